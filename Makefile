@@ -1,0 +1,54 @@
+# Every target sets up what it needs in .venv; only Python 3.11+ and make must be there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# One thread for the libraries underneath: results repeat, and tests run side by side without crowding.
+THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test test-all lint format bench wheel clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ibcb needs Python 3.11 or newer; say: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/user: $(VENV)/pip pyproject.toml pins.txt
+	$(PIP) install -c pins.txt -e .
+	@touch $@
+
+$(VENV)/developer: $(VENV)/user
+	$(PIP) install -c pins.txt -e '.[report,test,lint]'
+	@touch $@
+
+demo: $(VENV)/user ## simulate a log, fit it, compare, and leave log and model in ./ibcb-demo
+	$(BIN)/ibcb demo
+
+test: $(VENV)/developer ## the tests, under six minutes on two cores
+	$(THREADS) $(BIN)/python -m pytest -q
+
+test-all: $(VENV)/developer ## the tests and the slow proofs
+	$(THREADS) $(BIN)/python -m pytest -q -m ''
+
+lint: $(VENV)/developer ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/developer ## let ruff format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of running times
+	$(THREADS) $(BIN)/python benchmarks/accuracy.py
+	$(THREADS) $(BIN)/python benchmarks/speed.py
+
+wheel: $(VENV)/developer ## build the wheel into dist/
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean: ## remove the environment and all that was built
+	rm -rf $(VENV) dist build ibcb-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

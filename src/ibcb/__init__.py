@@ -1,0 +1,40 @@
+"""Recover what a learning decision-maker values from a log of its choices, without its rewards.
+
+>>> import ibcb
+>>> run = ibcb.simulate("synthetic", expert="sbucb", noise=0.03, n_episodes=6, batch_size=300, seed=0)
+>>> model = ibcb.IBCB(expert="sbucb", l2=0.3).fit(run.log)
+>>> ibcb.metrics.bt_fitness(model, run) > 0.8
+True
+"""
+
+from ibcb import io, metrics
+from ibcb.baselines import BaseSVC
+from ibcb.estimator import IBCB
+from ibcb.experts import SBTS, SBUCB, TopK
+from ibcb.io import read_log, write_log
+from ibcb.log import BehaviorLog, LogFormatError
+from ibcb.models import load_model, save_model
+from ibcb.simulate import Run, simulate
+from ibcb.solvers import InfeasibleError, SolverError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IBCB",
+    "SBTS",
+    "SBUCB",
+    "BaseSVC",
+    "BehaviorLog",
+    "InfeasibleError",
+    "LogFormatError",
+    "Run",
+    "SolverError",
+    "TopK",
+    "io",
+    "load_model",
+    "metrics",
+    "read_log",
+    "save_model",
+    "simulate",
+    "write_log",
+]

@@ -1,0 +1,350 @@
+"""The command line: parses, delegates, prints. Data goes to stdout, messages to stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+import ibcb
+from ibcb.io import ModelFileError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    help="Recover what a learning decision-maker values from a log of its choices, without its rewards.\n\n"
+    "Start with: ibcb demo",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ExpertKind = Literal["sbucb", "sbts"]
+SolverName = Literal["auto", "hard", "soft", "robust", "paper"]
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Run the command line: exit 0, 1 for a failure, 2 for bad usage, 130 when interrupted."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _say("interrupted; nothing half-written is left behind.")
+        sys.exit(130)
+
+
+def _reports_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn the errors that users can cause into one line and exit code 1."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ValueError, TypeError, OSError, ibcb.SolverError, ModelFileError) as error:
+            _say(f"error: {error}")
+            raise typer.Exit(1) from None
+
+    return run
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        print(ibcb.__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command(epilog="Example: ibcb demo --seed 1 --out my-demo")
+@_reports_errors
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the log and the model.")] = Path("ibcb-demo"),
+    expert: Annotated[ExpertKind, typer.Option(help="The expert to simulate.")] = "sbucb",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Simulate a log as in the paper, fit it, and compare with behaviour cloning."""
+    noise = 0.03
+    _say(f"Simulating a {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
+    run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
+    rows: list[Row] = [{"policy": "the expert itself", "seconds": None, **_figures(run.expert, run)}]
+    model = ibcb.IBCB(expert=expert, l2=run.expert_settings.l2)
+    for name, imitator in (("IBCB", model), ("behaviour cloning (LinearSVC)", ibcb.BaseSVC())):
+        _say(f"Fitting {name} ...")
+        start = time.perf_counter()
+        imitator.fit(run.log)
+        rows.append({"policy": name, "seconds": time.perf_counter() - start, **_figures(imitator, run)})
+    out.mkdir(parents=True, exist_ok=True)
+    log_path, model_path = out / "log.parquet", out / "model.safetensors"
+    ibcb.write_log(run.log, log_path)
+    ibcb.save_model(model, model_path)
+    cosine = _cosine(model.coef_, run.expert.coef_)
+    if as_json:
+        _print_json({"results": rows, "cosine": cosine, "log": str(log_path), "model": str(model_path)})
+        return
+    print()
+    _print_table(
+        rows,
+        {
+            "policy": "",
+            "bt_fitness": "same choice",
+            "bt_ar": "mean reward",
+            "ol_fitness": "OL-Fitness",
+            "seconds": "seconds",
+        },
+    )
+    print(
+        f"""
+same choice   share of 20,000 fresh steps on which the final expert agrees
+mean reward   earned on these steps
+OL-Fitness    share of its history the expert repeats if it learns again in the
+              recovered reward model; cloning recovers none
+
+From choices alone, without a single reward, IBCB recovered the direction of the
+expert's reward parameters (cosine {cosine:.4f}); their length is not identified.
+
+The log and the model are in {out}/. To go on:
+  ibcb fit {log_path} -o {model_path} --expert {expert} --l2 {run.expert_settings.l2:g}
+  ibcb predict {model_path} {log_path} | head"""
+    )
+
+
+@app.command(epilog="Example: ibcb simulate run/ --expert sbts --noise 0.1 --seed 3")
+@_reports_errors
+def simulate(
+    out: Annotated[Path, typer.Argument(help="Folder to write: log.parquet, test.parquet, ood.parquet, run.json.")],
+    expert: Annotated[ExpertKind, typer.Option(help="The expert.")] = "sbucb",
+    noise: Annotated[float, typer.Option(help="Standard deviation of the noise on rewards.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
+    alpha: Annotated[float, typer.Option(help="The expert's exploration weight.")] = 0.4,
+    l2: Annotated[float, typer.Option(help="The expert's ridge parameter.")] = 0.3,
+    draws: Annotated[Literal["step", "episode"], typer.Option(help="How often SBTS draws.")] = "step",
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k best candidates.")] = None,
+    n_episodes: Annotated[int, typer.Option("--episodes", help="N, the number of batches.")] = 20,
+    batch_size: Annotated[int, typer.Option(help="B, steps in a batch.")] = 1000,
+    n_candidates: Annotated[int, typer.Option("--candidates", help="M, candidates at a step.")] = 10,
+    n_features: Annotated[int, typer.Option("--features", help="d, features of a candidate.")] = 10,
+    warmup: Annotated[int, typer.Option(help="Random steps before the first batch.")] = 500,
+    dup: Annotated[int, typer.Option(help="Batches whose candidates are repeated.")] = 0,
+    ood_mean: Annotated[float, typer.Option(help="Mean of candidate 0 out of distribution.")] = 1.4,
+    as_json: Json = False,
+) -> None:
+    """Let an expert learn in the paper's synthetic world and log it."""
+    settings: dict[str, Any] = {
+        "environment": "synthetic",
+        "expert": expert,
+        "seed": seed,
+        "alpha": alpha,
+        "l2": l2,
+        "draws": draws,
+        "top_k": top_k,
+        "noise": noise,
+        "n_episodes": n_episodes,
+        "batch_size": batch_size,
+        "n_candidates": n_candidates,
+        "n_features": n_features,
+        "warmup": warmup,
+        "dup": dup,
+        "ood_mean": ood_mean,
+    }
+    run = ibcb.simulate(**settings)
+    logs = {"log": run.log, "test": run.test_log, "ood": run.ood_log}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, log in logs.items():
+        if log is not None:
+            ibcb.write_log(log, out / f"{name}.parquet")
+    with ibcb.io.atomic(out / "run.json") as path:
+        path.write_text(json.dumps(settings, indent=2) + "\n")
+    if as_json:
+        _print_json({"folder": str(out), "settings": settings})
+    else:
+        print(f"{out}: {run.log}")
+
+
+@app.command(epilog="Example: ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3")
+@_reports_errors
+def fit(
+    log: Annotated[Path, typer.Argument(help="The log, a Parquet file.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
+    expert: Annotated[ExpertKind, typer.Option(help="How the decider explored.")] = "sbucb",
+    alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.")] = 1.0,
+    l2: Annotated[float, typer.Option(help="The decider's ridge parameter.")] = 1.0,
+    margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.")] = 0.01,
+    solver: Annotated[SolverName, typer.Option(help="How episodes are solved.")] = "auto",
+    incremental: Annotated[
+        bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
+    ] = True,
+    prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Recover reward and policy parameters from a log and save the model."""
+    behaviour = ibcb.read_log(log)
+    model = ibcb.IBCB(
+        expert=expert,
+        alpha=alpha,
+        l2=l2,
+        margin=margin,
+        solver=solver,
+        incremental=incremental,
+        prune=prune,
+        verbose=True,
+    )
+    start = time.perf_counter()
+    model.fit(behaviour)
+    seconds = time.perf_counter() - start
+    ibcb.save_model(model, out)
+    for note in model.notes_:
+        _say(f"note: {note}")
+    foreseen = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
+    agreement = float(np.mean(foreseen)) if foreseen else None
+    if as_json:
+        _print_json(
+            {
+                "model": str(out),
+                "solver": model.solver_,
+                "seconds": seconds,
+                "next_agreement": agreement,
+                "coef": model.coef_.tolist(),
+                "policy_coefs": model.policy_coefs_.tolist(),
+                "diagnostics": [entry._asdict() for entry in model.diagnostics_],
+                "notes": list(model.notes_),
+            }
+        )
+        return
+    print(f"fitted      {behaviour}")
+    print(f"solver      {model.solver_}, {seconds:.3f} s")
+    if agreement is not None:
+        print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
+    print(f"saved       {out}\n")
+    _print_table(_weights(model), {"feature": "feature", "weight": "reward weight", "policy": "policy now"})
+
+
+@app.command(epilog="Example: ibcb predict model.safetensors candidates.parquet -o choices.csv")
+@_reports_errors
+def predict(
+    model: Annotated[Path, typer.Argument(help="A saved model.")],
+    log: Annotated[Path, typer.Argument(help="Candidate sets: a log, whose own choices are ignored.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A CSV file instead of stdout.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what the recovered policy chooses at every step, as CSV: episode, step, chosen, score."""
+    imitator, behaviour = ibcb.load_model(model), ibcb.read_log(log)
+    scores = imitator.decision_function(behaviour)
+    chosen = imitator.predict(behaviour)
+    best = scores[behaviour.step_offsets[:-1] + chosen]
+    steps = np.diff(behaviour.episode_offsets)
+    episode = np.repeat(np.arange(len(steps)) - behaviour.warmup, steps)
+    step = np.concatenate([np.arange(count) for count in steps])
+    columns = {"episode": episode, "step": step, "chosen": chosen, "score": best}
+    if as_json and out is None:
+        _print_json({name: values.tolist() for name, values in columns.items()})
+    elif out is None:
+        _write_csv(sys.stdout, columns)
+    else:
+        with ibcb.io.atomic(out) as path, path.open("w", newline="") as file:
+            _write_csv(file, columns)
+        if as_json:
+            _print_json({"out": str(out), "steps": len(chosen)})
+        else:
+            _say(f"{out}: {len(chosen)} choices")
+
+
+@app.command(epilog="Example: ibcb evaluate model.safetensors run/")
+@_reports_errors
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A saved model.")],
+    run: Annotated[Path, typer.Argument(help="A folder that `ibcb simulate` wrote, or a log.")],
+    as_json: Json = False,
+) -> None:
+    """Measure a model: all metrics on a simulated run, or its agreement with a log."""
+    imitator = ibcb.load_model(model)
+    if not run.is_dir():
+        figures: dict[str, float | None] = {"agreement": imitator.score(ibcb.read_log(run))}
+    else:
+        description = run / "run.json"
+        if not description.exists():
+            raise FileNotFoundError(f"{run} has no run.json; give a folder that `ibcb simulate` wrote, or a log file.")
+        truth = ibcb.simulate(**json.loads(description.read_text()))
+        logged = ibcb.read_log(run / "log.parquet")
+        if not np.array_equal(logged.chosen, truth.log.chosen):
+            raise ValueError(f"{run}/log.parquet is not the log that run.json describes; simulate it again.")
+        figures = ibcb.metrics.evaluate(imitator, truth)
+    if as_json:
+        _print_json(figures)
+        return
+    for name, value in figures.items():
+        print(f"{name:<20}{'' if value is None else f'{value:.4f}'}".rstrip())
+
+
+# -- printing ------------------------------------------------------------------------------------------------------
+
+
+def _figures(model: Any, run: ibcb.Run) -> dict[str, float | None]:
+    names = ("bt_fitness", "bt_ar", "ol_fitness")
+    figures = ibcb.metrics.evaluate(model, run)
+    return {name: figures[name] for name in names}
+
+
+def _weights(model: ibcb.IBCB) -> list[Row]:
+    names = model.feature_names_in_ or tuple(str(column) for column in range(len(model.coef_)))
+    order = np.argsort(-np.abs(model.coef_), kind="stable")
+    return [
+        {
+            "feature": names[column],
+            "weight": float(model.coef_[column]),
+            "policy": float(model.next_policy_coef_[column]),
+        }
+        for column in order
+    ]
+
+
+def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _print_table(rows: list[Row], columns: dict[str, str]) -> None:
+    """Right-aligned figures under their headings, the first column to the left."""
+
+    def cell(value: Any) -> str:
+        if value is None:
+            return ""
+        return f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e-3 else _fixed(value)
+
+    texts = [[cell(row[name]) for name in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, list(columns.values()), strict=True)]
+    for line in [list(columns.values()), *texts]:
+        first, *rest = (
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        print("   ".join([first, *rest]).rstrip())
+
+
+def _fixed(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _write_csv(file: Any, columns: dict[str, Any]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, allow_nan=False))
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -1,0 +1,385 @@
+"""The paper's inequalities for one episode, kept implicit.
+
+At every step of an episode the chosen candidate c beats every other candidate o under the policy of that time
+(paper, label eq:inverse:opt:constriant)::
+
+    (s_o - s_c)' G theta  <=  alpha (H(s_c) - H(s_o))        SBUCB
+    (s_o - s_c)' G theta  <=  -margin                        SBTS
+
+with G = Psi^-1 Phi and H built from the choices *before* the episode: these choices were made before the update.
+Only theta / alpha is identified, so rows are written for alpha = 1 and the answer is scaled afterwards.
+
+Both cases are one: give every row a bonus (H for SBUCB; for SBTS 0, and -margin on the chosen row). Then with
+u = X (G theta) + bonus, row o is violated by v_o = u_o - u_c, and its right-hand side is bonus_c - bonus_o. A row
+with bonus -inf can never be violated, which is how rows are left out. No matrix of rows is ever built for the fast
+solvers; a look at theta costs one matrix-vector product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import Block
+from ibcb.ridge import Ridge
+
+__all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
+
+Vector = NDArray[np.float64]
+
+#: rows hold when violated by less than this share of the typical bonus
+RELATIVE_TOLERANCE = 1e-9
+
+_KEYS_PER_VIEW = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How well the rows hold at some theta.
+
+    Attributes
+    ----------
+    violated : int
+        Rows violated beyond rounding.
+    max_violation : float
+        The largest violation, at least 0.
+    agreeing : int
+        Steps whose choice is the best candidate under theta, exploration included.
+    """
+
+    violated: int
+    max_violation: float
+    agreeing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """Sum of the rows' penalties at theta with its first two derivatives in theta, and the tally there."""
+
+    value: float
+    gradient: Vector
+    hessian: NDArray[np.float64]
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Some rows written out, ``matrix @ theta <= rhs``; ``key`` is each row's number in its view."""
+
+    matrix: NDArray[np.float64]
+    rhs: Vector
+    violation: Vector
+    key: NDArray[np.int64]
+
+    @staticmethod
+    def join(parts: Sequence[RowSet], n_features: int) -> RowSet:
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return RowSet(np.empty((0, n_features)), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64))
+        return RowSet(
+            np.concatenate([part.matrix for part in parts]),
+            np.concatenate([part.rhs for part in parts]),
+            np.concatenate([part.violation for part in parts]),
+            np.concatenate([part.key for part in parts]),
+        )
+
+    def take(self, keep: NDArray[Any]) -> RowSet:
+        """Some of the rows, by index or mask."""
+        return RowSet(self.matrix[keep], self.rhs[keep], self.violation[keep], self.key[keep])
+
+    def worst(self, count: int) -> RowSet:
+        """The ``count`` most violated rows; ties fall to the earlier row."""
+        if len(self.rhs) <= count:
+            return self
+        return self.take(np.sort(np.argsort(-self.violation, kind="stable")[:count]))
+
+
+class View(Protocol):
+    """All that a solver sees of the rows, wherever they live."""
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def context_scale(self) -> float:
+        """Root mean square length of a context: the unit of 1 / theta."""
+        ...
+
+    @property
+    def bonus_scale(self) -> float:
+        """Root mean square bonus (SBUCB) or the margin (SBTS): the unit of violations."""
+        ...
+
+    def tally(self, theta: Vector) -> Tally:
+        """How the rows hold at theta."""
+        ...
+
+    def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
+        """Sum over rows of slope * hinge(violation), quadratic up to ``bend`` and linear beyond it."""
+        ...
+
+    def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
+        """The ``count`` most violated rows at theta, and of those that hold the ones that hold by less than ``reach``
+        times the worst violation; none if all hold."""
+        ...
+
+    def rows(self) -> RowSet:
+        """Every row, written out; for the paper's solver and for tests."""
+        ...
+
+    def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(episode, step, chosen, other) of each row, shape (rows, 4)."""
+        ...
+
+    def tolerance(self, theta: Vector) -> float:
+        """Violations below this are rounding."""
+        ...
+
+    def without_violated(self, theta: Vector) -> View:
+        """The same rows less those violated at theta (Algorithm 3)."""
+        ...
+
+
+class EpisodeView:
+    """Rows of one episode.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        The episode's rows.
+    ridge : Ridge
+        Of all choices before the episode.
+    margin : float or None
+        None for SBUCB rows; the margin epsilon for SBTS rows.
+    episode : int
+        Number of the episode, used to name rows.
+    """
+
+    def __init__(self, blocks: Sequence[Block], ridge: Ridge, *, margin: float | None, episode: int) -> None:
+        self._blocks = blocks
+        self._shrinkage = ridge.shrinkage
+        self._episode = episode
+        self._margin = 0.0 if margin is None else margin
+        if margin is None:
+            self._bonus = [ridge.widths(block.contexts) for block in blocks]
+            squares = sum(float(np.vdot(bonus, bonus)) for bonus in self._bonus)
+            self.bonus_scale = float(np.sqrt(squares / self._n_rows)) or 1.0
+        else:
+            self._bonus = [_margin_bonus(block, margin) for block in blocks]
+            self.bonus_scale = margin
+        squares = sum(float(np.vdot(block.contexts, block.contexts)) for block in blocks)
+        self.context_scale = float(np.sqrt(squares / self._n_rows)) or 1.0
+        self._epsilon = float(np.finfo(blocks[0].contexts.dtype).eps)
+
+    @property
+    def _n_rows(self) -> int:
+        return sum(len(block.contexts) for block in self._blocks)
+
+    @property
+    def n_features(self) -> int:
+        return len(self._shrinkage)
+
+    def tolerance(self, theta: Vector) -> float:
+        return self._at(theta)[1]
+
+    def _at(self, theta: Vector) -> tuple[Vector, float]:
+        """The policy that theta leads to, and the violation that is rounding there."""
+        policy = self._shrinkage @ theta
+        # Scores are sums of d products: their rounding grows with |policy| |context|.
+        size = self.context_scale * math.sqrt(policy @ policy) + self.bonus_scale
+        return policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size
+
+    def tally(self, theta: Vector) -> Tally:
+        policy, tolerance = self._at(theta)
+        tallies = []
+        for block, bonus in zip(self._blocks, self._bonus, strict=True):
+            violation = _violations(block, bonus, policy)
+            rows = np.flatnonzero(violation > tolerance)
+            tallies.append(_tally(block, rows, violation[rows], self._margin + tolerance))
+        return _add(tallies)
+
+    def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
+        policy, tolerance = self._at(theta)
+        d = self.n_features
+        value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
+        tallies = []
+        for block, bonus in zip(self._blocks, self._bonus, strict=True):
+            violation = _violations(block, bonus, policy)
+            rows = np.flatnonzero(violation > 0)
+            excess = violation[rows].astype(np.float64, copy=False)
+            beyond = excess > tolerance
+            tallies.append(_tally(block, rows[beyond], excess[beyond], self._margin + tolerance))
+            lead = block.lead_contexts(rows)
+            bent = np.minimum(excess, bend)
+            value += slope * float(bent @ (excess - bent / 2))
+            gradient += slope * (bent @ lead)
+            curved = lead[excess < bend]
+            hessian += slope * (curved.T @ curved)
+        G = self._shrinkage
+        return Penalty(value, gradient @ G, G.T @ hessian @ G, _add(tallies))
+
+    def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
+        policy, tolerance = self._at(theta)
+        parts, tallies = [], []
+        for block, bonus in zip(self._blocks, self._bonus, strict=True):
+            violation = _violations(block, bonus, policy)
+            violation[block.chosen_rows] = -np.inf
+            worst = float(violation.max())
+            if worst <= tolerance:
+                tallies.append(Tally(0, max(worst, 0.0), len(block.chosen_rows)))
+                continue
+            rows = np.flatnonzero(violation > -reach * worst)
+            excess = violation[rows]
+            beyond = excess > tolerance
+            tallies.append(_tally(block, rows[beyond], excess[beyond], self._margin + tolerance))
+            if len(rows) > count:
+                keep = np.argpartition(excess, len(rows) - count)[-count:]
+                keep.sort()
+                rows, excess = rows[keep], excess[keep]
+            parts.append(self._write_out(block, bonus, rows, excess))
+        return RowSet.join(parts, self.n_features).worst(count), _add(tallies)
+
+    def rows(self) -> RowSet:
+        parts = []
+        for block, bonus in zip(self._blocks, self._bonus, strict=True):
+            alive = np.isfinite(bonus)
+            alive[block.chosen_rows] = False
+            rows = np.flatnonzero(alive)
+            parts.append(self._write_out(block, bonus, rows, np.zeros(len(rows))))
+        return RowSet.join(parts, self.n_features)
+
+    def without_violated(self, theta: Vector) -> EpisodeView:
+        policy, tolerance = self._at(theta)
+        pruned = object.__new__(EpisodeView)
+        pruned.__dict__.update(self.__dict__)
+        pruned._bonus = []
+        for block, bonus in zip(self._blocks, self._bonus, strict=True):
+            violated = _violations(block, bonus, policy) > tolerance
+            pruned._bonus.append(np.where(violated, -np.inf, bonus).astype(bonus.dtype, copy=False))
+        return pruned
+
+    def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        table = np.empty((len(keys), 4), dtype=np.int64)
+        table[:, 0] = self._episode
+        for block in self._blocks:
+            inside = (keys >= block.first_row) & (keys < block.first_row + len(block.contexts))
+            rows = keys[inside] - block.first_row
+            steps = block.step_of(rows)
+            starts = block.offsets[steps]
+            table[inside, 1] = steps + block.first_step
+            table[inside, 2] = block.chosen_rows[steps] - starts
+            table[inside, 3] = rows - starts
+        return table
+
+    def _write_out(self, block: Block, bonus: NDArray[Any], rows: NDArray[np.int64], violation: NDArray[Any]) -> RowSet:
+        chosen = block.chosen_rows[block.step_of(rows)]
+        return RowSet(
+            block.lead_contexts(rows) @ self._shrinkage,
+            bonus[chosen].astype(np.float64) - bonus[rows],
+            violation.astype(np.float64),
+            rows + block.first_row,
+        )
+
+
+class JointView:
+    """Rows of several episodes under one theta: the paper's full, non-incremental problem."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self._views = views
+        self.n_features = views[0].n_features
+        self.context_scale = _root_mean_square([view.context_scale for view in views])
+        self.bonus_scale = _root_mean_square([view.bonus_scale for view in views])
+
+    def tolerance(self, theta: Vector) -> float:
+        return max(view.tolerance(theta) for view in self._views)
+
+    def tally(self, theta: Vector) -> Tally:
+        return _add([view.tally(theta) for view in self._views])
+
+    def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
+        parts = [view.penalty(theta, slope, bend) for view in self._views]
+        return Penalty(
+            sum(part.value for part in parts),
+            np.sum([part.gradient for part in parts], axis=0),
+            np.sum([part.hessian for part in parts], axis=0),
+            _add([part.tally for part in parts]),
+        )
+
+    def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
+        parts = [view.worst(theta, count, reach) for view in self._views]
+        return self._join([rows for rows, _ in parts]).worst(count), _add([tally for _, tally in parts])
+
+    def rows(self) -> RowSet:
+        return self._join([view.rows() for view in self._views])
+
+    def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        owner, inner = np.divmod(keys, _KEYS_PER_VIEW)
+        table = np.empty((len(keys), 4), dtype=np.int64)
+        for number, view in enumerate(self._views):
+            table[owner == number] = view.places(inner[owner == number])
+        return table
+
+    def _join(self, parts: Sequence[RowSet]) -> RowSet:
+        return RowSet.join(
+            [
+                RowSet(part.matrix, part.rhs, part.violation, part.key + number * _KEYS_PER_VIEW)
+                for number, part in enumerate(parts)
+            ],
+            self.n_features,
+        )
+
+    def without_violated(self, theta: Vector) -> JointView:
+        return JointView([view.without_violated(theta) for view in self._views])
+
+
+# -- kernels on one block ------------------------------------------------------------------------------------------
+
+
+def _violations(block: Block, bonus: NDArray[Any], policy: Vector) -> NDArray[Any]:
+    """v_o = u_o - u_c of every row; 0 on the chosen rows themselves."""
+    scores = block.contexts @ policy.astype(block.contexts.dtype, copy=False)
+    scores += bonus
+    return block.lead(scores)
+
+
+def _margin_bonus(block: Block, margin: float) -> NDArray[Any]:
+    """SBTS bonus: -margin on the chosen row, -inf on exact copies of it, which no theta could tell apart."""
+    bonus = np.zeros(len(block.contexts), dtype=block.contexts.dtype)
+    # Copies agree in any projection: one product with a fixed vector finds the few rows worth comparing.
+    probe = np.cos(np.arange(1, block.contexts.shape[1] + 1)).astype(block.contexts.dtype)
+    projected = block.contexts @ probe
+    near = np.abs(block.lead(projected)) <= 1e-5 * np.abs(projected)
+    near[block.chosen_rows] = False
+    rows = np.flatnonzero(near)
+    bonus[rows[~block.lead_contexts(rows).any(axis=1)]] = -np.inf
+    bonus[block.chosen_rows] = -margin
+    return bonus
+
+
+def _tally(block: Block, rows: NDArray[np.int64], excess: NDArray[Any], losing: float) -> Tally:
+    """Count the violated rows, given in order, and the steps where one of them is violated by more than ``losing``."""
+    if len(rows) == 0:
+        return Tally(0, 0.0, len(block.chosen_rows))
+    steps = block.step_of(rows[excess > losing])
+    lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
+    return Tally(len(rows), float(excess.max()), len(block.chosen_rows) - lost)
+
+
+def _add(tallies: Sequence[Tally]) -> Tally:
+    if len(tallies) == 1:
+        return tallies[0]
+    return Tally(
+        sum(tally.violated for tally in tallies),
+        max(tally.max_violation for tally in tallies),
+        sum(tally.agreeing for tally in tallies),
+    )
+
+
+def _root_mean_square(values: Sequence[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

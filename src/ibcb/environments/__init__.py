@@ -1,0 +1,6 @@
+"""Worlds in which an expert can act: candidates and what each of them would have earned."""
+
+from ibcb.environments.synthetic import Synthetic
+from ibcb.environments.world import Phase, Streams, World
+
+__all__ = ["Phase", "Streams", "Synthetic", "World"]

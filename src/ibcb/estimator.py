@@ -1,0 +1,308 @@
+"""IBCB: recover reward and policy parameters from a log without rewards.
+
+Algorithm 2 of the paper walks through the episodes. At each one the Gram matrix of the choices made so far turns the
+episode's choices into linear inequalities on the reward parameters, and the parameters move as little as possible to
+satisfy them. Its four corrections here (the Gram matrix *before* the episode, minus epsilon for SBTS, alpha as a pure
+scale, and a first episode that gives no rows) are explained in docs/decisions/0001-reading-the-paper.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
+from ibcb.imitator import Imitator, check_log
+from ibcb.log import BehaviorLog
+from ibcb.past import missing_past
+from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
+
+__all__ = ["IBCB"]
+
+EXPERTS = ("sbucb", "sbts")
+SOLVERS = ("auto", "hard", "soft", "robust", "paper")
+
+
+class IBCB(Imitator):
+    """Inverse batched contextual bandit.
+
+    Parameters
+    ----------
+    expert : {"sbucb", "sbts"}
+        How the decider explored: by upper confidence bounds, or by Thompson sampling.
+    alpha : float
+        Exploration weight of an SBUCB expert. Only theta / alpha can be told from choices, so alpha scales ``coef_``
+        and changes nothing else.
+    l2 : float
+        Ridge parameter lambda of the decider.
+    margin : float
+        Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
+    solver : {"auto", "hard", "soft", "robust", "paper"}
+        "hard": exact projection; raises `InfeasibleError`, naming the contradicting steps, where the choices have no
+        common explanation. "soft": squared hinge. "robust": Huber hinge. "paper": OSQP at the paper's tolerances.
+        "auto": hard while every episode is feasible, otherwise the whole log in robust mode; ``solver_`` and ``notes_``
+        say which.
+    incremental : bool
+        True: one problem per episode, centred on the last solution (Algorithm 2). False: one problem over all.
+    prune : bool
+        Solve each problem a second time without the rows that the first solution violates (Algorithm 3), for experts
+        that do not always take the best candidate. No effect on "hard", which violates none.
+    penalty : float
+        Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.solvers.newton`.
+    bend : float
+        Violation, in typical bonuses, beyond which a row pulls no harder ("robust").
+    prior_gram : array of shape (d, d), optional
+        S'S of the contexts chosen before the log begins, for a log that starts in the middle of the decider's life.
+    verbose : bool
+        Show a progress bar on a terminal, if fitting takes longer than a second.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,)
+        Reward parameters theta*. The direction is identified, the length is not.
+    policy_coefs_ : ndarray of shape (N, d)
+        Policy parameters that made each episode's choices; zeros where nothing had been learned.
+    next_policy_coef_ : ndarray of shape (d,)
+        Policy parameters right after the log, on which `predict` acts.
+    diagnostics_ : list of EpisodeDiagnosis
+    solver_ : str
+        The solver that made the result.
+    notes_ : tuple of str
+        What a reader of the result should know.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> run = ibcb.simulate("synthetic", expert="sbucb", n_episodes=5, batch_size=200, seed=0)
+    >>> model = ibcb.IBCB(expert="sbucb", l2=0.3).fit(run.log)
+    >>> model.policy_coefs_.shape
+    (5, 10)
+    >>> model.score(run.test_log) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        expert: str = "sbucb",
+        alpha: float = 1.0,
+        l2: float = 1.0,
+        margin: float = 0.01,
+        solver: str = "auto",
+        incremental: bool = True,
+        prune: bool = False,
+        penalty: float = 20.0,
+        bend: float = 0.2,
+        prior_gram: ArrayLike | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.expert = expert
+        self.alpha = alpha
+        self.l2 = l2
+        self.margin = margin
+        self.solver = solver
+        self.incremental = incremental
+        self.prune = prune
+        self.penalty = penalty
+        self.bend = bend
+        self.prior_gram = prior_gram
+        self.verbose = verbose
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, log: BehaviorLog, y: None = None) -> Self:
+        """Recover the parameters from a whole log, forgetting any earlier fit."""
+        self._check_parameters()
+        check_log(log)
+        if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
+            raise ValueError(
+                "the log has one episode and nothing before it: its choices were made before anything had been "
+                "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
+                "prior_gram=; partial_fit takes one at a time."
+            )
+        self._begin(log)
+        self._publish()
+        return self
+
+    def partial_fit(self, log: BehaviorLog, y: None = None) -> Self:
+        """Learn from exactly one more episode; the first may carry a warm-up.
+
+        Equal to `fit` on all episodes so far. With solver="auto" the model keeps a reference to the logs it has seen,
+        because one infeasible episode means that all are solved again; a named solver keeps none.
+        """
+        self._check_parameters()
+        check_log(log)
+        if not self.incremental:
+            raise ValueError(
+                "partial_fit needs incremental=True; incremental=False solves all episodes at once, use fit."
+            )
+        if len(log) != 1:
+            raise ValueError(
+                f"partial_fit takes exactly one episode but the log has {len(log)}; "
+                "write: for episode in log: model.partial_fit(episode)."
+            )
+        if not hasattr(self, "_evolution"):
+            self._begin(log)
+        else:
+            self._check_features(log.n_features, log.feature_names)
+            if log.warmup:
+                raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
+            self._continue(log)
+        self._publish()
+        return self
+
+    def _begin(self, log: BehaviorLog) -> None:
+        self._evolution, self.solver_, self.notes_ = self._run([log])
+        self._set_features(log)
+        self._seen = [log]
+
+    def _continue(self, log: BehaviorLog) -> None:
+        candidate = self._evolution.copy()
+        try:
+            candidate.add_log(log, self._solver(self.solver_))
+            self._evolution = candidate
+        except SolverError:
+            if self.solver != "auto" or self.solver_ != "hard":
+                raise
+            if not hasattr(self, "_seen"):
+                raise SolverError(
+                    "this episode has no exact solution, so solver='auto' would solve all earlier episodes again in "
+                    "robust mode, but a model that was stored keeps no logs. Call fit on the whole log, or start with "
+                    "solver='robust'."
+                ) from None
+            self._evolution, self.solver_, self.notes_ = self._run([*self._seen, log])
+        if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
+            self._seen.append(log)
+
+    def _run(self, logs: list[BehaviorLog]) -> tuple[Evolution, str, tuple[str, ...]]:
+        """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
+
+        def walk(mode: str) -> Evolution:
+            evolution = self._start(logs[0])
+            for log in logs:
+                if self.incremental:
+                    evolution.add_log(log, self._solver(mode), progress=bool(self.verbose))
+                else:
+                    evolution.add_jointly(log, self._solver(mode))
+            return evolution
+
+        if self.solver != "auto":
+            return walk(self.solver), self.solver, self._notes(logs[0], None)
+        try:
+            return walk("hard"), "hard", self._notes(logs[0], None)
+        except SolverError as error:
+            evolution = walk("robust")
+            if isinstance(error, InfeasibleError):
+                evolution.attach(error.certificate)
+            return evolution, "robust", self._notes(logs[0], error)
+
+    def _start(self, log: BehaviorLog) -> Evolution:
+        prior = _prior(self.prior_gram, log.n_features)
+        return Evolution(prior, float(self.l2), self._row_margin(), bool(self.prune))
+
+    def _row_margin(self) -> float | None:
+        return float(self.margin) if self.expert == "sbts" else None
+
+    def _policies(self) -> NDArray[np.float64]:
+        return np.array(self._evolution.policies).reshape(-1, self.n_features_in_)
+
+    def _solver(self, mode: str) -> Solver:
+        solvers: dict[str, Solver] = {
+            "hard": hard,
+            "soft": partial(soft, penalty=float(self.penalty)),
+            "robust": partial(robust, penalty=float(self.penalty), bend=float(self.bend)),
+            "paper": paper,
+        }
+        return solvers[mode]
+
+    def _publish(self) -> None:
+        """Set the fitted attributes, at the scale that alpha asks for."""
+        evolution = self._evolution
+        scale = float(self.alpha) if self.expert == "sbucb" else 1.0
+        self.coef_ = scale * evolution.theta
+        self.policy_coefs_ = scale * self._policies()
+        self.next_policy_coef_ = scale * (evolution.ridge().shrinkage @ evolution.theta)
+        self.diagnostics_ = list(evolution.diagnostics)
+        if self.solver != "auto" or self.solver_ != "hard":
+            # Nothing will ever be solved again: let go of the logs.
+            self.__dict__.pop("_seen", None)
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
+        arrays, state = super().get_state()
+        evolution = self._evolution
+        arrays |= {"gram": evolution.phi, "theta": evolution.theta, "policies": self._policies()}
+        state |= {
+            "solver": self.solver_,
+            "notes": list(self.notes_),
+            "diagnostics": [entry._asdict() for entry in self.diagnostics_],
+        }
+        return arrays, state
+
+    def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
+        """Become fitted with what `get_state` gave."""
+        super().set_state(arrays, state)
+        self.solver_, self.notes_ = state["solver"], tuple(state["notes"])
+        evolution = Evolution(arrays["gram"], float(self.l2), self._row_margin(), bool(self.prune))
+        evolution.theta, evolution.policies = arrays["theta"], list(arrays["policies"])
+        for entry in state["diagnostics"]:
+            certificate = entry["certificate"]
+            if certificate is not None:
+                entry["certificate"] = Certificate(Contradiction(*row) for row in certificate)
+            evolution.diagnostics.append(EpisodeDiagnosis(**entry))
+        self._evolution = evolution
+        self._publish()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_seen", None)
+        return state
+
+    # -- checks and explanations -----------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        for name, known in (("expert", EXPERTS), ("solver", SOLVERS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, known))}.")
+        for name, why in (
+            ("alpha", "it is the scale of theta"),
+            ("l2", "without it Psi has no inverse before the first update"),
+            ("margin", "with 0 theta = 0 would explain every choice"),
+            ("penalty", "it weighs the violated rows"),
+            ("bend", "it is a width"),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                raise TypeError(f"{name}={value!r} must be a number.")
+            if not (np.isfinite(value) and value > 0):
+                raise ValueError(f"{name}={value!r} must be finite and above 0: {why}.")
+
+    def _notes(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
+        notes = []
+        if found is not None:
+            notes.append(f"solver='auto' solved the whole log in robust mode: {found}")
+        if self.prior_gram is None and log.warmup == 0:
+            missing = missing_past(log[0], self.expert)
+            if missing:
+                notes.append(missing)
+                if self.expert == "sbucb":
+                    warnings.warn(missing, UserWarning, stacklevel=5)
+        return tuple(notes)
+
+
+def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:
+    if prior_gram is None:
+        return np.zeros((d, d))
+    phi = np.asarray(prior_gram, dtype=np.float64)
+    if phi.shape != (d, d):
+        raise ValueError(f"prior_gram has shape {phi.shape}; the log's contexts need ({d}, {d}).")
+    if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):
+        raise ValueError("prior_gram must be finite and symmetric: S'S of the contexts chosen before the log.")
+    if np.linalg.eigvalsh(phi)[0] < -1e-6 * np.abs(phi).max(initial=0):
+        raise ValueError("prior_gram has a negative eigenvalue; S'S of the contexts chosen before the log has none.")
+    return phi

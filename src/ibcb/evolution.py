@@ -1,0 +1,164 @@
+"""Algorithms 2 and 3: the walk through the episodes of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from ibcb.constraints import EpisodeView, JointView, View
+from ibcb.engine import blocks
+from ibcb.log import BehaviorLog
+from ibcb.ridge import Ridge, gram, ridge
+from ibcb.solvers import Certificate, Solution
+
+__all__ = ["EpisodeDiagnosis", "Evolution", "Solver"]
+
+
+class EpisodeDiagnosis(NamedTuple):
+    """How one episode was solved, and how well it was foreseen.
+
+    ``status`` is "no history" where nothing had been learned yet, so that the episode gives no rows. ``next_agreement``
+    is the share of its choices predicted from the episodes before it, exploration included: evidence that needs no
+    rewards. ``certificate`` names contradicting steps where the episode was found infeasible.
+    """
+
+    episode: int
+    steps: int
+    status: str
+    iterations: int
+    violated: int
+    max_violation: float
+    gap: float
+    next_agreement: float | None
+    certificate: Certificate | None
+
+
+Solver = Callable[[View, NDArray[np.float64]], Solution]
+
+
+class Evolution:
+    """The state of Algorithm 2 between two episodes.
+
+    Parameters
+    ----------
+    phi : ndarray of shape (d, d)
+        Gram matrix of the contexts chosen before the first episode.
+    l2 : float
+    margin : float or None
+        Of SBTS rows; None for SBUCB rows.
+    prune : bool
+        Algorithm 3: solve again without the rows that the first solution violates.
+
+    Attributes
+    ----------
+    theta : ndarray of shape (d,)
+        Reward parameters for alpha = 1.
+    policies : list of ndarray of shape (d,)
+        Policy parameters that made each episode's choices, for alpha = 1.
+    diagnostics : list of EpisodeDiagnosis
+    """
+
+    def __init__(self, phi: NDArray[np.float64], l2: float, margin: float | None, prune: bool) -> None:
+        self.phi, self.l2, self.margin, self.prune = phi, l2, margin, prune
+        self.theta = np.zeros(len(phi))
+        self.policies: list[NDArray[np.float64]] = []
+        self.diagnostics: list[EpisodeDiagnosis] = []
+
+    def copy(self) -> Evolution:
+        twin = Evolution(self.phi, self.l2, self.margin, self.prune)
+        twin.theta = self.theta
+        twin.policies, twin.diagnostics = self.policies.copy(), self.diagnostics.copy()
+        return twin
+
+    def ridge(self) -> Ridge:
+        """Of all choices so far: what the next episode's choices will be made with."""
+        return ridge(self.phi, self.l2)
+
+    def add_log(self, log: BehaviorLog, solver: Solver, *, progress: bool = False) -> None:
+        """Algorithm 2 (with ``prune`` Algorithm 3) over the episodes of a log."""
+        stored = len(log) + log.warmup
+        # disable=None: silent unless stderr is a terminal.
+        hidden = None if progress else True
+        bar = tqdm(log.episodes(), total=stored, desc="fit", unit="episode", delay=1, leave=False, disable=hidden)
+        for by_policy, episode in bar:
+            if by_policy:
+                now = self.ridge()
+                view = self._view(episode, now)
+                if view is None:
+                    self._record(episode, now, None)
+                else:
+                    solution = self._solve(view, solver)
+                    self.theta = solution.theta
+                    self._record(episode, now, solution)
+            # After the episode: its own choices were made before this update.
+            self._remember(episode)
+
+    def add_jointly(self, log: BehaviorLog, solver: Solver) -> None:
+        """One problem over all episodes (the paper's non-incremental form)."""
+        ridges: list[tuple[BehaviorLog, Ridge]] = []
+        for by_policy, episode in log.episodes():
+            if by_policy:
+                ridges.append((episode, self.ridge()))
+            self._remember(episode)
+        views = [self._view(episode, now, number) for number, (episode, now) in enumerate(ridges)]
+        solution = self._solve(JointView([view for view in views if view is not None]), solver)
+        self.theta = solution.theta
+        for (episode, now), view in zip(ridges, views, strict=True):
+            self._record(episode, now, None if view is None else solution, view)
+
+    def attach(self, certificate: Certificate) -> None:
+        """Note a certificate with the episodes it speaks of."""
+        for number in {row.episode for row in certificate}:
+            self.diagnostics[number] = self.diagnostics[number]._replace(certificate=certificate)
+
+    def _view(self, episode: BehaviorLog, now: Ridge, number: int | None = None) -> EpisodeView | None:
+        if not now.phi.any():
+            # Nothing had been chosen before: G = 0, and the rows read 0 <= b.
+            return None
+        number = len(self.policies) if number is None else number
+        return EpisodeView(blocks(episode), now, margin=self.margin, episode=number)
+
+    def _solve(self, view: View, solver: Solver) -> Solution:
+        solution = solver(view, self.theta)
+        if self.prune and solution.after.violated:
+            kept = solver(view.without_violated(solution.theta), self.theta)
+            return Solution(
+                kept.theta,
+                kept.status,
+                kept.objective,
+                kept.gap,
+                solution.iterations + kept.iterations,
+                solution.before,
+                view.tally(kept.theta),
+            )
+        return solution
+
+    def _remember(self, episode: BehaviorLog) -> None:
+        self.phi = self.phi + gram(episode.contexts[episode.chosen_rows])
+
+    def _record(
+        self, episode: BehaviorLog, now: Ridge, solution: Solution | None, view: EpisodeView | None = None
+    ) -> None:
+        number = len(self.policies)
+        self.policies.append(now.shrinkage @ self.theta)
+        if solution is None:
+            diagnosis = EpisodeDiagnosis(number, episode.n_steps, "no history", 0, 0, 0.0, 0.0, None, None)
+        else:
+            after = solution.after if view is None else view.tally(solution.theta)
+            foreseen = float(solution.before.agreeing / episode.n_steps) if view is None else None
+            diagnosis = EpisodeDiagnosis(
+                number,
+                episode.n_steps,
+                solution.status,
+                solution.iterations,
+                after.violated,
+                after.max_violation,
+                solution.gap,
+                foreseen,
+                None,
+            )
+        self.diagnostics.append(diagnosis)

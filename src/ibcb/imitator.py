@@ -1,0 +1,150 @@
+"""What every imitator shares: a linear policy, and predict, decision_function and score with it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ibcb.log import BehaviorLog
+
+__all__ = ["Imitator", "argmax_per_step", "check_log"]
+
+
+class Imitator(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: learns one weight per feature from a log, then acts greedily on it.
+
+    A subclass implements ``fit`` and sets ``next_policy_coef_`` (the weights it acts on), ``coef_``, ``n_features_in_``
+    and ``feature_names_in_``.
+    """
+
+    #: whether coef_ estimates reward parameters; behaviour cloning only separates the chosen from the rest
+    learns_rewards = True
+
+    coef_: NDArray[np.float64]
+    next_policy_coef_: NDArray[np.float64]
+    n_features_in_: int
+    feature_names_in_: tuple[str, ...] | None
+
+    def fit(self, log: BehaviorLog, y: None = None) -> Self:
+        """Learn from a log; ``y`` is ignored and only there for scikit-learn's conventions."""
+        raise NotImplementedError
+
+    def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
+        """Score of every candidate under the policy right after the log.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d)
+
+        Returns
+        -------
+        scores : ndarray of shape (rows,), (M,) or (steps, M)
+        """
+        check_is_fitted(self, "next_policy_coef_")
+        if isinstance(log, BehaviorLog):
+            self._check_features(log.n_features, log.feature_names)
+            contexts = log.contexts
+        else:
+            contexts = _candidate_array(log)
+            self._check_features(contexts.shape[-1], None)
+        scores: NDArray[Any] = contexts @ self.next_policy_coef_.astype(contexts.dtype, copy=False)
+        return scores
+
+    def predict(self, log: BehaviorLog | ArrayLike) -> Any:
+        """Index of the candidate the policy picks: the best score, the first of equals.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d)
+
+        Returns
+        -------
+        chosen : ndarray of shape (steps,); an int for one candidate set (M, d)
+        """
+        scores = self.decision_function(log)
+        if isinstance(log, BehaviorLog):
+            return argmax_per_step(scores, log)
+        return int(scores.argmax()) if scores.ndim == 1 else scores.argmax(axis=1)
+
+    def score(self, log: BehaviorLog, y: None = None) -> float:
+        """Share of steps where `predict` agrees with the log; a warm-up's steps, chosen at random, do not count."""
+        check_log(log)
+        steps = log.policy_steps
+        return float(np.mean(self.predict(log)[steps] == log.chosen[steps]))
+
+    def _check_features(self, d: int, names: tuple[str, ...] | None) -> None:
+        if d != self.n_features_in_:
+            raise ValueError(
+                f"the candidates have {d} features but {type(self).__name__} was fitted on {self.n_features_in_}; "
+                "give it the features of the log it was fitted on."
+            )
+        fitted = self.feature_names_in_
+        if names is not None and fitted is not None and names != fitted:
+            column = next(i for i, (a, b) in enumerate(zip(names, fitted, strict=True)) if a != b)
+            raise ValueError(
+                f"feature {column} is {names[column]!r} but {type(self).__name__} was fitted with {fitted[column]!r} "
+                "there; bring the columns into the order of the fitted log."
+            )
+
+    def _set_features(self, log: BehaviorLog) -> None:
+        self.n_features_in_ = log.n_features
+        self.feature_names_in_ = log.feature_names
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
+        arrays = {"coef": self.coef_, "next_policy_coef": self.next_policy_coef_}
+        return arrays, {"feature_names": self.feature_names_in_}
+
+    def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
+        """Become fitted with what `get_state` gave."""
+        self.coef_ = arrays["coef"]
+        self.next_policy_coef_ = arrays["next_policy_coef"]
+        self.n_features_in_ = len(self.coef_)
+        names = state["feature_names"]
+        self.feature_names_in_ = None if names is None else tuple(names)
+
+
+def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]:
+    """Position of the best candidate of each step, the first of equals. Shape (steps,)."""
+    if log.candidates_per_step is not None:
+        best: NDArray[np.int64] = scores.reshape(-1, log.candidates_per_step).argmax(axis=1)
+        return best
+    starts, counts = log.step_offsets[:-1], np.diff(log.step_offsets)
+    top = np.repeat(np.maximum.reduceat(scores, starts), counts)
+    rows = np.flatnonzero(scores == top)
+    steps = np.searchsorted(log.step_offsets, rows, side="right") - 1
+    _, first = np.unique(steps, return_index=True)
+    positions: NDArray[np.int64] = rows[first] - starts
+    return positions
+
+
+def check_log(log: Any) -> BehaviorLog:
+    """The log itself, or TypeError if it is something else."""
+    if not isinstance(log, BehaviorLog):
+        raise TypeError(
+            f"expected a BehaviorLog, got {type(log).__name__}; build one with "
+            "BehaviorLog.from_episodes([(contexts, chosen), ...]) or ibcb.read_log(path)."
+        )
+    return log
+
+
+def _candidate_array(candidates: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(candidates)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiub" or array.ndim not in (2, 3) or 0 in array.shape:
+        raise TypeError(
+            "expected a BehaviorLog, or numbers of shape (candidates, features) or (steps, candidates, features); got "
+            f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."
+        )
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    if not np.isfinite(array).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"candidates{list(place)} is {array[place]}; features must be finite.")
+    return array

@@ -1,0 +1,193 @@
+"""Reading what people pass for a log: arrays of the right kind, or an error that says what to do."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "Episode",
+    "LogFormatError",
+    "distinct_names",
+    "float_array",
+    "frozen",
+    "per_step",
+    "read_episode",
+    "rising_offsets",
+    "warmup_count",
+    "whole_numbers",
+]
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class LogFormatError(ValueError):
+    """A log that is not one; the message names value, place, reason and remedy."""
+
+
+class Episode(NamedTuple):
+    """One episode's arrays on their way into a log."""
+
+    contexts: NDArray[Any]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+
+
+def read_episode(pair: Any, index: int, first: Episode | None) -> Episode:
+    """One ``(contexts, chosen)`` pair, checked against the first one."""
+    place = f"episode {index}"
+    try:
+        contexts, chosen = pair
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{place}: expected a pair (contexts, chosen), got {type(pair).__name__}; "
+            "from_episodes takes a list of such pairs."
+        ) from None
+    picks = whole_numbers(chosen, f"{place}: chosen")
+    if isinstance(contexts, np.ndarray) and contexts.dtype != object:
+        rows, counts = _dense(contexts, place)
+    else:
+        rows, counts = _ragged(contexts, place)
+    if len(counts) == 0:
+        raise LogFormatError(f"{place} has no steps; leave it out or give it the steps it had.")
+    if len(counts) != len(picks):
+        raise LogFormatError(f"{place}: contexts has {len(counts)} steps but chosen has {len(picks)} entries.")
+    if first is not None:
+        _check_same("features", rows.shape[1], first.contexts.shape[1], place)
+        _check_same("dtype", rows.dtype, first.contexts.dtype, place)
+    return Episode(rows, counts, picks)
+
+
+def _dense(contexts: NDArray[Any], place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    if contexts.ndim != 3 or contexts.shape[2] == 0:
+        raise LogFormatError(
+            f"{place}: contexts has shape {contexts.shape}; expected (steps, candidates, features), "
+            "or a list of (candidates, features) arrays where the number of candidates varies."
+        )
+    steps, candidates, d = contexts.shape
+    rows = float_array(contexts, f"{place}: contexts").reshape(steps * candidates, d)
+    return rows, np.full(steps, candidates, dtype=np.int64)
+
+
+def _ragged(contexts: Any, place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    try:
+        steps = list(contexts)
+    except TypeError:
+        raise TypeError(
+            f"{place}: contexts is {type(contexts).__name__}; expected an array (steps, candidates, features) "
+            "or a list of (candidates, features) arrays."
+        ) from None
+    rows: list[NDArray[Any]] = []
+    for step, candidates in enumerate(steps):
+        array = float_array(candidates, f"{place}, step {step}: contexts")
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise LogFormatError(
+                f"{place}, step {step}: contexts has shape {array.shape}; expected (candidates, features)."
+            )
+        if rows:
+            _check_same("features", array.shape[1], rows[0].shape[1], f"{place}, step {step}", "the step before it")
+            _check_same("dtype", array.dtype, rows[0].dtype, f"{place}, step {step}", "the step before it")
+        rows.append(array)
+    counts = np.array([len(array) for array in rows], dtype=np.int64)
+    return (np.concatenate(rows) if rows else np.empty((0, 1))), counts
+
+
+def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "episode 0") -> None:
+    if found != expected:
+        remedy = (
+            "convert them with astype to one of the two" if what == "dtype" else "every step needs the same features"
+        )
+        raise LogFormatError(f"{place}: {what} is {found} but {other} has {expected}; {remedy}.")
+
+
+def float_array(values: Any, what: str) -> NDArray[Any]:
+    """An array of float32 or float64; whole numbers and booleans become float64."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise LogFormatError(f"{what} is not a rectangular array ({error}).") from None
+    if array.dtype in _FLOATS:
+        return array
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64)
+    raise TypeError(f"{what} has dtype {array.dtype}; use float32 or float64.")
+
+
+def whole_numbers(values: Any, what: str) -> NDArray[np.int64]:
+    """A vector of int64; floats only where every one of them is whole."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise LogFormatError(f"{what} is not a list of whole numbers ({error}).") from None
+    if array.ndim != 1:
+        raise LogFormatError(f"{what} has shape {array.shape}; expected one whole number per step.")
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "f":
+        bad = ~(np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**53))
+        if bad.any():
+            step = int(np.argmax(bad))
+            raise LogFormatError(
+                f"{what} of step {step} is {array[step]}; it must be a whole number, the position of the chosen "
+                "candidate."
+            )
+        return array.astype(np.int64)
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    raise TypeError(f"{what} has dtype {array.dtype}; use whole numbers, the positions of the chosen candidates.")
+
+
+def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.int64]:
+    """Offsets that rise from 0 to ``total``."""
+    offsets = whole_numbers(values, what)
+    if len(offsets) and (offsets[0] != 0 or offsets[-1] != total or (np.diff(offsets) < 0).any()):
+        raise LogFormatError(f"{what} must rise from 0 to the number of {unit}, {total}.")
+    return offsets
+
+
+def warmup_count(value: Any, episodes: int) -> int:
+    """The number of warm-up episodes, less than all of them."""
+    try:
+        warmup = operator.index(value)
+    except TypeError:
+        raise TypeError(f"warmup is {value!r}; it is the number of leading random episodes, a whole number.") from None
+    if not 0 <= warmup < max(episodes, 1):
+        raise LogFormatError(
+            f"warmup is {warmup} but the log has {episodes} episode{'s' * (episodes != 1)}; "
+            "at least one must have been chosen by the policy."
+        )
+    return warmup
+
+
+def distinct_names(names: Sequence[str] | None, d: int) -> tuple[str, ...] | None:
+    """d feature names, no two alike."""
+    if names is None:
+        return None
+    result = tuple(str(name) for name in names)
+    if len(result) != d:
+        raise LogFormatError(f"feature_names has {len(result)} names but the contexts have {d} features.")
+    if len(set(result)) != d:
+        twice = next(name for name in result if result.count(name) > 1)
+        raise LogFormatError(f"feature_names has {twice!r} twice; names must differ.")
+    return result
+
+
+def per_step(values: ArrayLike | None, steps: int, what: str) -> NDArray[Any] | None:
+    """One entry per step, read-only."""
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.shape != (steps,):
+        raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per step, ({steps},).")
+    return frozen(array)
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view: slices share memory, so nobody may write through one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,142 @@
+"""Logs as Parquet, one row per step.
+
+Columns: ``episode`` (negative for the warm-up, then 0, 1, ...), ``step`` (counted from 0 within the episode),
+``chosen``, ``n_candidates``, ``contexts`` (the candidates' features, one after the other), and where the log has them
+``timestamp`` and ``step_id``. The number of features, their names and the format's version are in the schema metadata
+under the key ``ibcb``. Each episode is a row group of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ibcb.io.files import atomic
+from ibcb.log import BehaviorLog, LogFormatError
+
+__all__ = ["read_log", "write_log"]
+
+_KEY = b"ibcb"
+_VERSION = 1
+_REQUIRED = ("episode", "step", "chosen", "n_candidates", "contexts")
+
+
+def write_log(log: BehaviorLog, path: str | os.PathLike[str]) -> None:
+    """Write a log as Parquet; the file appears whole or not at all."""
+    _check_suffix(path)
+    meta = {
+        "version": _VERSION,
+        "n_features": log.n_features,
+        "feature_names": log.feature_names,
+    }
+    fields = [
+        pa.field("episode", pa.int64()),
+        pa.field("step", pa.int64()),
+        pa.field("chosen", pa.int64()),
+        pa.field("n_candidates", pa.int64()),
+        pa.field("contexts", pa.list_(pa.from_numpy_dtype(log.contexts.dtype))),
+    ]
+    extras = {name: pa.array(values) for name, values in _extras(log).items()}
+    fields += [pa.field(name, values.type) for name, values in extras.items()]
+    schema = pa.schema(fields, metadata={_KEY: json.dumps(meta).encode()})
+    with atomic(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        first = 0
+        for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
+            steps = episode.n_steps
+            counts = np.diff(episode.step_offsets)
+            lists = pa.ListArray.from_arrays(
+                pa.array((episode.step_offsets * log.n_features).astype(np.int32)),
+                pa.array(episode.contexts.reshape(-1)),
+            )
+            columns = [pa.array(np.full(steps, number)), pa.array(np.arange(steps)), pa.array(episode.chosen)]
+            columns += [pa.array(counts), lists]
+            columns += [values.slice(first, steps) for values in extras.values()]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=steps)
+            first += steps
+
+
+def read_log(path: str | os.PathLike[str]) -> BehaviorLog:
+    """Read a log that `write_log` (or anybody keeping to its columns) wrote."""
+    _check_suffix(path)
+    name = Path(path).name
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise LogFormatError(f"{name}: not a readable Parquet file ({error}).") from None
+    for column in _REQUIRED:
+        if column not in table.column_names:
+            raise LogFormatError(
+                f"{name}: column {column!r} is missing; a log has {', '.join(_REQUIRED)} and this file has "
+                f"{', '.join(table.column_names) or 'no columns'}."
+            )
+    try:
+        return _assemble(table)
+    except (LogFormatError, TypeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _assemble(table: pa.Table) -> BehaviorLog:
+    meta = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    if meta.get("version", _VERSION) > _VERSION:
+        raise LogFormatError(f"written in format version {meta['version']}; this ibcb reads up to {_VERSION}. Upgrade.")
+    episode, chosen, counts = (_column(table, column) for column in ("episode", "chosen", "n_candidates"))
+    if len(chosen) == 0:
+        raise LogFormatError("the log is empty: it has no step.")
+    lists = table["contexts"].combine_chunks()
+    if not pa.types.is_list(lists.type) and not pa.types.is_large_list(lists.type):
+        raise LogFormatError(f"column 'contexts' holds {lists.type}; it must hold lists of numbers.")
+    lengths = np.diff(lists.offsets.to_numpy())
+    values = lists.flatten()
+    if lists.null_count or values.null_count:
+        raise LogFormatError("column 'contexts' has missing values; impute them or drop the steps.")
+    d = int(meta.get("n_features") or (lengths[0] // max(int(counts[0]), 1)))
+    wrong = np.flatnonzero(lengths != counts * d)
+    if len(wrong):
+        row = int(wrong[0])
+        raise LogFormatError(
+            f"row {row}: contexts has {lengths[row]} numbers but {counts[row]} candidates of {d} features need "
+            f"{counts[row] * d}."
+        )
+    edges = np.flatnonzero(np.diff(episode)) + 1
+    if (np.diff(episode) < 0).any():
+        row = int(np.argmax(np.diff(episode) < 0)) + 1
+        raise LogFormatError(f"row {row}: episode {episode[row]} follows {episode[row - 1]}; sort the rows by episode.")
+    edges = np.concatenate([[0], edges, [len(episode)]])
+    extras = {column: table[column].to_numpy() for column in ("timestamp", "step_id") if column in table.column_names}
+    return BehaviorLog(
+        values.to_numpy().reshape(-1, d),
+        np.concatenate([[0], np.cumsum(counts)]),
+        chosen,
+        edges,
+        warmup=int(np.count_nonzero(episode[edges[:-1]] < 0)),
+        feature_names=meta.get("feature_names"),
+        timestamps=extras.get("timestamp"),
+        step_ids=extras.get("step_id"),
+    )
+
+
+def _column(table: pa.Table, name: str) -> Any:
+    column = table[name]
+    if column.null_count:
+        raise LogFormatError(f"column {name!r} has {column.null_count} missing values.")
+    if not pa.types.is_integer(column.type):
+        raise LogFormatError(f"column {name!r} holds {column.type}; it must hold whole numbers.")
+    return column.to_numpy().astype(np.int64)
+
+
+def _extras(log: BehaviorLog) -> dict[str, Any]:
+    both = {"timestamp": log.timestamps, "step_id": log.step_ids}
+    return {name: values for name, values in both.items() if values is not None}
+
+
+def _check_suffix(path: str | os.PathLike[str]) -> None:
+    if Path(path).suffix.lower() != ".parquet":
+        raise LogFormatError(f"{Path(path).name}: logs are kept as Parquet; give a path that ends in .parquet.")

@@ -1,0 +1,50 @@
+"""Saving and loading fitted estimators: arrays and JSON, never pickle."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ibcb.baselines import BaseSVC
+from ibcb.estimator import IBCB
+from ibcb.imitator import Imitator
+from ibcb.io import ModelFileError, read_model_file, write_model_file
+
+__all__ = ["load_model", "save_model"]
+
+_CLASSES: dict[str, type[Imitator]] = {cls.__name__: cls for cls in (IBCB, BaseSVC)}
+
+
+def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a safetensors file.
+
+    A model with solver="auto" is stored without the logs it has seen; see `IBCB.partial_fit`.
+    """
+    if type(model).__name__ not in _CLASSES:
+        raise TypeError(f"save_model takes {', '.join(_CLASSES)}; got {type(model).__name__}.")
+    check_is_fitted(model)
+    arrays, state = model.get_state()
+    parameters = {}
+    for name, value in model.get_params(deep=False).items():
+        if value is not None and not isinstance(value, (str, bool, int, float, np.number)):
+            arrays[f"parameter.{name}"] = np.asarray(value, dtype=np.float64)
+        else:
+            parameters[name] = value.item() if isinstance(value, np.generic) else value
+    meta = {"class": type(model).__name__, "parameters": parameters, "state": state}
+    write_model_file(path, arrays, meta)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read a fitted estimator; `partial_fit` goes on where it stopped."""
+    arrays, meta = read_model_file(path)
+    if meta.get("class") not in _CLASSES:
+        raise ModelFileError(f"{os.fspath(path)}: holds a {meta.get('class')!r}, which this version does not know.")
+    parameters = dict(meta["parameters"])
+    for name in [name for name in arrays if name.startswith("parameter.")]:
+        parameters[name.removeprefix("parameter.")] = arrays.pop(name)
+    model = _CLASSES[meta["class"]](**parameters)
+    model.set_state(arrays, meta["state"])
+    return model

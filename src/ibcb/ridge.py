@@ -1,0 +1,99 @@
+"""Ridge algebra of a batched linear bandit: Gram matrices, the Cholesky factor of Psi, confidence widths.
+
+Symbols as in the paper: Phi is the Gram matrix of the contexts chosen before an episode, Psi = l2 I + Phi,
+and a decider with rewards R has the policy parameters Psi^-1 S'R. Since E[R] = S theta*, the policy that a
+reward vector theta leads to is ``shrinkage @ theta`` with shrinkage = Psi^-1 Phi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+__all__ = ["Ridge", "gram", "ridge"]
+
+Matrix = NDArray[np.float64]
+
+_CACHE_BYTES = 200_000
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """What the choices before an episode leave behind: Phi, and Psi = l2 I + Phi by its Cholesky factor.
+
+    Attributes
+    ----------
+    phi : ndarray of shape (d, d)
+    l2 : float
+    cholesky : ndarray of shape (d, d)
+        Lower triangle L with Psi = L L'.
+    """
+
+    phi: Matrix
+    l2: float
+    cholesky: Matrix
+
+    def solve(self, b: Matrix) -> Matrix:
+        """Psi^-1 b: the ridge estimate of Eq. (2) when b = S'R."""
+        solution: Matrix = lapack.dpotrs(self.cholesky, b, lower=1)[0]
+        return solution
+
+    @cached_property
+    def shrinkage(self) -> Matrix:
+        """G = Psi^-1 Phi, which takes reward parameters to the policy that expects them. Shape (d, d)."""
+        # I - l2 Psi^-1 is the same matrix but cancels to noise where Phi is tiny beside l2.
+        return self.solve(self.phi)
+
+    @cached_property
+    def whitener(self) -> Matrix:
+        """W = L^-1, so that |W s| = sqrt(s' Psi^-1 s). Shape (d, d)."""
+        inverse: Matrix = lapack.dtrtri(self.cholesky, lower=1)[0]
+        return inverse
+
+    def widths(self, contexts: NDArray[Any]) -> NDArray[Any]:
+        """Confidence width H(s) = sqrt(s' Psi^-1 s) of every row: shape (rows, d) to (rows,).
+
+        ``H_n`` of the paper's formulation (label eq:inverse:opt:constriant), in the contexts' own float type.
+        """
+        W = self.whitener.T.astype(contexts.dtype, copy=False)
+        rows, d = contexts.shape
+        ones = np.ones(d, dtype=contexts.dtype)
+        # A stretch at a time, so that the whitened rows stay in the processor's cache.
+        stretch = max(256, _CACHE_BYTES // (d * contexts.itemsize))
+        buffer = np.empty((min(stretch, rows), d), dtype=contexts.dtype)
+        widths = np.empty(rows, dtype=contexts.dtype)
+        for start in range(0, rows, stretch):
+            part = contexts[start : start + stretch]
+            white = np.matmul(part, W, out=buffer[: len(part)])
+            np.multiply(white, white, out=white)
+            np.matmul(white, ones, out=widths[start : start + stretch])
+        return np.sqrt(widths, out=widths)
+
+
+def ridge(phi: Matrix, l2: float) -> Ridge:
+    """Factor Psi = l2 I + Phi; a Psi that is singular in floating point raises ValueError with the remedy."""
+    psi = phi.copy()
+    psi.flat[:: len(psi) + 1] += l2
+    if np.isfinite(psi).all():
+        # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
+        factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
+        if not failed:
+            return Ridge(phi, l2, factor)
+    scale = np.sqrt(np.abs(phi.diagonal()).max())
+    raise ValueError(
+        f"Psi = l2 I + Phi is singular in floating point: the chosen contexts are of size about {scale:.3g} and "
+        f"l2 is {l2:.3g}, which vanishes beside them. Rescale the contexts to about 1, or raise l2."
+    )
+
+
+def gram(chosen_contexts: NDArray[Any]) -> Matrix:
+    """Phi = S'S of chosen contexts S, shape (steps, d), in float64."""
+    S = chosen_contexts.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported by `ridge`, with its remedy
+        phi: Matrix = S.T @ S
+    return phi
