@@ -210,12 +210,9 @@ class EpisodeView:
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
         tallies = []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            violation = _violations(block, bonus, policy)
-            rows = np.flatnonzero(violation > 0)
-            excess = violation[rows].astype(np.float64, copy=False)
+            rows, excess, lead = _exact_excess(block, bonus, policy, tolerance)
             beyond = excess > tolerance
             tallies.append(_tally(block, rows[beyond], excess[beyond], self._margin + tolerance))
-            lead = block.lead_contexts(rows)
             bent = np.minimum(excess, bend)
             value += slope * float(bent @ (excess - bent / 2))
             gradient += slope * (bent @ lead)
@@ -346,6 +343,26 @@ def _violations(block: Block, bonus: NDArray[Any], policy: Vector) -> NDArray[An
     scores = block.contexts @ policy.astype(block.contexts.dtype, copy=False)
     scores += bonus
     return block.lead(scores)
+
+
+def _exact_excess(
+    block: Block, bonus: NDArray[Any], policy: Vector, tolerance: float
+) -> tuple[NDArray[np.int64], Vector, NDArray[np.float64]]:
+    """Violated rows, their violations in float64, and their contexts less the chosen ones'.
+
+    Newton's method needs a penalty and a gradient that belong together. Single precision is good for finding the rows;
+    their violations are then computed again in double.
+    """
+    violation = _violations(block, bonus, policy)
+    if violation.dtype == np.float64:
+        rows = np.flatnonzero(violation > 0)
+        return rows, violation[rows], block.lead_contexts(rows)
+    rows = np.flatnonzero(violation > -tolerance)
+    lead = block.lead_contexts(rows)
+    chosen = block.chosen_rows[block.step_of(rows)]
+    excess = lead @ policy + (bonus[rows].astype(np.float64) - bonus[chosen])
+    violated = excess > 0
+    return rows[violated], excess[violated], lead[violated]
 
 
 def _margin_bonus(block: Block, margin: float) -> NDArray[Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ibcb.constraints import EpisodeView, JointView, View
+from ibcb.constraints import EpisodeView, JointView, Tally, View
 from ibcb.engine import blocks
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, gram, ridge
@@ -23,7 +24,7 @@ class EpisodeDiagnosis(NamedTuple):
 
     ``status`` is "no history" where nothing had been learned yet, so that the episode gives no rows. ``next_agreement``
     is the share of its choices predicted from the episodes before it, exploration included: evidence that needs no
-    rewards. ``certificate`` names contradicting steps where the episode was found infeasible.
+    rewards; None while those had taught nothing. ``certificate`` names contradicting steps where the episode was found infeasible.
     """
 
     episode: int
@@ -89,11 +90,13 @@ class Evolution:
                 now = self.ridge()
                 view = self._view(episode, now)
                 if view is None:
-                    self._record(episode, now, None)
+                    self._record(episode, now)
                 else:
+                    taught = self.theta.any()
                     solution = self._solve(view, solver)
                     self.theta = solution.theta
-                    self._record(episode, now, solution)
+                    foreseen = solution.before.agreeing / episode.n_steps if taught else None
+                    self._record(episode, now, solution, solution.after, foreseen)
             # After the episode: its own choices were made before this update.
             self._remember(episode)
 
@@ -105,10 +108,15 @@ class Evolution:
                 ridges.append((episode, self.ridge()))
             self._remember(episode)
         views = [self._view(episode, now, number) for number, (episode, now) in enumerate(ridges)]
-        solution = self._solve(JointView([view for view in views if view is not None]), solver)
-        self.theta = solution.theta
+        known = [view for view in views if view is not None]
+        solution = self._solve(JointView(known), solver) if known else None
+        if solution is not None:
+            self.theta = solution.theta
         for (episode, now), view in zip(ridges, views, strict=True):
-            self._record(episode, now, None if view is None else solution, view)
+            if view is None:
+                self._record(episode, now)
+            else:
+                self._record(episode, now, solution, view.tally(self.theta))
 
     def attach(self, certificate: Certificate) -> None:
         """Note a certificate with the episodes it speaks of."""
@@ -126,39 +134,26 @@ class Evolution:
         solution = solver(view, self.theta)
         if self.prune and solution.after.violated:
             kept = solver(view.without_violated(solution.theta), self.theta)
-            return Solution(
-                kept.theta,
-                kept.status,
-                kept.objective,
-                kept.gap,
-                solution.iterations + kept.iterations,
-                solution.before,
-                view.tally(kept.theta),
-            )
+            passes = solution.iterations + kept.iterations
+            return replace(kept, iterations=passes, before=solution.before, after=view.tally(kept.theta))
         return solution
 
     def _remember(self, episode: BehaviorLog) -> None:
         self.phi = self.phi + gram(episode.contexts[episode.chosen_rows])
 
     def _record(
-        self, episode: BehaviorLog, now: Ridge, solution: Solution | None, view: EpisodeView | None = None
+        self,
+        episode: BehaviorLog,
+        now: Ridge,
+        solution: Solution | None = None,
+        after: Tally | None = None,
+        foreseen: float | None = None,
     ) -> None:
         number = len(self.policies)
         self.policies.append(now.shrinkage @ self.theta)
-        if solution is None:
-            diagnosis = EpisodeDiagnosis(number, episode.n_steps, "no history", 0, 0, 0.0, 0.0, None, None)
+        if solution is None or after is None:
+            entry = EpisodeDiagnosis(number, episode.n_steps, "no history", 0, 0, 0.0, 0.0, None, None)
         else:
-            after = solution.after if view is None else view.tally(solution.theta)
-            foreseen = float(solution.before.agreeing / episode.n_steps) if view is None else None
-            diagnosis = EpisodeDiagnosis(
-                number,
-                episode.n_steps,
-                solution.status,
-                solution.iterations,
-                after.violated,
-                after.max_violation,
-                solution.gap,
-                foreseen,
-                None,
-            )
-        self.diagnostics.append(diagnosis)
+            solved = (solution.status, solution.iterations, after.violated, after.max_violation, solution.gap)
+            entry = EpisodeDiagnosis(number, episode.n_steps, *solved, foreseen, None)
+        self.diagnostics.append(entry)

@@ -5,9 +5,9 @@ satisfy the view's rows, exactly (`hard`), in the squared hinge (`soft`), in the
 paper did (`paper`). It never returns an unsolved theta.
 """
 
-from ibcb.solvers.hard import hard
+from ibcb.solvers.admm import paper
+from ibcb.solvers.cutting_plane import hard
 from ibcb.solvers.newton import robust, soft
-from ibcb.solvers.paper import paper
 from ibcb.solvers.solution import Certificate, Contradiction, InfeasibleError, Solution, SolverError
 
 __all__ = [

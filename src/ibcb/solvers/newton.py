@@ -26,6 +26,9 @@ __all__ = ["robust", "soft"]
 
 _MAX_PASSES = 300
 _RELATIVE_GAP = 1e-10
+#: a Newton step that promises less than this share of F is lost in the rounding of F
+_ROUNDING = 1e-14
+_STIFF, _STIFF_STEP = 1e4, 1e2
 
 
 def soft(view: View, centre: NDArray[np.float64], *, penalty: float) -> Solution:
@@ -40,10 +43,15 @@ def robust(view: View, centre: NDArray[np.float64], *, penalty: float, bend: flo
 
 def _newton(name: str, view: View, centre: NDArray[np.float64], slope: float, bend: float) -> Solution:
     stiffness = view.context_scale**2
-    theta = centre.copy()
+    theta, passes, before = centre.copy(), 1, None
+    if slope > _STIFF:
+        # Many short steps lead through the kinks of a stiff penalty; a gentler one shows where they end.
+        gentle = _newton(name, view, centre, slope / _STIFF_STEP, bend)
+        theta, passes, before = gentle.theta, gentle.iterations + 1, gentle.before
     here = view.penalty(theta, slope, bend)
-    before = here.tally
-    objective, passes = here.value, 1
+    before = before or here.tally
+    offset = theta - centre
+    objective = stiffness * float(offset @ offset) / 2 + here.value
     while True:
         offset = theta - centre
         gradient = stiffness * offset + here.gradient
@@ -59,9 +67,11 @@ def _newton(name: str, view: View, centre: NDArray[np.float64], slope: float, be
                 f"{view.context_scale:.3g}). Rescale the contexts to about 1, or lower the penalty."
             )
         slope_along = float(gradient @ step)
+        if -slope_along <= _ROUNDING * objective:
+            return Solution(theta, "solved", objective, gap, passes, before, here.tally)
         length = 1.0
         while True:
-            if passes == _MAX_PASSES:
+            if passes >= _MAX_PASSES:
                 raise SolverError(
                     f"{name}: the duality gap is {gap:.3g} of an objective of {objective:.3g} after {passes} passes "
                     f"of Newton's method (penalty {slope:.3g}). Rescale the contexts to about 1, or lower the penalty."
@@ -72,7 +82,7 @@ def _newton(name: str, view: View, centre: NDArray[np.float64], slope: float, be
             away = trial - centre
             value = stiffness * float(away @ away) / 2 + there.value
             # The last term forgives the rounding of F itself, or a converged point could not be left or accepted.
-            if value <= objective + 1e-4 * length * slope_along + 1e-14 * objective:
+            if value <= objective + 1e-4 * length * slope_along + _ROUNDING * objective:
                 break
             length /= 2
         theta, here, objective = trial, there, value

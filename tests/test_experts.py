@@ -1,0 +1,115 @@
+"""Algorithm 1: what the experts choose and learn, recomputed; and Theorem 1."""
+
+import numpy as np
+import pytest
+
+import ibcb
+from ibcb.experts import draw, top_k_softmax
+
+
+def taught(expert, rng, batches=3):
+    for _ in range(batches):
+        S = rng.normal(size=(30, expert.n_features))
+        expert.update(S, S @ np.arange(expert.n_features) + rng.normal(size=30))
+    return expert
+
+
+def test_batched_updates_give_the_ridge_estimate_of_all_rewards(rng):
+    expert, S_all, R_all = ibcb.SBUCB(4, l2=0.6), [], []
+    for _ in range(5):
+        S, R = rng.normal(size=(20, 4)), rng.normal(size=20)
+        expert.update(S, R)
+        S_all.append(S)
+        R_all.append(R)
+    S, R = np.vstack(S_all), np.concatenate(R_all)
+    np.testing.assert_allclose(expert.coef_, np.linalg.solve(S.T @ S + 0.6 * np.eye(4), S.T @ R), rtol=1e-10)
+    np.testing.assert_allclose(expert.gram_, S.T @ S, rtol=1e-12)
+
+
+def test_ucb_takes_the_largest_upper_confidence_bound(rng):
+    expert = taught(ibcb.SBUCB(3, alpha=0.9, l2=0.5), rng)
+    psi_inverse = np.linalg.inv(expert.gram_ + 0.5 * np.eye(3))
+    for candidates in rng.normal(size=(50, 6, 3)):
+        bounds = [s @ expert.coef_ + 0.9 * np.sqrt(s @ psi_inverse @ s) for s in candidates]
+        assert expert.act(candidates) == int(np.argmax(bounds))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ibcb.SBUCB(3),
+        lambda: ibcb.SBTS(3, random_state=5),
+        lambda: ibcb.SBTS(3, draws="episode", random_state=5),
+        lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),
+    ],
+)
+def test_acting_on_a_batch_equals_acting_step_by_step(rng, make):
+    one, other = taught(make(), np.random.default_rng(1)), taught(make(), np.random.default_rng(1))
+    batch = rng.normal(size=(40, 5, 3))
+    assert one.act(batch).tolist() == [other.act(candidates) for candidates in batch]
+
+
+def test_an_expert_that_knows_nothing_takes_the_longest_candidate(rng):
+    batch = rng.normal(size=(50, 6, 4))
+    assert (ibcb.SBUCB(4).act(batch) == np.linalg.norm(batch, axis=2).argmax(axis=1)).all()
+
+
+def test_theorem_1_holds_for_each_candidate_but_not_jointly(rng):
+    """Scores of SBTS have the mean and variance of <theta, s> + alpha H(s) z, candidate by candidate.
+
+    One z for all candidates, as the theorem reads, would make any two scores perfectly correlated; in truth their
+    covariance is alpha^2 s' Psi^-1 t.
+    """
+    expert = taught(ibcb.SBTS(3, alpha=0.7, l2=0.5, random_state=2), rng)
+    s, t = rng.normal(size=(2, 3))
+    psi_inverse = np.linalg.inv(expert.gram_ + 0.5 * np.eye(3))
+    draws = 200_000
+    scores = expert.scores(np.broadcast_to(np.array([s, t]), (draws, 2, 3)))
+    H = np.sqrt([s @ psi_inverse @ s, t @ psi_inverse @ t])
+    error = 5 / np.sqrt(draws)  # five standard errors of a mean of unit variance
+    np.testing.assert_allclose(scores.mean(axis=0), np.array([s, t]) @ expert.coef_, atol=error * 0.7 * H.max())
+    standard = (scores - np.array([s, t]) @ expert.coef_) / (0.7 * H)
+    np.testing.assert_allclose(np.mean(standard**2, axis=0), 1, atol=error * np.sqrt(2))
+    np.testing.assert_allclose(np.mean(standard**4, axis=0), 3, atol=error * np.sqrt(96))
+    correlation = s @ psi_inverse @ t / H.prod()
+    assert abs(correlation) < 0.9
+    assert np.mean(standard.prod(axis=1)) == pytest.approx(correlation, abs=error * 2)
+
+
+def test_one_draw_per_episode_serves_until_the_next_update(rng):
+    expert = taught(ibcb.SBTS(3, alpha=2.0, draws="episode", random_state=0), rng)
+    candidates = rng.normal(size=(4, 3))
+    before = {expert.act(candidates) for _ in range(20)}
+    scores = expert.scores(candidates)
+    expert.update(np.empty((0, 3)), np.empty(0))
+    assert len(before) == 1
+    assert not np.allclose(scores, expert.scores(candidates))
+
+
+def test_top_k_softmax_is_a_softmax_cut_and_renormalised(rng):
+    scores = rng.normal(size=(30, 7))
+    probabilities = top_k_softmax(scores, 3)
+    for row, found in zip(scores, probabilities, strict=True):
+        best = set(np.argsort(-row)[:3].tolist())
+        expected = np.array([np.exp(v) if i in best else 0.0 for i, v in enumerate(row)])
+        np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
+    np.testing.assert_allclose(top_k_softmax(scores, 1).argmax(axis=1), scores.argmax(axis=1))
+    np.testing.assert_allclose(top_k_softmax(1000 * scores, 7).sum(axis=1), 1)
+
+
+def test_draw_inverts_the_cumulative_distribution(rng):
+    probabilities = np.array([0.2, 0.0, 0.5, 0.3])
+    picks = draw(np.broadcast_to(probabilities, (100_000, 4)), rng.random(100_000))
+    np.testing.assert_allclose(np.bincount(picks, minlength=4) / 100_000, probabilities, atol=0.01)
+    assert draw(probabilities, np.array(np.nextafter(1.0, 0.0))) == 3
+
+
+def test_fairness_learns_as_the_expert_inside_does(rng):
+    plain, fair = ibcb.SBUCB(3), ibcb.TopK(ibcb.SBUCB(3), 2, random_state=0)
+    S, R = rng.normal(size=(25, 3)), rng.normal(size=25)
+    plain.update(S, R)
+    fair.update(S, R)
+    np.testing.assert_array_equal(plain.coef_, fair.coef_)
+    candidates = rng.normal(size=(6, 3))
+    top = set(np.argsort(-plain.scores(candidates))[:2].tolist())
+    assert {fair.act(candidates) for _ in range(200)} == top
