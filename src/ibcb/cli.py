@@ -136,7 +136,9 @@ def simulate(
     batch_size: Annotated[int, typer.Option(help="B, steps in a batch.")] = 1000,
     n_candidates: Annotated[int, typer.Option("--candidates", help="M, candidates at a step.")] = 10,
     n_features: Annotated[int, typer.Option("--features", help="d, features of a candidate.")] = 10,
-    warmup: Annotated[int, typer.Option(help="Random steps before the first batch.")] = 500,
+    warmup: Annotated[
+        int | None, typer.Option(help="Random steps before the first batch.  [default: as fits the expert]")
+    ] = None,
     dup: Annotated[int, typer.Option(help="Batches whose candidates are repeated.")] = 0,
     ood_mean: Annotated[float, typer.Option(help="Mean of candidate 0 out of distribution.")] = 1.4,
     as_json: Json = False,
@@ -155,10 +157,11 @@ def simulate(
         "batch_size": batch_size,
         "n_candidates": n_candidates,
         "n_features": n_features,
-        "warmup": warmup,
         "dup": dup,
         "ood_mean": ood_mean,
     }
+    if warmup is not None:
+        settings["warmup"] = warmup
     run = ibcb.simulate(**settings)
     logs = {"log": run.log, "test": run.test_log, "ood": run.ood_log}
     out.mkdir(parents=True, exist_ok=True)

@@ -18,9 +18,8 @@ solvers; a look at theta costs one matrix-vector product.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +37,7 @@ RELATIVE_TOLERANCE = 1e-9
 _KEYS_PER_VIEW = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(NamedTuple):
     """How well the rows hold at some theta.
 
     Attributes
@@ -57,18 +55,19 @@ class Tally:
     agreeing: int
 
 
-@dataclass(frozen=True, slots=True)
-class Penalty:
-    """Sum of the rows' penalties at theta with its first two derivatives in theta, and the tally there."""
+class Penalty(NamedTuple):
+    """Sum of the rows' penalties at theta with its first two derivatives in theta.
+
+    ``tally`` counts how the rows hold there; it is a call because most steps of a solver do not need it.
+    """
 
     value: float
     gradient: Vector
     hessian: NDArray[np.float64]
-    tally: Tally
+    tally: Callable[[], Tally]
 
 
-@dataclass(frozen=True, slots=True)
-class RowSet:
+class RowSet(NamedTuple):
     """Some rows written out, ``matrix @ theta <= rhs``; ``key`` is each row's number in its view."""
 
     matrix: NDArray[np.float64]
@@ -201,25 +200,28 @@ class EpisodeView:
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
             violation = _violations(block, bonus, policy)
             rows = np.flatnonzero(violation > tolerance)
-            tallies.append(_tally(block, rows, violation[rows], self._margin + tolerance))
+            tallies.append(_tally(block, rows, violation[rows], tolerance, self._margin))
         return _add(tallies)
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
         policy, tolerance = self._at(theta)
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
-        tallies = []
+        violated = []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
             rows, excess, lead = _exact_excess(block, bonus, policy, tolerance)
-            beyond = excess > tolerance
-            tallies.append(_tally(block, rows[beyond], excess[beyond], self._margin + tolerance))
+            violated.append((block, rows, excess))
             bent = np.minimum(excess, bend)
-            value += slope * float(bent @ (excess - bent / 2))
-            gradient += slope * (bent @ lead)
-            curved = lead[excess < bend]
-            hessian += slope * (curved.T @ curved)
+            value += float(bent @ excess) - float(bent @ bent) / 2
+            gradient += bent @ lead
+            curved = lead if bend == math.inf else lead[excess < bend]
+            hessian += curved.T @ curved
         G = self._shrinkage
-        return Penalty(value, gradient @ G, G.T @ hessian @ G, _add(tallies))
+
+        def tally() -> Tally:
+            return _add([_tally(*part, tolerance, self._margin) for part in violated])
+
+        return Penalty(slope * value, slope * (gradient @ G), slope * (G.T @ hessian @ G), tally)
 
     def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
         policy, tolerance = self._at(theta)
@@ -233,8 +235,7 @@ class EpisodeView:
                 continue
             rows = np.flatnonzero(violation > -reach * worst)
             excess = violation[rows]
-            beyond = excess > tolerance
-            tallies.append(_tally(block, rows[beyond], excess[beyond], self._margin + tolerance))
+            tallies.append(_tally(block, rows, excess, tolerance, self._margin))
             if len(rows) > count:
                 keep = np.argpartition(excess, len(rows) - count)[-count:]
                 keep.sort()
@@ -305,7 +306,7 @@ class JointView:
             sum(part.value for part in parts),
             np.sum([part.gradient for part in parts], axis=0),
             np.sum([part.hessian for part in parts], axis=0),
-            _add([part.tally for part in parts]),
+            lambda: _add([part.tally() for part in parts]),
         )
 
     def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
@@ -379,13 +380,14 @@ def _margin_bonus(block: Block, margin: float) -> NDArray[Any]:
     return bonus
 
 
-def _tally(block: Block, rows: NDArray[np.int64], excess: NDArray[Any], losing: float) -> Tally:
-    """Count the violated rows, given in order, and the steps where one of them is violated by more than ``losing``."""
-    if len(rows) == 0:
-        return Tally(0, 0.0, len(block.chosen_rows))
-    steps = block.step_of(rows[excess > losing])
+def _tally(block: Block, rows: NDArray[np.int64], excess: NDArray[Any], tolerance: float, margin: float) -> Tally:
+    """Count the rows, given in order, that are violated, and the steps where another candidate beats the chosen."""
+    violated = int(np.count_nonzero(excess > tolerance))
+    if violated == 0:
+        return Tally(0, float(excess.max(initial=0.0)), len(block.chosen_rows))
+    steps = block.step_of(rows[excess > tolerance + margin])
     lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
-    return Tally(len(rows), float(excess.max()), len(block.chosen_rows) - lost)
+    return Tally(violated, float(excess.max()), len(block.chosen_rows) - lost)
 
 
 def _add(tallies: Sequence[Tally]) -> Tally:

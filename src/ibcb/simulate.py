@@ -19,6 +19,9 @@ __all__ = ["ExpertSettings", "Run", "simulate"]
 
 Expert = SBUCB | SBTS | TopK
 
+#: Random steps before the first batch. The paper is silent; with these the experts' own figures are the paper's.
+WARMUP = {"sbucb": 900, "sbts": 400}
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertSettings:
@@ -34,11 +37,9 @@ class ExpertSettings:
         expert: SBUCB | SBTS
         if self.kind == "sbucb":
             expert = SBUCB(n_features, alpha=self.alpha, l2=self.l2)
-        elif self.kind == "sbts":
+        else:
             rng = streams["expert exploration"]
             expert = SBTS(n_features, alpha=self.alpha, l2=self.l2, draws=self.draws, random_state=rng)
-        else:
-            raise ValueError(f"expert={self.kind!r} is unknown; choose 'sbucb' or 'sbts'.")
         if self.top_k is None:
             return expert
         return TopK(expert, self.top_k, random_state=streams["expert fairness"])
@@ -120,14 +121,14 @@ def simulate(
     top_k : int, optional
         Fairness: draw from the softmax over the k best candidates instead of taking the best.
     **settings
-        Of the environment, see `ibcb.environments.Synthetic`: noise, ood_mean, dup, warmup, n_episodes, batch_size,
-        n_candidates, n_features.
+        Of the environment, see `ibcb.environments.Synthetic`: noise, ood_mean, dup, warmup (900 random steps for SBUCB
+        and 400 for SBTS unless given), n_episodes, batch_size, n_candidates, n_features.
 
     Examples
     --------
     >>> run = simulate("synthetic", expert="sbts", noise=0.03, n_episodes=3, batch_size=100, seed=1)
     >>> run.log
-    BehaviorLog(3 episodes after 1 of warm-up, 800 steps, 10 candidates each, 10 features, float64)
+    BehaviorLog(3 episodes after 1 of warm-up, 700 steps, 10 candidates each, 10 features, float64)
     """
     if environment != "synthetic":
         raise ValueError(f"environment={environment!r} is unknown; choose 'synthetic'.")
@@ -135,7 +136,9 @@ def simulate(
     if unknown:
         known = ", ".join(Synthetic.__dataclass_fields__)
         raise TypeError(f"simulate got an unknown setting {unknown[0]!r}; the synthetic environment has {known}.")
-    synthetic = Synthetic(**settings)
+    if expert not in WARMUP:
+        raise ValueError(f"expert={expert!r} is unknown; choose 'sbucb' or 'sbts'.")
+    synthetic = Synthetic(**{"warmup": WARMUP[expert], **settings})
     who = ExpertSettings(expert, float(alpha), float(l2), draws, top_k)
     streams = Streams(seed)
     world = synthetic.build(streams)

@@ -31,7 +31,7 @@ class Synthetic:
     dup : int
         Episodes dup to 2 dup - 1 repeat the candidate sets of episodes 0 to dup - 1.
     warmup : int
-        Random steps before the first episode; the paper is silent, 500 matches its figures.
+        Random steps before the first episode.
     n_episodes, batch_size, n_candidates, n_features : int
         N, B, M and d.
     """
@@ -39,7 +39,7 @@ class Synthetic:
     noise: float = 0.0
     ood_mean: float = 1.4
     dup: int = 0
-    warmup: int = 500
+    warmup: int = 0
     n_episodes: int = 20
     batch_size: int = 1000
     n_candidates: int = 10

@@ -49,7 +49,7 @@ def _newton(name: str, view: View, centre: NDArray[np.float64], slope: float, be
         gentle = _newton(name, view, centre, slope / _STIFF_STEP, bend)
         theta, passes, before = gentle.theta, gentle.iterations + 1, gentle.before
     here = view.penalty(theta, slope, bend)
-    before = before or here.tally
+    before = before or here.tally()
     offset = theta - centre
     objective = stiffness * float(offset @ offset) / 2 + here.value
     while True:
@@ -57,7 +57,7 @@ def _newton(name: str, view: View, centre: NDArray[np.float64], slope: float, be
         gradient = stiffness * offset + here.gradient
         gap = float(gradient @ gradient) / (2 * stiffness)
         if gap <= _RELATIVE_GAP * objective:
-            return Solution(theta, "solved", objective, gap, passes, before, here.tally)
+            return Solution(theta, "solved", objective, gap, passes, before, here.tally())
         hessian = here.hessian
         hessian.flat[:: len(theta) + 1] += stiffness
         _, step, failed = lapack.dposv(hessian, -gradient, lower=1)
@@ -68,7 +68,7 @@ def _newton(name: str, view: View, centre: NDArray[np.float64], slope: float, be
             )
         slope_along = float(gradient @ step)
         if -slope_along <= _ROUNDING * objective:
-            return Solution(theta, "solved", objective, gap, passes, before, here.tally)
+            return Solution(theta, "solved", objective, gap, passes, before, here.tally())
         length = 1.0
         while True:
             if passes >= _MAX_PASSES:

@@ -1,0 +1,74 @@
+"""Running times as ratios, in one process and one thread: our default fit, the paper's solver, and the floor.
+
+    python benchmarks/speed.py [--repeats 15] [--json]
+
+The floor is what no method can avoid that looks at every row once: one matrix product and one matrix-vector product
+over the contexts of every episode. Contenders take turns, so that the noise of the machine falls on all alike, and the
+best of the repeats counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import ibcb
+
+
+def floor(log: ibcb.BehaviorLog) -> None:
+    """One GEMM and one GEMV over the contexts of every episode."""
+    d = log.n_features
+    matrix, vector = np.eye(d, dtype=log.contexts.dtype), np.ones(d, dtype=log.contexts.dtype)
+    for episode in log:
+        episode.contexts @ matrix
+        episode.contexts @ vector
+
+
+def best_times(contenders: dict[str, Callable[[], object]], repeats: dict[str, int]) -> dict[str, float]:
+    """Best wall time of each, taking turns."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(max(repeats.values())):
+        for name, run in contenders.items():
+            if turn < repeats[name]:
+                start = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - start)
+    return {name: min(values) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=15, help="turns of the fast contenders (default 15)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    options = parser.parse_args()
+    if not options.json:
+        print(f"{'expert':8}{'fit':>10}{'paper':>11}{'floor':>9}   paper / fit   fit / floor   bars")
+    for expert, bars in (("sbucb", ">= 15, <= 6"), ("sbts", "")):
+        log = ibcb.simulate("synthetic", expert=expert, noise=0.03, seed=0).log
+        with threadpool_limits(1):
+            times = best_times(
+                {
+                    "fit": lambda expert=expert, log=log: ibcb.IBCB(expert=expert, l2=0.3).fit(log),  # type: ignore[misc]
+                    "floor": lambda log=log: floor(log),  # type: ignore[misc]
+                    "paper": lambda expert=expert, log=log: ibcb.IBCB(  # type: ignore[misc]
+                        expert=expert, l2=0.3, solver="paper"
+                    ).fit(log),
+                },
+                {"fit": options.repeats, "floor": options.repeats, "paper": 2},
+            )
+        ratios = {"paper_over_fit": times["paper"] / times["fit"], "fit_over_floor": times["fit"] / times["floor"]}
+        if options.json:
+            print(json.dumps({"expert": expert, **times, **ratios}))
+            continue
+        fit, paper, least = (f"{1000 * times[name]:.1f} ms" for name in ("fit", "paper", "floor"))
+        ratio, over = f"{ratios['paper_over_fit']:.1f}", f"{ratios['fit_over_floor']:.2f}"
+        print(f"{expert:8}{fit:>10}{paper:>11}{least:>9}{ratio:>14}{over:>14}   {bars}".rstrip(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

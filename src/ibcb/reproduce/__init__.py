@@ -1,0 +1,1 @@
+"""The paper's figures, and the means to produce ours beside them."""
