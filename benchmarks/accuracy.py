@@ -106,8 +106,8 @@ def main() -> int:
             continue
         ours, theirs = ("" if row[key] is None else f"{row[key]:.3f}" for key in ("ours", "paper"))
         wanted = "" if row["bar"] is None else f"{low:.3f} to {high:.3f}{'' if kept else '  MISSED'}"
-        line = f"{row['expert']:8}{row['noise']:>5}  {row['algorithm']:25}{row['metric']:12}{ours:>7}{theirs:>8}   {wanted}"
-        print(line.rstrip(), flush=True)
+        setting = f"{row['expert']:8}{row['noise']:>5}  {row['algorithm']:25}{row['metric']:12}"
+        print(f"{setting}{ours:>7}{theirs:>8}   {wanted}".rstrip(), flush=True)
     return int(missed > 0)
 
 

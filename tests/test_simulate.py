@@ -109,7 +109,7 @@ def test_impossible_settings_are_refused(settings, words):
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="environment='mars'"):
         ibcb.simulate("mars")
-    with pytest.raises(ValueError, match="expert='greedy'.*'sbucb' or 'sbts'"):
+    with pytest.raises(ValueError, match="expert='greedy'.*'sbucb', 'sbts'"):
         ibcb.simulate("synthetic", expert="greedy", n_episodes=2, batch_size=10)
     with pytest.raises(TypeError, match="'nois'.*noise"):
         ibcb.simulate("synthetic", nois=0.1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -35,11 +37,9 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Run the command line: exit 0, 1 for a failure, 2 for bad usage, 130 when interrupted."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        _say("interrupted; nothing half-written is left behind.")
-        sys.exit(130)
+    # Warnings come again as notes of the fitted model, with the rest of what a reader should know.
+    warnings.simplefilter("ignore", UserWarning)
+    app()
 
 
 def _reports_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -49,7 +49,15 @@ def _reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (ValueError, TypeError, OSError, ibcb.SolverError, ModelFileError) as error:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`| head`). Python must not flush the rest at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            _say("interrupted; nothing half-written is left behind.")
+            raise typer.Exit(130) from None
+        except (ImportError, ValueError, TypeError, OSError, ibcb.SolverError, ModelFileError) as error:
             _say(f"error: {error}")
             raise typer.Exit(1) from None
 
@@ -279,7 +287,10 @@ def evaluate(
         description = run / "run.json"
         if not description.exists():
             raise FileNotFoundError(f"{run} has no run.json; give a folder that `ibcb simulate` wrote, or a log file.")
-        truth = ibcb.simulate(**json.loads(description.read_text()))
+        try:
+            truth = ibcb.simulate(**json.loads(description.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{description} does not describe a run ({error}); simulate it again.") from None
         logged = ibcb.read_log(run / "log.parquet")
         if not np.array_equal(logged.chosen, truth.log.chosen):
             raise ValueError(f"{run}/log.parquet is not the log that run.json describes; simulate it again.")

@@ -295,7 +295,8 @@ class JointView:
         self.bonus_scale = _root_mean_square([view.bonus_scale for view in views])
 
     def tolerance(self, theta: Vector) -> float:
-        return max(view.tolerance(theta) for view in self._views)
+        # A slack that every view accepts.
+        return min(view.tolerance(theta) for view in self._views)
 
     def tally(self, theta: Vector) -> Tally:
         return _add([view.tally(theta) for view in self._views])

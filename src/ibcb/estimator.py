@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
-from ibcb.imitator import Imitator, check_log
+from ibcb.imitator import Imitator, check_log, shaped
 from ibcb.log import BehaviorLog
+from ibcb.parameters import boolean, one_of, positive
 from ibcb.past import missing_past
 from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
 
@@ -25,6 +26,8 @@ __all__ = ["IBCB"]
 
 EXPERTS = ("sbucb", "sbts")
 SOLVERS = ("auto", "hard", "soft", "robust", "paper")
+#: the parameters that a fitted model depends on
+_MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend")
 
 
 class IBCB(Imitator):
@@ -149,6 +152,12 @@ class IBCB(Imitator):
             self._begin(log)
         else:
             self._check_features(log.n_features, log.feature_names)
+            for name, value in self._fitted_with.items():
+                if getattr(self, name) != value:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)!r} but the episodes so far were fitted with {value!r}; set it "
+                        "back, or call fit on the whole log."
+                    )
             if log.warmup:
                 raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
             self._continue(log)
@@ -157,6 +166,7 @@ class IBCB(Imitator):
 
     def _begin(self, log: BehaviorLog) -> None:
         self._evolution, self.solver_, self.notes_ = self._run([log])
+        self._fitted_with = {name: getattr(self, name) for name in _MEANING}
         self._set_features(log)
         self._seen = [log]
 
@@ -202,10 +212,8 @@ class IBCB(Imitator):
 
     def _start(self, log: BehaviorLog) -> Evolution:
         prior = _prior(self.prior_gram, log.n_features)
-        return Evolution(prior, float(self.l2), self._row_margin(), bool(self.prune))
-
-    def _row_margin(self) -> float | None:
-        return float(self.margin) if self.expert == "sbts" else None
+        margin = float(self.margin) if self.expert == "sbts" else None
+        return Evolution(prior, float(self.l2), margin, bool(self.prune))
 
     def _policies(self) -> NDArray[np.float64]:
         return np.array(self._evolution.policies).reshape(-1, self.n_features_in_)
@@ -222,7 +230,8 @@ class IBCB(Imitator):
     def _publish(self) -> None:
         """Set the fitted attributes, at the scale that alpha asks for."""
         evolution = self._evolution
-        scale = float(self.alpha) if self.expert == "sbucb" else 1.0
+        fitted_with = self._fitted_with
+        scale = float(fitted_with["alpha"]) if fitted_with["expert"] == "sbucb" else 1.0
         self.coef_ = scale * evolution.theta
         self.policy_coefs_ = scale * self._policies()
         self.next_policy_coef_ = scale * (evolution.ridge().shrinkage @ evolution.theta)
@@ -237,6 +246,7 @@ class IBCB(Imitator):
         evolution = self._evolution
         arrays |= {"gram": evolution.phi, "theta": evolution.theta, "policies": self._policies()}
         state |= {
+            "fitted_with": self._fitted_with,
             "solver": self.solver_,
             "notes": list(self.notes_),
             "diagnostics": [entry._asdict() for entry in self.diagnostics_],
@@ -246,14 +256,27 @@ class IBCB(Imitator):
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
-        self.solver_, self.notes_ = state["solver"], tuple(state["notes"])
-        evolution = Evolution(arrays["gram"], float(self.l2), self._row_margin(), bool(self.prune))
-        evolution.theta, evolution.policies = arrays["theta"], list(arrays["policies"])
-        for entry in state["diagnostics"]:
-            certificate = entry["certificate"]
-            if certificate is not None:
-                entry["certificate"] = Certificate(Contradiction(*row) for row in certificate)
-            evolution.diagnostics.append(EpisodeDiagnosis(**entry))
+        self._check_parameters()
+        self.solver_ = one_of("solver", state["solver"], SOLVERS[1:])
+        self.notes_ = tuple(str(note) for note in state["notes"])
+        self._fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
+        entries = [EpisodeDiagnosis(**entry) for entry in state["diagnostics"]]
+        d = self.n_features_in_
+        margin = float(self._fitted_with["margin"]) if self._fitted_with["expert"] == "sbts" else None
+        evolution = Evolution(
+            _prior(shaped(arrays, "gram", (d, d)), d),
+            float(self._fitted_with["l2"]),
+            margin,
+            self._fitted_with["prune"],
+        )
+        evolution.theta = shaped(arrays, "theta", (d,))
+        evolution.policies = list(shaped(arrays, "policies", (len(entries), d)))
+        evolution.diagnostics = [
+            entry._replace(
+                certificate=entry.certificate and Certificate(Contradiction(*row) for row in entry.certificate)
+            )
+            for entry in entries
+        ]
         self._evolution = evolution
         self._publish()
 
@@ -265,22 +288,15 @@ class IBCB(Imitator):
     # -- checks and explanations -----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        for name, known in (("expert", EXPERTS), ("solver", SOLVERS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, known))}.")
-        for name, why in (
-            ("alpha", "it is the scale of theta"),
-            ("l2", "without it Psi has no inverse before the first update"),
-            ("margin", "with 0 theta = 0 would explain every choice"),
-            ("penalty", "it weighs the violated rows"),
-            ("bend", "it is a width"),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                raise TypeError(f"{name}={value!r} must be a number.")
-            if not (np.isfinite(value) and value > 0):
-                raise ValueError(f"{name}={value!r} must be finite and above 0: {why}.")
+        one_of("expert", self.expert, EXPERTS)
+        one_of("solver", self.solver, SOLVERS)
+        positive("alpha", self.alpha, "it is the scale of theta")
+        positive("l2", self.l2, "without it Psi has no inverse before the first update")
+        positive("margin", self.margin, "with 0 theta = 0 would explain every choice")
+        positive("penalty", self.penalty, "it weighs the violated rows")
+        positive("bend", self.bend, "it is a width")
+        for name in ("incremental", "prune", "verbose"):
+            boolean(name, getattr(self, name))
 
     def _notes(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
         notes = []
@@ -298,7 +314,12 @@ class IBCB(Imitator):
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:
     if prior_gram is None:
         return np.zeros((d, d))
-    phi = np.asarray(prior_gram, dtype=np.float64)
+    try:
+        phi = np.asarray(prior_gram, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"prior_gram={prior_gram!r} is not a matrix; it must be S'S, numbers of shape ({d}, {d})."
+        ) from None
     if phi.shape != (d, d):
         raise ValueError(f"prior_gram has shape {phi.shape}; the log's contexts need ({d}, {d}).")
     if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):

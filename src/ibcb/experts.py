@@ -12,26 +12,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.intake import candidate_array
 from ibcb.log import BehaviorLog
+from ibcb.parameters import at_least_zero, one_of, positive, whole
 from ibcb.ridge import gram, ridge
 
 __all__ = ["SBTS", "SBUCB", "TopK", "draw", "top_k_softmax"]
 
 Vector = NDArray[np.float64]
 
+DRAWS = ("step", "episode")
+
 
 class _Expert:
     """One shared ridge model: Phi, b and theta = Psi^-1 b."""
 
     def __init__(self, n_features: int, *, alpha: float, l2: float) -> None:
-        if not alpha >= 0:
-            raise ValueError(f"alpha={alpha!r} must be at least 0; 0 never explores.")
-        if not l2 > 0:
-            raise ValueError(f"l2={l2!r} must be above 0: without it Psi has no inverse before the first update.")
-        self.alpha = float(alpha)
-        self.l2 = float(l2)
-        self.gram_: NDArray[np.float64] = np.zeros((n_features, n_features))
-        self._moment = np.zeros(n_features)
+        d = whole("n_features", n_features, 1, "the length of a context")
+        self.alpha = at_least_zero("alpha", alpha, "0 never explores")
+        self.l2 = positive("l2", l2, "without it Psi has no inverse before the first update")
+        self.gram_: NDArray[np.float64] = np.zeros((d, d))
+        self._moment = np.zeros(d)
         self._refit()
 
     @property
@@ -47,9 +48,17 @@ class _Expert:
                 f"update got contexts of shape {S.shape} and rewards of shape {R.shape}; expected "
                 f"(B, {self.n_features}) and (B,)."
             )
-        self.gram_ = self.gram_ + gram(S)
-        self._moment = self._moment + S.T @ R
-        self._refit()
+        for what, values in (("contexts", S), ("rewards", R)):
+            if not np.isfinite(values).all():
+                place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+                raise ValueError(f"update: {what}{list(place)} is {values[place]}; they must be finite.")
+        before = self.gram_, self._moment
+        self.gram_, self._moment = self.gram_ + gram(S), self._moment + S.T @ R
+        try:
+            self._refit()
+        except ValueError:
+            self.gram_, self._moment = before
+            raise
 
     def _refit(self) -> None:
         self._ridge = ridge(self.gram_, self.l2)
@@ -68,7 +77,7 @@ class _Expert:
 
     def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
         """Choose: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
-        contexts = np.asarray(candidates)
+        contexts = _candidates(candidates, self.n_features)
         scores = self.scores(contexts) if explore else self.decision_function(contexts)
         return _unwrap(scores.argmax(axis=-1))
 
@@ -116,9 +125,7 @@ class SBTS(_Expert):
         draws: Literal["step", "episode"] = "step",
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        if draws not in ("step", "episode"):
-            raise ValueError(f"draws={draws!r} is unknown; choose 'step' or 'episode'.")
-        self.draws = draws
+        self.draws = one_of("draws", draws, DRAWS)
         self._rng = np.random.default_rng(random_state)
         super().__init__(n_features, alpha=alpha, l2=l2)
 
@@ -155,10 +162,10 @@ class TopK:
     """
 
     def __init__(self, expert: SBUCB | SBTS, k: int, *, random_state: int | np.random.Generator | None = None) -> None:
-        if k < 1:
-            raise ValueError(f"k={k!r} must be at least 1, the number of candidates that can be drawn.")
+        if not isinstance(expert, (SBUCB, SBTS)):
+            raise TypeError(f"TopK goes around an SBUCB or SBTS expert; got {expert!r}.")
         self.expert = expert
-        self.k = int(k)
+        self.k = whole("k", k, 1, "the number of candidates that can be drawn")
         self._rng = np.random.default_rng(random_state)
 
     @property
@@ -179,7 +186,7 @@ class TopK:
 
     def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
         """Draw: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
-        contexts = np.asarray(candidates)
+        contexts = _candidates(candidates, self.n_features)
         scores = self.expert.scores(contexts) if explore else self.decision_function(contexts)
         probabilities = top_k_softmax(scores, self.k)
         return _unwrap(draw(probabilities, self._rng.random(probabilities.shape[:-1])))
@@ -202,6 +209,13 @@ def draw(probabilities: NDArray[np.float64], uniforms: NDArray[np.float64]) -> N
     threshold = np.asarray(uniforms)[..., None] * cumulative[..., -1:]
     picked: NDArray[np.int64] = np.argmax(cumulative > threshold, axis=-1)
     return picked
+
+
+def _candidates(candidates: Any, d: int) -> NDArray[Any]:
+    array = candidate_array(candidates)
+    if array.shape[-1] != d:
+        raise ValueError(f"the candidates have {array.shape[-1]} features but the expert was made for {d} features.")
+    return array
 
 
 def _unwrap(chosen: NDArray[np.int64]) -> Any:

@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.intake import candidate_array, distinct_names
 from ibcb.log import BehaviorLog
 
-__all__ = ["Imitator", "argmax_per_step", "check_log"]
+__all__ = ["Imitator", "argmax_per_step", "check_log", "shaped"]
 
 
 class Imitator(BaseEstimator):  # type: ignore[misc]
@@ -49,7 +50,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
             self._check_features(log.n_features, log.feature_names)
             contexts = log.contexts
         else:
-            contexts = _candidate_array(log)
+            contexts = candidate_array(log)
             self._check_features(contexts.shape[-1], None)
         scores: NDArray[Any] = contexts @ self.next_policy_coef_.astype(contexts.dtype, copy=False)
         return scores
@@ -102,10 +103,9 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
         self.coef_ = arrays["coef"]
-        self.next_policy_coef_ = arrays["next_policy_coef"]
         self.n_features_in_ = len(self.coef_)
-        names = state["feature_names"]
-        self.feature_names_in_ = None if names is None else tuple(names)
+        self.next_policy_coef_ = shaped(arrays, "next_policy_coef", (self.n_features_in_,))
+        self.feature_names_in_ = distinct_names(state["feature_names"], self.n_features_in_)
 
 
 def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]:
@@ -132,19 +132,8 @@ def check_log(log: Any) -> BehaviorLog:
     return log
 
 
-def _candidate_array(candidates: Any) -> NDArray[Any]:
-    try:
-        array = np.asarray(candidates)
-    except ValueError:
-        array = np.asarray(None)
-    if array.dtype.kind not in "fiub" or array.ndim not in (2, 3) or 0 in array.shape:
-        raise TypeError(
-            "expected a BehaviorLog, or numbers of shape (candidates, features) or (steps, candidates, features); got "
-            f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."
-        )
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"candidates{list(place)} is {array[place]}; features must be finite.")
-    return array
+def shaped(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """One of the arrays, checked for its shape."""
+    if arrays[name].shape != shape:
+        raise ValueError(f"array {name!r} has shape {arrays[name].shape}, expected {shape}")
+    return arrays[name]

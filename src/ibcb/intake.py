@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "Episode",
     "LogFormatError",
+    "candidate_array",
     "distinct_names",
     "float_array",
     "frozen",
     "per_step",
+    "plural",
     "read_episode",
     "rising_offsets",
     "warmup_count",
@@ -44,8 +46,8 @@ def read_episode(pair: Any, index: int, first: Episode | None) -> Episode:
         contexts, chosen = pair
     except (TypeError, ValueError):
         raise TypeError(
-            f"{place}: expected a pair (contexts, chosen), got {type(pair).__name__}; "
-            "from_episodes takes a list of such pairs."
+            f"{place}: expected a pair (contexts, chosen), got {_describe(pair)}; from_episodes takes a list of such "
+            "pairs. Rewards do not belong in a log."
         ) from None
     picks = whole_numbers(chosen, f"{place}: chosen")
     if isinstance(contexts, np.ndarray) and contexts.dtype != object:
@@ -108,8 +110,10 @@ def float_array(values: Any, what: str) -> NDArray[Any]:
     """An array of float32 or float64; whole numbers and booleans become float64."""
     try:
         array = np.asarray(values)
-    except ValueError as error:
-        raise LogFormatError(f"{what} is not a rectangular array ({error}).") from None
+    except ValueError:
+        raise LogFormatError(
+            f"{what} is not rectangular: its rows differ in length; every candidate needs the same features."
+        ) from None
     if array.dtype in _FLOATS:
         return array
     if array.dtype.kind in "iub":
@@ -117,35 +121,43 @@ def float_array(values: Any, what: str) -> NDArray[Any]:
     raise TypeError(f"{what} has dtype {array.dtype}; use float32 or float64.")
 
 
-def whole_numbers(values: Any, what: str) -> NDArray[np.int64]:
+def whole_numbers(values: Any, what: str, meaning: str = "the position of the chosen candidate") -> NDArray[np.int64]:
     """A vector of int64; floats only where every one of them is whole."""
     try:
         array = np.asarray(values)
-    except ValueError as error:
-        raise LogFormatError(f"{what} is not a list of whole numbers ({error}).") from None
+    except ValueError:
+        array = np.asarray(None)
     if array.ndim != 1:
-        raise LogFormatError(f"{what} has shape {array.shape}; expected one whole number per step.")
+        raise LogFormatError(
+            f"{what} has shape {array.shape}; expected whole numbers: one whole number per step, {meaning}."
+        )
     if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and len(array) and int(array.max()) > np.iinfo(np.int64).max:
+            raise LogFormatError(f"{what}[{int(array.argmax())}] is {array.max()}; it must be {meaning}.")
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "f":
         bad = ~(np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**53))
         if bad.any():
-            step = int(np.argmax(bad))
-            raise LogFormatError(
-                f"{what} of step {step} is {array[step]}; it must be a whole number, the position of the chosen "
-                "candidate."
-            )
+            place = int(np.argmax(bad))
+            raise LogFormatError(f"{what} of step {place} is {array[place]}; it must be a whole number, {meaning}.")
         return array.astype(np.int64)
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
-    raise TypeError(f"{what} has dtype {array.dtype}; use whole numbers, the positions of the chosen candidates.")
+    raise TypeError(f"{what} has dtype {array.dtype}; use whole numbers, each {meaning}.")
 
 
 def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.int64]:
     """Offsets that rise from 0 to ``total``."""
-    offsets = whole_numbers(values, what)
-    if len(offsets) and (offsets[0] != 0 or offsets[-1] != total or (np.diff(offsets) < 0).any()):
-        raise LogFormatError(f"{what} must rise from 0 to the number of {unit}, {total}.")
+    offsets = whole_numbers(values, what, f"a position among the {unit}")
+    if len(offsets) == 0:
+        return offsets
+    rule = f"{what} must rise from 0 to the number of {unit}, {total}"
+    if offsets[0] != 0 or offsets[-1] != total:
+        raise LogFormatError(f"{rule}; it runs from {offsets[0]} to {offsets[-1]}.")
+    falls = np.flatnonzero(np.diff(offsets) < 0)
+    if len(falls):
+        place = int(falls[0])
+        raise LogFormatError(f"{rule}; {what}[{place + 1}] is {offsets[place + 1]}, below {offsets[place]} before it.")
     return offsets
 
 
@@ -157,8 +169,8 @@ def warmup_count(value: Any, episodes: int) -> int:
         raise TypeError(f"warmup is {value!r}; it is the number of leading random episodes, a whole number.") from None
     if not 0 <= warmup < max(episodes, 1):
         raise LogFormatError(
-            f"warmup is {warmup} but the log has {episodes} episode{'s' * (episodes != 1)}; "
-            "at least one must have been chosen by the policy."
+            f"warmup is {warmup} but the log has {plural(episodes, 'episode')}; at least one must have been chosen "
+            "by the policy."
         )
     return warmup
 
@@ -167,6 +179,8 @@ def distinct_names(names: Sequence[str] | None, d: int) -> tuple[str, ...] | Non
     """d feature names, no two alike."""
     if names is None:
         return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"feature_names is {names!r}; it must be a list of {d} names.")
     result = tuple(str(name) for name in names)
     if len(result) != d:
         raise LogFormatError(f"feature_names has {len(result)} names but the contexts have {d} features.")
@@ -191,3 +205,32 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def candidate_array(candidates: Any) -> NDArray[Any]:
+    """Candidate sets without choices: finite floats of shape (M, d) or (steps, M, d)."""
+    try:
+        array = np.asarray(candidates)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiub" or array.ndim not in (2, 3) or 0 in array.shape:
+        raise TypeError(
+            "expected a BehaviorLog, or numbers of shape (candidates, features) or (steps, candidates, features); got "
+            f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."
+        )
+    if array.dtype not in _FLOATS:
+        array = array.astype(np.float64)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"candidates{list(place)} is {array[place]}; features must be finite.")
+    return array
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 step", "2 steps"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _describe(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__

@@ -28,6 +28,7 @@ from ibcb.intake import (
     float_array,
     frozen,
     per_step,
+    plural,
     read_episode,
     rising_offsets,
     warmup_count,
@@ -152,6 +153,11 @@ class BehaviorLog:
         if isinstance(episodes, BehaviorLog):
             raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
         parts: list[Episode] = []
+        if not isinstance(episodes, Iterable):
+            raise TypeError(
+                f"from_episodes got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), "
+                "one per episode."
+            )
         for index, pair in enumerate(episodes):
             parts.append(read_episode(pair, index, parts[0] if parts else None))
         if not parts:
@@ -201,7 +207,10 @@ class BehaviorLog:
         return rows
 
     def candidates(self, step: int) -> NDArray[Any]:
-        """Feature rows of one step's candidates, shape (M, d)."""
+        """Feature rows of one step's candidates, shape (M, d); the warm-up's steps are counted, as in ``chosen``."""
+        if not -self.n_steps <= step < self.n_steps:
+            raise IndexError(f"step {step} does not exist; the log has steps 0 to {self.n_steps - 1}.")
+        step %= self.n_steps
         return self.contexts[self.step_offsets[step] : self.step_offsets[step + 1]]
 
     # -- slicing ---------------------------------------------------------------------------------------------
@@ -232,6 +241,8 @@ class BehaviorLog:
 
     def head(self, fraction: float) -> BehaviorLog:
         """The first ``floor(fraction * N)`` episodes and the warm-up before them: the paper's ce_rate."""
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float, np.number)):
+            raise TypeError(f"head({fraction!r}): the fraction of episodes must be a number.")
         if not 0 < fraction <= 1:
             raise ValueError(f"head({fraction}): the fraction of episodes must be above 0 and at most 1.")
         # 0.29 * 100 is 28.999...: a fraction that names a whole number of episodes gets that number.
@@ -290,8 +301,8 @@ class BehaviorLog:
         if wrong.any():
             step = int(np.argmax(wrong))
             raise LogFormatError(
-                f"{self._place(step)}: chosen is {self.chosen[step]} but the step has {counts[step]} "
-                f"candidate{'s' * (counts[step] != 1)}; indices start at 0."
+                f"{self._place(step)}: chosen is {self.chosen[step]} but the step has "
+                f"{plural(int(counts[step]), 'candidate')}; indices start at 0."
             )
 
     def _check_finite(self) -> None:
@@ -313,7 +324,8 @@ class BehaviorLog:
 
     def _place(self, step: int) -> str:
         episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1
-        return f"episode {episode}, step {step - int(self.episode_offsets[episode])}"
+        counted = " (the warm-up counted)" if self.warmup else ""
+        return f"episode {episode}{counted}, step {step - int(self.episode_offsets[episode])}"
 
     def _feature(self, column: int) -> str:
         return str(column) if self.feature_names is None else repr(self.feature_names[column])
@@ -321,15 +333,12 @@ class BehaviorLog:
     def __repr__(self) -> str:
         warmup = f" after {self.warmup} of warm-up" if self.warmup else ""
         counts = np.diff(self.step_offsets)
-        each = (
-            f"{counts[0]} candidates each"
-            if self.candidates_per_step
-            else f"{counts.min()} to {counts.max()} candidates"
-        )
-        plural = "" if len(self) == 1 else "s"
+        each = f"{plural(int(counts[0]), 'candidate')} each"
+        if self.candidates_per_step is None:
+            each = f"{counts.min()} to {counts.max()} candidates"
         return (
-            f"BehaviorLog({len(self)} episode{plural}{warmup}, {self.n_steps} steps, {each}, "
-            f"{self.n_features} features, {self.contexts.dtype})"
+            f"BehaviorLog({plural(len(self), 'episode')}{warmup}, {plural(self.n_steps, 'step')}, {each}, "
+            f"{plural(self.n_features, 'feature')}, {self.contexts.dtype})"
         )
 
 
@@ -338,7 +347,7 @@ def _common(counts: NDArray[np.int64]) -> int | None:
 
 
 def _rebased(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    return offsets if offsets[0] == 0 else offsets - offsets[0]
+    return offsets if offsets[0] == 0 else frozen(offsets - offsets[0])
 
 
 def _show(key: slice) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,21 @@ def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a fitted estimator; `partial_fit` goes on where it stopped."""
+    """Read a fitted estimator; `partial_fit` goes on where it stopped. Nothing in the file is executed."""
     arrays, meta = read_model_file(path)
-    if meta.get("class") not in _CLASSES:
-        raise ModelFileError(f"{os.fspath(path)}: holds a {meta.get('class')!r}, which this version does not know.")
-    parameters = dict(meta["parameters"])
-    for name in [name for name in arrays if name.startswith("parameter.")]:
-        parameters[name.removeprefix("parameter.")] = arrays.pop(name)
-    model = _CLASSES[meta["class"]](**parameters)
-    model.set_state(arrays, meta["state"])
+    name = Path(path).name
+    kind = meta.get("class")
+    if not isinstance(kind, str) or kind not in _CLASSES:
+        raise ModelFileError(f"{name}: holds a {kind!r}, which this version does not know.")
+    try:
+        parameters = dict(meta["parameters"])
+        for key in [key for key in arrays if key.startswith("parameter.")]:
+            parameters[key.removeprefix("parameter.")] = arrays.pop(key)
+        for key, array in arrays.items():
+            if array.dtype != np.float64 or not np.isfinite(array).all():
+                raise ValueError(f"array {key!r} must hold finite float64 numbers")
+        model = _CLASSES[kind](**parameters)
+        model.set_state(arrays, meta["state"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ModelFileError(f"{name}: damaged or tampered with ({error!r}); save the model again.") from None
     return model

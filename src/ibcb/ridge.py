@@ -20,6 +20,8 @@ __all__ = ["Ridge", "gram", "ridge"]
 Matrix = NDArray[np.float64]
 
 _CACHE_BYTES = 200_000
+#: below this reciprocal condition less than three digits of l2 survive the rounding of Phi
+_LEAST_CONDITION = 1e-12
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,13 @@ def ridge(phi: Matrix, l2: float) -> Ridge:
     psi = phi.copy()
     psi.flat[:: len(psi) + 1] += l2
     if np.isfinite(psi).all():
+        # At unit diagonal, so that the condition tells collinearity, not the features' different units.
+        length = np.sqrt(psi.diagonal())
+        scaled = psi / length / length[:, None]
         # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
-        factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
-        if not failed:
-            return Ridge(phi, l2, factor)
+        factor, failed = lapack.dpotrf(scaled, lower=1, clean=1)
+        if not failed and lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max(), uplo="L")[0] > _LEAST_CONDITION:
+            return Ridge(phi, l2, factor * length[:, None])
     scale = np.sqrt(np.abs(phi.diagonal()).max())
     raise ValueError(
         f"Psi = l2 I + Phi is singular in floating point: the chosen contexts are of size about {scale:.3g} and "

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.environments import Phase, Streams, Synthetic, World
-from ibcb.experts import SBTS, SBUCB, TopK
+from ibcb.experts import DRAWS, SBTS, SBUCB, TopK
 from ibcb.log import BehaviorLog
+from ibcb.parameters import finite, one_of
 
 __all__ = ["ExpertSettings", "Run", "simulate"]
 
@@ -130,16 +131,15 @@ def simulate(
     >>> run.log
     BehaviorLog(3 episodes after 1 of warm-up, 700 steps, 10 candidates each, 10 features, float64)
     """
-    if environment != "synthetic":
-        raise ValueError(f"environment={environment!r} is unknown; choose 'synthetic'.")
+    one_of("environment", environment, ("synthetic",))
     unknown = sorted(set(settings) - set(Synthetic.__dataclass_fields__))
     if unknown:
         known = ", ".join(Synthetic.__dataclass_fields__)
         raise TypeError(f"simulate got an unknown setting {unknown[0]!r}; the synthetic environment has {known}.")
-    if expert not in WARMUP:
-        raise ValueError(f"expert={expert!r} is unknown; choose 'sbucb' or 'sbts'.")
+    one_of("expert", expert, tuple(WARMUP))
+    one_of("draws", draws, DRAWS)
     synthetic = Synthetic(**{"warmup": WARMUP[expert], **settings})
-    who = ExpertSettings(expert, float(alpha), float(l2), draws, top_k)
+    who = ExpertSettings(expert, finite("alpha", alpha), finite("l2", l2), draws, top_k)
     streams = Streams(seed)
     world = synthetic.build(streams)
     life = _live(world, world.learning, who, streams)

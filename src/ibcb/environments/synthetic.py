@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ibcb.environments.world import Phase, Streams, World
+from ibcb.parameters import at_least_zero, finite, whole
 
 __all__ = ["Synthetic"]
 
@@ -47,13 +48,11 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         for name in ("n_episodes", "batch_size", "n_candidates", "n_features"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be at least 1.")
-        if self.warmup < 0:
-            raise ValueError(f"warmup={self.warmup!r} must be 0 steps or more.")
-        if not self.noise >= 0:
-            raise ValueError(f"noise={self.noise!r} is a standard deviation; it must be at least 0.")
-        if not 0 <= self.dup <= self.n_episodes // 2:
+            whole(name, getattr(self, name), 1, "it is a size")
+        whole("warmup", self.warmup, 0, "it is a number of steps, 0 steps or more")
+        at_least_zero("noise", self.noise, "it is a standard deviation")
+        finite("ood_mean", self.ood_mean)
+        if whole("dup", self.dup, 0, "it is a number of episodes") > self.n_episodes // 2:
             raise ValueError(
                 f"dup={self.dup!r} repeats episodes 0 to dup - 1 right after themselves; with {self.n_episodes} "
                 f"episodes it lies between 0 and {self.n_episodes // 2}."

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.parameters import whole
+
 __all__ = ["Phase", "Streams", "World"]
 
 _NAMES = (
@@ -22,6 +24,10 @@ _NAMES = (
     "expert fairness",
     "expert test draws",
     "imitator test draws",
+    "log matrix factorisation",
+    "test matrix factorisation",
+    "log candidates",
+    "test candidates",
 )
 
 
@@ -29,9 +35,7 @@ class Streams:
     """Independent random streams of one seed, by name; asking twice for a name gives the same stream afresh."""
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f"seed={seed!r} must be a whole number, 0 or above.")
-        self.seed = int(seed)
+        self.seed = whole("seed", seed, 0, "it names the random streams, 0 or above")
 
     def __getitem__(self, name: str) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_NAMES.index(name),)))

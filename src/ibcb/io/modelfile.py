@@ -44,7 +44,12 @@ def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any
         raise ModelFileError(f"{name}: not a readable model file ({error}).") from None
     if content is None:
         raise ModelFileError(f"{name}: a safetensors file, but not one written by ibcb.")
-    meta: dict[str, Any] = json.loads(content)
+    try:
+        meta = json.loads(content)
+    except ValueError:
+        meta = None
+    if not isinstance(meta, dict) or not isinstance(meta.get("version"), int):
+        raise ModelFileError(f"{name}: the metadata is damaged; save the model again.")
     if meta["version"] > _VERSION:
         raise ModelFileError(
             f"{name}: written in format version {meta['version']}; this ibcb reads up to {_VERSION}. Upgrade ibcb."

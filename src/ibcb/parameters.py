@@ -1,0 +1,56 @@
+"""Checks of parameters: the value itself, or an error that names value, reason and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["at_least_zero", "boolean", "finite", "one_of", "positive", "whole"]
+
+
+def finite(name: str, value: Any) -> float:
+    """The value as a finite float."""
+    return _number(name, value, -np.inf, "finite", "")
+
+
+def positive(name: str, value: Any, why: str) -> float:
+    """The value as a finite float above 0."""
+    return _number(name, value, np.nextafter(0.0, 1.0), "finite and above 0", f": {why}")
+
+
+def at_least_zero(name: str, value: Any, why: str) -> float:
+    """The value as a finite float that is 0 or above."""
+    return _number(name, value, 0.0, "finite and at least 0", f": {why}")
+
+
+def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name}={value!r} must be a number.")
+    if not (np.isfinite(value) and value >= least):
+        raise ValueError(f"{name}={value!r} must be {rule}{why}.")
+    return float(value)
+
+
+def whole(name: str, value: Any, least: int, why: str) -> int:
+    """The value as an int that is at least ``least``."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}={value!r} must be a whole number: {why}.")
+    if value < least:
+        raise ValueError(f"{name}={value!r} must be at least {least}: {why}.")
+    return int(value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """The value as a bool; text such as "no" would count as true."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}={value!r} must be True or False.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> str:
+    """The value, one of the known names."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, known))}.")
+    return value

@@ -1,0 +1,700 @@
+"""What is refused, and how the refusal helps; what is degenerate but legal, and stays finite."""
+
+import re
+
+import numpy as np
+import pytest
+
+import ibcb
+from ibcb import IBCB, SBTS, SBUCB, BaseSVC, BehaviorLog, InfeasibleError, LogFormatError, SolverError, TopK
+
+SOLVERS = ("auto", "hard", "soft", "robust", "paper")
+EXPERTS = ("sbucb", "sbts")
+
+# Most logs here are made up of random choices, which no novice would have made; IBCB says so.
+random_start = pytest.mark.filterwarnings("ignore:the log seems to start in the middle:UserWarning")
+
+
+def pairs(n=3, steps=5, candidates=3, d=2, seed=0):
+    """Good episodes, as lists that a test can spoil."""
+    rng = np.random.default_rng(seed)
+    return [[rng.normal(size=(steps, candidates, d)), rng.integers(candidates, size=steps)] for _ in range(n)]
+
+
+def good_log(n=3, **sizes):
+    return BehaviorLog.from_episodes(pairs(n, **sizes))
+
+
+def spoilt(contexts=None, chosen=None):
+    """Good episodes but for episode 1."""
+    episodes = pairs()
+    for place, value in ((0, contexts), (1, chosen)):
+        if value is not None:
+            episodes[1][place] = value
+    return episodes
+
+
+def with_value(array, place, value):
+    changed = np.array(array, dtype=np.result_type(array, type(value)))
+    changed[place] = value
+    return changed
+
+
+def assert_refused(call, error, *words):
+    """``call`` raises ``error``, and its message holds every one of ``words`` (regular expressions)."""
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    missing = [word for word in words if not re.search(word, message)]
+    assert not missing, f"{missing} not in: {message}"
+
+
+def named(*cases):
+    """Parametrise over (id, *values)."""
+    return [pytest.param(*values, id=name) for name, *values in cases]
+
+
+# -- from_episodes -------------------------------------------------------------------------------------------------
+
+CHOSEN = pairs()[1][1]
+CONTEXTS = pairs()[1][0]
+RAGGED = list(CONTEXTS)
+
+
+@pytest.mark.parametrize(
+    "chosen, error, words",
+    named(
+        ("too large", with_value(CHOSEN, 2, 3), LogFormatError, ["episode 1, step 2", "is 3", "3 cand", "start at 0"]),
+        ("negative", with_value(CHOSEN, 2, -1), LogFormatError, ["episode 1, step 2", "is -1", "start at 0"]),
+        ("fractional", with_value(CHOSEN, 2, 0.5), LogFormatError, ["episode 1", "step 2", "0.5", "whole number"]),
+        ("nan", with_value(CHOSEN, 2, np.nan), LogFormatError, ["episode 1", "step 2", "nan", "whole number"]),
+        ("infinite", with_value(CHOSEN, 2, np.inf), LogFormatError, ["episode 1", "step 2", "inf", "whole number"]),
+        ("text", ["a", "b", "c", "d", "e"], TypeError, ["episode 1", "chosen", "<U1", "whole numbers"]),
+        ("one-hot", np.eye(3)[CHOSEN], LogFormatError, ["episode 1", r"\(5, 3\)", "one whole number per step"]),
+        ("one number", 0, LogFormatError, ["episode 1", "chosen", "one whole number per step"]),
+        ("a mask", np.ones(5, dtype=bool), TypeError, ["episode 1", "bool", "whole numbers"]),
+        ("ragged", [[0], [1, 2]], LogFormatError, ["episode 1", "chosen", "whole numbers"]),
+        ("too few", CHOSEN[:4], LogFormatError, ["episode 1", "5 steps", "4 entries"]),
+    ),
+)
+def test_bad_choices_are_refused(chosen, error, words):
+    assert_refused(lambda: BehaviorLog.from_episodes(spoilt(chosen=chosen)), error, *words)
+
+
+@pytest.mark.parametrize(
+    "contexts, error, words",
+    named(
+        ("nan", with_value(CONTEXTS, (2, 1, 0), np.nan), LogFormatError, ["candidate 1", "feature 0 is nan", "Impute"]),
+        ("inf", with_value(CONTEXTS, (2, 1, 0), np.inf), LogFormatError, ["candidate 1", "feature 0 is inf", "drop"]),
+        ("-inf", with_value(CONTEXTS, (2, 1, 0), -np.inf), LogFormatError, ["feature 0 is -inf", "finite"]),
+        ("no candidates", [*RAGGED[:2], np.empty((0, 2)), *RAGGED[3:]], LogFormatError, ["no candidates", "leave it"]),
+        ("step in 1-D", [*RAGGED[:2], np.zeros(2), *RAGGED[3:]], LogFormatError, [r"\(2,\)", r"\(candidates, feat"]),
+        ("d changes", [*RAGGED[:2], np.zeros((3, 4)), *RAGGED[3:]], LogFormatError, ["is 4", "has 2", "same feature"]),
+        ("dtype changes", [*RAGGED[:2], np.zeros((3, 2), "f4"), *RAGGED[3:]], LogFormatError, ["float32", "astype"]),
+        ("text", [*RAGGED[:2], [["a", "b"]], *RAGGED[3:]], TypeError, ["contexts", "<U1", "float32 or float64"]),
+        ("half", [*RAGGED[:2], np.zeros((3, 2), "f2"), *RAGGED[3:]], TypeError, ["float16", "float32 or float64"]),
+        ("not rectangular", [*RAGGED[:2], [[1.0, 2.0], [3.0]], *RAGGED[3:]], LogFormatError, ["rectang", "same|featu"]),
+    ),
+)
+def test_bad_contexts_of_one_step_are_refused_by_place(contexts, error, words):
+    assert_refused(lambda: BehaviorLog.from_episodes(spoilt(contexts)), error, "episode 1, step 2", *words)
+
+
+@pytest.mark.parametrize(
+    "contexts, chosen, error, words",
+    named(
+        ("no steps", np.empty((0, 3, 2)), [], LogFormatError, ["no steps", "leave it out"]),
+        ("no steps, ragged", [], [], LogFormatError, ["no steps", "leave it out"]),
+        ("no candidates", np.empty((5, 0, 2)), None, LogFormatError, ["no candidates", "leave it out"]),
+        ("no features", np.empty((5, 3, 0)), None, LogFormatError, [r"\(5, 3, 0\)", "features"]),
+        ("a matrix", np.zeros((5, 2)), None, LogFormatError, [r"\(5, 2\)", r"\(steps, candidates, features\)"]),
+        ("other d", np.zeros((5, 3, 4)), None, LogFormatError, ["is 4", "episode 0 has 2", "same features"]),
+        ("other dtype", np.zeros((5, 3, 2), "f4"), None, LogFormatError, ["float32", "has float64", "astype"]),
+        ("complex", np.zeros((5, 3, 2), complex), None, TypeError, ["complex128", "float32 or float64"]),
+        ("half", np.zeros((5, 3, 2), "f2"), None, TypeError, ["float16", "float32 or float64"]),
+        ("nothing", 3.0, None, TypeError, ["float", r"\(steps, candidates, features\)"]),
+        ("fewer steps", np.zeros((4, 3, 2)), None, LogFormatError, ["4 steps", "5 entries"]),
+    ),
+)
+def test_bad_contexts_of_one_episode_are_refused_by_place(contexts, chosen, error, words):
+    assert_refused(lambda: BehaviorLog.from_episodes(spoilt(contexts, chosen)), error, "episode 1", *words)
+
+
+@pytest.mark.parametrize(
+    "episodes, error, words",
+    named(
+        ("empty list", [], LogFormatError, ["empty", "at least one"]),
+        ("empty generator", iter(()), LogFormatError, ["empty", "at least one"]),
+        ("None", None, TypeError, ["None", r"\(contexts, chosen\)"]),
+        ("a number", 5, TypeError, ["int", r"\(contexts, chosen\)"]),
+        ("a log", good_log(), TypeError, ["BehaviorLog", "use it as it is"]),
+        ("a path", "log.parquet", TypeError, ["str", r"\(contexts, chosen\)"]),
+        ("contexts alone", np.zeros((2, 5, 3, 2)), TypeError, ["episode 0", "ndarray", r"\(contexts, chosen\)"]),
+        ("one pair", tuple(pairs()[0]), (TypeError, ValueError), ["episode 0", "pair|list"]),
+        ("with rewards", [(*pair, np.zeros(5)) for pair in pairs()], TypeError, ["episode 0", r"\(contexts, chosen\)"]),
+    ),
+)
+def test_episodes_that_are_none_are_refused(episodes, error, words):
+    assert_refused(lambda: BehaviorLog.from_episodes(episodes), error, *words)
+
+
+@pytest.mark.parametrize(
+    "extra, error, words",
+    named(
+        ("warm-up negative", {"warmup": -1}, LogFormatError, ["warmup is -1", "3 episodes"]),
+        ("warm-up all", {"warmup": 3}, LogFormatError, ["warmup is 3", "3 episodes", "at least one"]),
+        ("warm-up half", {"warmup": 1.5}, TypeError, ["warmup is 1.5", "whole number"]),
+        ("warm-up text", {"warmup": "1"}, TypeError, ["warmup is '1'", "whole number"]),
+        ("names too few", {"feature_names": ["a"]}, LogFormatError, ["feature_names has 1 name", "2 features"]),
+        ("names twice", {"feature_names": ["a", "a"]}, LogFormatError, ["feature_names", "'a' twice", "differ"]),
+        ("names a string", {"feature_names": "ab"}, (TypeError, ValueError), ["feature_names", "'ab'"]),
+        ("names a number", {"feature_names": 2}, (TypeError, ValueError), ["feature_names"]),
+        ("times too few", {"timestamps": np.zeros(14)}, LogFormatError, ["timestamps", r"\(14,\)", r"\(15,\)"]),
+        ("times by episode", {"timestamps": np.zeros((3, 5))}, LogFormatError, ["timestamps", r"\(3, 5\)", r"\(15,\)"]),
+        ("ids one", {"step_ids": 7}, LogFormatError, ["step_ids", r"\(\)", r"\(15,\)"]),
+    ),
+)
+def test_bad_extras_are_refused(extra, error, words):
+    assert_refused(lambda: BehaviorLog.from_episodes(pairs(), **extra), error, *words)
+
+
+def test_bad_values_are_found_far_into_a_long_log_and_named_by_feature():
+    contexts = np.zeros((40_000, 2, 2))
+    contexts[39_000, 1, 1] = np.nan
+    with pytest.raises(LogFormatError, match=r"episode 1, step 39000, candidate 1: feature 'age' is nan"):
+        BehaviorLog.from_episodes([(contexts[:10], [0] * 10), (contexts, [0] * 40_000)], feature_names=["price", "age"])
+
+
+def test_sums_that_overflow_are_no_reason_to_refuse_finite_contexts():
+    contexts = np.full((5, 3, 2), np.finfo(np.float32).max, dtype=np.float32)
+    assert BehaviorLog.from_episodes([(contexts, [0] * 5)]).n_steps == 5
+
+
+# -- the constructor -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    named(
+        ("1-D", {"contexts": np.zeros(6)}, LogFormatError, [r"\(6,\)", r"\(rows, features\)"]),
+        ("3-D", {"contexts": np.zeros((3, 2, 1))}, LogFormatError, [r"\(3, 2, 1\)", r"\(rows, features\)"]),
+        ("no features", {"contexts": np.zeros((6, 0))}, LogFormatError, [r"\(6, 0\)", "at least one feature"]),
+        ("text", {"contexts": [["a"]] * 6}, TypeError, ["contexts", "<U1", "float32 or float64"]),
+        ("nan", {"contexts": [[0], [0], [0], [np.nan], [0], [0]]}, LogFormatError, ["step 1, candidate 1", "nan"]),
+        ("steps fall", {"step_offsets": [0, 4, 2, 6]}, LogFormatError, ["step_offsets", "rise from 0", r"\b[24]\b"]),
+        ("steps end early", {"step_offsets": [0, 2, 4, 5]}, LogFormatError, ["step_offsets", r"\b6\b", r"\b5\b"]),
+        ("steps start late", {"step_offsets": [1, 2, 4, 6]}, LogFormatError, ["step_offsets", "from 0", r"\b1\b"]),
+        ("step fractional", {"step_offsets": [0, 2.5, 4, 6]}, LogFormatError, ["step_offsets", "2.5", "whole"]),
+        ("steps missing", {"step_offsets": [0, 6]}, LogFormatError, ["step_offsets", "1 step", "3 entries"]),
+        ("no steps", {"step_offsets": [], "chosen": [], "episode_offsets": [0]}, LogFormatError, ["empty"]),
+        ("step empty", {"step_offsets": [0, 2, 2, 6]}, LogFormatError, ["episode 0, step 1", "no cand", "leave it"]),
+        ("episode empty", {"episode_offsets": [0, 1, 1, 3]}, LogFormatError, ["episode 1", "no steps", "leave it"]),
+        ("episodes end late", {"episode_offsets": [0, 4]}, LogFormatError, ["episode_offsets", r"\b3\b", r"\b4\b"]),
+        ("chosen high", {"chosen": [0, 0, 2]}, LogFormatError, ["episode 1, step 0", "is 2", "2 cand"]),
+        ("chosen half", {"chosen": [0, 0, 0.5]}, LogFormatError, ["chosen", "step 2", "0.5", "whole number"]),
+        ("warm-up all", {"warmup": 2}, LogFormatError, ["warmup is 2", "2 episodes"]),
+    ),
+)
+def test_bad_flat_arrays_are_refused(change, error, words):
+    given = {
+        "contexts": np.zeros((6, 1)),
+        "step_offsets": [0, 2, 4, 6],
+        "chosen": [0, 1, 0],
+        "episode_offsets": [0, 2, 3],
+        **change,
+    }
+    assert_refused(lambda: BehaviorLog(**given), error, *words)
+
+
+def test_fractional_offsets_are_not_called_chosen_candidates():
+    with pytest.raises(LogFormatError, match="step_offsets") as caught:
+        BehaviorLog(np.zeros((6, 1)), [0, 2.5, 4, 6], [0, 1, 0], [0, 2, 3])
+    assert "chosen" not in str(caught.value)
+
+
+@pytest.mark.parametrize("step", [3, -4, 100])
+def test_a_step_beyond_the_log_has_no_candidates(step):
+    log = BehaviorLog(np.arange(6.0)[:, None], [0, 2, 4, 6], [0, 1, 0], [0, 2, 3])
+    with pytest.raises(IndexError):
+        log.candidates(step)
+
+
+def test_step_minus_one_is_the_last_or_refused():
+    log = BehaviorLog(np.arange(6.0)[:, None], [0, 2, 4, 6], [0, 1, 0], [0, 2, 3])
+    try:
+        candidates = log.candidates(-1)
+    except IndexError:
+        return
+    np.testing.assert_array_equal(candidates, log.candidates(2))
+
+
+# -- IBCB: parameters ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "name, value, error",
+    [(name, value, ValueError) for name in ("alpha", "l2", "margin", "penalty", "bend") for value in (0, -1.0, np.nan)]
+    + [(name, np.inf, ValueError) for name in ("alpha", "l2", "margin", "penalty", "bend")]
+    + [(name, value, TypeError) for name in ("alpha", "l2") for value in ("1", None, True, [1.0])],
+)
+def test_numbers_that_make_no_sense_are_refused(method, name, value, error):
+    model, log = IBCB(**{name: value}), good_log()[0 if method == "partial_fit" else slice(None)]
+    remedy = "above 0" if error is ValueError else "must be a number"
+    assert_refused(lambda: getattr(model, method)(log), error, re.escape(f"{name}={value!r}"), remedy)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("name, known", [("expert", EXPERTS), ("solver", SOLVERS)])
+@pytest.mark.parametrize("value", ["linucb", "SBUCB", "", None, 3])
+def test_unknown_experts_and_solvers_are_refused_with_the_known_ones(method, name, known, value):
+    model = IBCB(**{name: value})
+    assert_refused(lambda: getattr(model, method)(good_log()[0]), ValueError, f"{name}={value!r}", *map(repr, known))
+
+
+@pytest.mark.parametrize(
+    "prior, words",
+    named(
+        ("other d", np.eye(3), [r"\(3, 3\)", r"\(2, 2\)"]),
+        ("a vector", np.ones(2), [r"\(2,\)", r"\(2, 2\)"]),
+        ("nan", np.diag([1, np.nan]), ["finite"]),
+        ("asymmetric", np.array([[1.0, 2.0], [0.0, 1.0]]), ["symmetric", "S'S"]),
+        ("negative", -np.eye(2), ["negative eigenvalue", "S'S"]),
+        ("text", "identity", ["identity"]),
+        ("ragged", [[1.0, 0.0], [1.0]], [r"\(2, 2\)|S'S"]),
+    ),
+)
+def test_bad_prior_grams_are_refused(prior, words):
+    assert_refused(lambda: IBCB(prior_gram=prior).fit(good_log()), (ValueError, TypeError), "prior_gram", *words)
+
+
+# -- IBCB: logs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", [IBCB(), BaseSVC()], ids=["IBCB", "BaseSVC"])
+@pytest.mark.parametrize(
+    "thing",
+    [None, 3, "log.parquet", pairs(), np.zeros((2, 5, 3, 2)), {"contexts": []}, BehaviorLog],
+    ids=["None", "number", "path", "pairs", "array", "dict", "class"],
+)
+def test_what_is_not_a_log_is_refused(estimator, thing):
+    remedy = [re.escape(type(thing).__name__), "from_episodes", "read_log"]
+    assert_refused(lambda: estimator.fit(thing), TypeError, "BehaviorLog", *remedy)
+    assert_refused(lambda: estimator.score(thing), TypeError, "BehaviorLog", *remedy)
+
+
+def test_partial_fit_refuses_what_is_not_a_log():
+    assert_refused(lambda: IBCB().partial_fit(pairs()[0]), TypeError, "BehaviorLog", "list", "from_episodes")
+
+
+@random_start
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_fit_on_one_episode_says_that_there_is_nothing_to_learn_from_but_partial_fit_takes_it(solver):
+    log = good_log(n=1)
+    remedies = ["one episode", "two episodes", "warm-up", "prior_gram", "partial_fit"]
+    assert_refused(lambda: IBCB(solver=solver).fit(log), ValueError, *remedies)
+    model = IBCB(solver=solver).partial_fit(log)
+    np.testing.assert_array_equal(model.coef_, 0)
+    np.testing.assert_array_equal(model.policy_coefs_, np.zeros((1, 2)))
+
+
+def test_one_episode_is_enough_after_a_warmup_or_a_prior_gram():
+    log = BehaviorLog.from_episodes(pairs(n=2), warmup=1)
+    assert np.isfinite(IBCB().fit(log).coef_).all()
+    assert np.isfinite(IBCB(prior_gram=np.eye(2)).fit(good_log(n=1)).coef_).all()
+
+
+@random_start
+def test_partial_fit_refuses_what_it_cannot_continue_with():
+    log = good_log()
+    model = IBCB(solver="robust")
+    assert_refused(lambda: model.partial_fit(log), ValueError, "exactly one episode", "3", "for episode in log")
+    model.partial_fit(log[0])
+    warm = BehaviorLog.from_episodes(pairs(n=2), warmup=1)
+    assert_refused(lambda: model.partial_fit(warm), ValueError, "warm-up", "before")
+    assert_refused(lambda: model.partial_fit(good_log(n=1, d=4)), ValueError, "4 features", "fitted on 2")
+    full = IBCB(incremental=False)
+    assert_refused(lambda: full.partial_fit(log[0]), ValueError, "incremental=True", "use fit")
+
+
+@random_start
+def test_partial_fit_refuses_features_in_another_order():
+    one, other = (BehaviorLog.from_episodes(pairs(n=1), feature_names=names) for names in (["a", "b"], ["b", "a"]))
+    model = IBCB(solver="robust").partial_fit(one)
+    assert_refused(lambda: model.partial_fit(other), ValueError, "feature 0 is 'b'", "'a'", "order")
+
+
+@random_start
+@pytest.mark.parametrize("bad", [good_log(n=1, d=4), good_log(n=2), None], ids=["d", "two episodes", "no log"])
+def test_a_refused_episode_leaves_the_model_as_it_was(bad):
+    log = good_log()
+    model, other = (IBCB(solver="robust").partial_fit(log[0]) for _ in range(2))
+    with pytest.raises((ValueError, TypeError)):
+        model.partial_fit(bad)
+    np.testing.assert_array_equal(model.partial_fit(log[1]).coef_, other.partial_fit(log[1]).coef_)
+
+
+def test_an_unsolvable_episode_leaves_the_model_as_it_was():
+    log = decided_log(ordinary_sets(), "sbucb")
+    rng = np.random.default_rng(1)
+    nonsense = BehaviorLog.from_episodes([(rng.normal(size=(40, 4, 3)), rng.integers(4, size=40))])
+    model, other = (IBCB(solver="hard").fit(log[:3]) for _ in range(2))
+    with pytest.raises(InfeasibleError, match='solver="robust"'):
+        model.partial_fit(nonsense)
+    assert len(model.policy_coefs_) == 3
+    np.testing.assert_array_equal(model.partial_fit(log[3]).coef_, other.partial_fit(log[3]).coef_)
+
+
+@random_start
+def test_a_refused_log_leaves_an_earlier_fit_as_it_was():
+    model = IBCB().fit(good_log())
+    before = model.coef_
+    with pytest.raises(ValueError, match="one episode"):
+        model.fit(good_log(n=1, d=5))
+    np.testing.assert_array_equal(model.coef_, before)
+    assert model.predict(np.zeros((3, 2))) == 0
+
+
+# -- predict -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[IBCB(), BaseSVC()], ids=["IBCB", "BaseSVC"])
+def fitted(request):
+    log = BehaviorLog.from_episodes(pairs(n=4), warmup=1, feature_names=["a", "b"])
+    return request.param.fit(log)
+
+
+@pytest.mark.parametrize("estimator", [IBCB(), BaseSVC()], ids=["IBCB", "BaseSVC"])
+@pytest.mark.parametrize("method", ["predict", "decision_function", "score"])
+def test_nothing_is_predicted_before_fit(estimator, method):
+    estimator = type(estimator)()
+    name = type(estimator).__name__
+    assert_refused(lambda: getattr(estimator, method)(good_log()), ValueError, name, "not fitted yet", "'fit'")
+
+
+@pytest.mark.parametrize("method", ["predict", "decision_function"])
+@pytest.mark.parametrize(
+    "candidates, error, words",
+    named(
+        ("log of other d", good_log(d=4), ValueError, ["4 features", "fitted on 2", "features of the log"]),
+        ("set of other d", np.zeros((3, 4)), ValueError, ["4 features", "fitted on 2", "features of the log"]),
+        ("sets of other d", np.zeros((5, 3, 1)), ValueError, ["1 features?", "fitted on 2", "features of the log"]),
+        ("nan", [[0.0, 1.0], [np.nan, 2.0]], ValueError, [r"\[1, 0\] is nan", "finite"]),
+        ("inf", np.full((2, 3, 2), np.inf), ValueError, [r"\[0, 0, 0\] is inf", "finite"]),
+        ("one candidate in 1-D", np.zeros(2), TypeError, [r"\(2,\)", r"\(candidates, features\)"]),
+        ("4-D", np.zeros((1, 1, 3, 2)), TypeError, [r"\(1, 1, 3, 2\)", r"\(candidates, features\)"]),
+        ("no candidates", np.zeros((0, 2)), TypeError, [r"\(0, 2\)", r"\(candidates, features\)"]),
+        ("text", [["a", "b"]], TypeError, ["<U1", "numbers"]),
+        ("complex", np.zeros((3, 2), complex), TypeError, ["complex128", "numbers"]),
+        ("ragged", [np.zeros((3, 2)), np.zeros((4, 2))], TypeError, ["list", "BehaviorLog"]),
+        ("None", None, TypeError, ["NoneType", "BehaviorLog"]),
+        ("a path", "log.parquet", TypeError, ["str", "BehaviorLog"]),
+    ),
+)
+def test_bad_candidates_are_refused(fitted, method, candidates, error, words):
+    assert_refused(lambda: getattr(fitted, method)(candidates), error, *words)
+
+
+def test_features_in_another_order_are_refused(fitted):
+    log = BehaviorLog.from_episodes(pairs(), feature_names=["b", "a"])
+    assert_refused(lambda: fitted.predict(log), ValueError, "feature 0 is 'b'", "fitted with 'a'", "order")
+
+
+def test_one_set_gives_an_int_and_several_an_array(fitted):
+    sets = np.random.default_rng(5).normal(size=(6, 3, 2))
+    chosen = fitted.predict(sets)
+    assert chosen.shape == (6,)
+    for candidates, pick in zip(sets, chosen, strict=True):
+        assert fitted.predict(candidates) == fitted.predict(candidates.tolist()) == pick
+        assert isinstance(fitted.predict(candidates), int)
+
+
+def test_behaviour_cloning_refuses_a_log_without_alternatives():
+    log = good_log(candidates=1)
+    assert_refused(lambda: BaseSVC().fit(log), ValueError, "every step", "one candidate")
+
+
+# -- experts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expert", [SBUCB, SBTS])
+@pytest.mark.parametrize(
+    "arguments, words",
+    named(
+        ("alpha negative", {"alpha": -0.1}, ["alpha=-0.1", "at least 0"]),
+        ("alpha nan", {"alpha": np.nan}, ["alpha=nan", "at least 0|finite"]),
+        ("alpha infinite", {"alpha": np.inf}, ["alpha=inf", "finite"]),
+        ("alpha text", {"alpha": "1"}, ["alpha='1'", "number"]),
+        ("l2 zero", {"l2": 0}, ["l2=0", "above 0"]),
+        ("l2 negative", {"l2": -1.0}, [r"l2=-1\.0", "above 0"]),
+        ("l2 nan", {"l2": np.nan}, ["l2=nan", "above 0|finite"]),
+        ("l2 infinite", {"l2": np.inf}, ["l2=inf", "finite"]),
+        ("l2 None", {"l2": None}, ["l2=None", "number"]),
+        ("no features", {"n_features": 0}, ["n_features=0", "at least 1"]),
+        ("negative d", {"n_features": -2}, ["n_features=-2", "at least 1"]),
+        ("fractional d", {"n_features": 2.5}, ["n_features=2.5", "whole"]),
+    ),
+)
+def test_experts_refuse_bad_parameters(expert, arguments, words):
+    arguments = {"n_features": 3, **arguments}
+    assert_refused(lambda: expert(arguments.pop("n_features"), **arguments), (ValueError, TypeError), *words)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    named(
+        ("draws", lambda: SBTS(3, draws="batch"), ["draws='batch'", "'step'", "'episode'"]),
+        ("k zero", lambda: TopK(SBUCB(3), 0), ["k=0", "at least 1"]),
+        ("k fractional", lambda: TopK(SBUCB(3), 1.5), ["k=1.5", "whole"]),
+        ("k text", lambda: TopK(SBUCB(3), "two"), ["k='two'", "whole|number"]),
+        ("around a name", lambda: TopK("sbucb", 2), ["sbucb", "SBUCB"]),
+    ),
+)
+def test_sbts_and_topk_refuse_bad_parameters(make, words):
+    assert_refused(make, (ValueError, TypeError), *words)
+
+
+def experts(d=3):
+    return {"SBUCB": SBUCB(d), "SBTS": SBTS(d, random_state=0), "TopK": TopK(SBUCB(d), 2, random_state=0)}
+
+
+@pytest.mark.parametrize("name", experts())
+@pytest.mark.parametrize("explore", [True, False])
+@pytest.mark.parametrize(
+    "candidates, words",
+    named(
+        ("other d", np.zeros((4, 6)), ["6", "3 features|features.*3|, 3"]),
+        ("batch of other d", np.zeros((5, 4, 2)), ["2", "3 features|features.*3|, 3"]),
+        ("one in 1-D", np.zeros(3), [r"\(3,\)", "candidates"]),
+        ("none", np.zeros((0, 3)), ["no candidate|at least one|empty|0"]),
+        ("nan", np.full((4, 3), np.nan), ["nan", "finite"]),
+        ("inf", np.full((2, 4, 3), np.inf), ["inf", "finite"]),
+        ("text", [["a", "b", "c"]], ["<U1|str|text", "numbers|float"]),
+    ),
+)
+def test_experts_refuse_bad_candidates(name, explore, candidates, words):
+    expert = experts()[name]
+    assert_refused(lambda: expert.act(candidates, explore=explore), (ValueError, TypeError), *words)
+
+
+@pytest.mark.parametrize("name", experts())
+@pytest.mark.parametrize(
+    "contexts, rewards, words",
+    named(
+        ("other d", np.zeros((5, 2)), np.zeros(5), [r"\(5, 2\)", r"\(B, 3\)"]),
+        ("too few rewards", np.zeros((5, 3)), np.zeros(4), [r"\(4,\)", r"\(B,\)"]),
+        ("a column of rewards", np.zeros((5, 3)), np.zeros((5, 1)), [r"\(5, 1\)", r"\(B,\)"]),
+        ("nan context", np.full((5, 3), np.nan), np.zeros(5), ["contexts", "nan", "finite"]),
+        ("nan reward", np.ones((5, 3)), [0, 1, np.nan, 0, 1], ["reward", "nan", "finite"]),
+        ("infinite reward", np.ones((5, 3)), [0, 1, np.inf, 0, 1], ["reward", "inf", "finite"]),
+    ),
+)
+def test_experts_refuse_bad_batches_and_stay_usable(name, contexts, rewards, words):
+    expert = experts()[name]
+    expert.update(np.eye(3), [1.0, 0.0, 0.0])
+    before = expert.coef_.copy()
+    assert_refused(lambda: expert.update(contexts, rewards), (ValueError, TypeError), *words)
+    np.testing.assert_array_equal(expert.coef_, before)
+    expert.update(np.eye(3), [1.0, 0.0, 0.0])
+    assert np.isfinite(expert.coef_).all()
+
+
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(-12, 13))
+def test_an_expert_that_saw_one_context_has_the_closed_form_or_refuses(scale):
+    for seed in range(20):
+        s = scale * np.random.default_rng(seed).normal(size=3)
+        expert = SBUCB(3, l2=1.0)
+        try:
+            expert.update(s[None], [1.0])
+        except ValueError as error:
+            assert "Rescale the contexts" in str(error)  # noqa: PT017
+            continue
+        expected = s / (1 + s @ s)
+        assert np.linalg.norm(expert.coef_ - expected) <= 0.05 * np.linalg.norm(expected)
+
+
+# -- simulate ------------------------------------------------------------------------------------------------------
+
+TINY = {"n_episodes": 2, "batch_size": 5, "warmup": 5, "n_features": 3, "n_candidates": 3}
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    named(
+        ("environment", {"environment": "movies"}, ["environment='movies'", "'synthetic'"]),
+        ("expert", {"expert": "linucb"}, ["expert='linucb'", "'sbucb'", "'sbts'"]),
+        ("typo", {"n_episode": 3}, ["'n_episode'", "n_episodes"]),
+        ("no episodes", {"n_episodes": 0}, ["n_episodes=0", "at least 1"]),
+        ("fractional episodes", {"n_episodes": 2.5}, ["n_episodes=2.5", "whole"]),
+        ("no steps", {"batch_size": 0}, ["batch_size=0", "at least 1"]),
+        ("no candidates", {"n_candidates": 0}, ["n_candidates=0", "at least 1"]),
+        ("no features", {"n_features": -1}, ["n_features=-1", "at least 1"]),
+        ("text", {"n_features": "3"}, ["n_features='3'", "whole"]),
+        ("warm-up negative", {"warmup": -1}, ["warmup=-1", "0 steps or more"]),
+        ("warm-up fractional", {"warmup": 1.5}, ["warmup=1.5", "whole"]),
+        ("noise negative", {"noise": -0.1}, ["noise=-0.1", "at least 0"]),
+        ("noise nan", {"noise": np.nan}, ["noise=nan", "at least 0|finite"]),
+        ("noise infinite", {"noise": np.inf}, ["noise=inf", "finite"]),
+        ("ood nan", {"ood_mean": np.nan}, ["ood_mean=nan", "finite"]),
+        ("dup", {"dup": 2}, ["dup=2", "between 0 and 1"]),
+        ("dup fractional", {"dup": 0.5}, ["dup=0.5", "whole"]),
+        ("seed negative", {"seed": -1}, ["seed=-1", "0 or above"]),
+        ("seed fractional", {"seed": 1.5}, ["seed=1.5", "whole number"]),
+        ("seed None", {"seed": None}, ["seed=None", "whole number"]),
+        ("top_k", {"top_k": 0}, ["k=0", "at least 1"]),
+        ("alpha", {"alpha": -1.0}, [r"alpha=-1\.0", "at least 0"]),
+        ("alpha text", {"alpha": "much"}, ["alpha", "much", "number"]),
+        ("l2", {"l2": 0.0}, [r"l2=0\.0", "above 0"]),
+        ("draws", {"expert": "sbts", "draws": "batch"}, ["draws='batch'", "'step'", "'episode'"]),
+        ("draws of sbucb", {"expert": "sbucb", "draws": "batch"}, ["draws='batch'", "'step'", "'episode'"]),
+    ),
+)
+def test_simulate_refuses_bad_settings(settings, words):
+    assert_refused(lambda: ibcb.simulate(**{**TINY, **settings}), (ValueError, TypeError), *words)
+
+
+# -- degenerate but legal ------------------------------------------------------------------------------------------
+
+
+def ordinary_sets(n=4, steps=12, candidates=4, d=3, scale=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    return [[scale * rng.normal(size=(candidates, d)) for _ in range(steps)] for _ in range(n)]
+
+
+def degenerate_sets():
+    ordinary = ordinary_sets()
+    rng = np.random.default_rng(7)
+    return {
+        "ordinary": ordinary,
+        "all contexts equal": [[np.ones((4, 3)) for _ in steps] for steps in ordinary],
+        "all contexts equal 1e12": [[np.full((4, 3), 1e12) for _ in steps] for steps in ordinary],
+        "all contexts zero": [[np.zeros((4, 3)) for _ in steps] for steps in ordinary],
+        "size 1e12": ordinary_sets(scale=1e12),
+        "size 1e-12": ordinary_sets(scale=1e-12),
+        "sizes 1e12 and 1e-12 mixed": [[rows * [1e12, 1.0, 1e-12] for rows in steps] for steps in ordinary],
+        "some steps single": [[rows[: 1 + i % 3] for i, rows in enumerate(steps)] for steps in ordinary],
+        "one episode single": [[rows[:1] if n == 2 else rows for rows in ordinary[n]] for n in range(4)],
+        "all steps single": [[rows[:1] for rows in steps] for steps in ordinary],
+        "candidates twice": [[np.repeat(rows[:2], 2, axis=0) for rows in steps] for steps in ordinary],
+        "chosen twice by rounding": [[np.vstack([rows, rows * (1 + 1e-15)]) for rows in steps] for steps in ordinary],
+        "constant feature": [[np.c_[np.ones(4), rows[:, 1:]] for rows in steps] for steps in ordinary],
+        "zero feature": [[rows * [1, 0, 1] for rows in steps] for steps in ordinary],
+        "collinear": [[np.outer(rows[:, 0], [1, 2, 3]) for rows in steps] for steps in ordinary],
+        "one feature": [[rows[:, :1] for rows in steps] for steps in ordinary],
+        "constant within steps": [[np.tile(rng.normal(size=3), (4, 1)) for _ in steps] for steps in ordinary],
+        "two episodes of one step": [steps[:1] for steps in ordinary[:2]],
+        "more features than steps": ordinary_sets(n=3, steps=2, d=8),
+    }
+
+
+def decided_log(sets, expert, dtype=np.float64):
+    """The log of a real decider with l2 = 1, alpha = 1 and noise-free linear rewards, so SBUCB rows are feasible."""
+    d = sets[0][0].shape[1]
+    decider = SBUCB(d, alpha=1.0, l2=1.0) if expert == "sbucb" else SBTS(d, alpha=1.0, l2=1.0, random_state=0)
+    weights = np.linspace(1, -1, d) / (max(np.abs(rows).max() for rows in sets[0]) or 1)
+    episodes = []
+    for steps in sets:
+        steps = [rows.astype(dtype).astype(np.float64) for rows in steps]
+        try:
+            picks = [decider.act(rows) for rows in steps]
+            chosen = np.array([rows[pick] for rows, pick in zip(steps, picks, strict=True)])
+            decider.update(chosen, chosen @ weights)
+        except ValueError:
+            picks = [0] * len(steps)
+        episodes.append(([rows.astype(dtype) for rows in steps], picks))
+    return BehaviorLog.from_episodes(episodes)
+
+
+def assert_finite_or_refused(model, log, refusals):
+    try:
+        model.fit(log)
+    except refusals as error:
+        assert re.search(r'Rescale|raise l2|solver="robust"', str(error)), error  # noqa: PT017
+        return
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        assert np.isfinite(getattr(model, name)).all(), name
+    assert model.policy_coefs_.shape == (len(log), log.n_features)
+    for entry in model.diagnostics_:
+        assert np.isfinite([entry.gap, entry.max_violation]).all()
+    assert np.isfinite(model.decision_function(log)).all()
+    chosen = model.predict(log)
+    assert ((chosen >= 0) & (chosen < np.diff(log.step_offsets))).all()
+    assert 0 <= model.score(log) <= 1
+
+
+@random_start
+@pytest.mark.parametrize("incremental", [True, False], ids=["incremental", "full"])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("expert", EXPERTS)
+@pytest.mark.parametrize("case", degenerate_sets())
+def test_degenerate_logs_give_finite_results_or_a_clear_refusal(case, expert, solver, incremental):
+    log = decided_log(degenerate_sets()[case], expert)
+    # A Thompson sampler contradicts itself: solvers that satisfy every row may say so. An SBUCB log is feasible.
+    refusals = (ValueError, SolverError) if expert == "sbts" and solver in ("hard", "paper") else ValueError
+    assert_finite_or_refused(IBCB(expert=expert, solver=solver, incremental=incremental), log, refusals)
+
+
+@random_start
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("expert", EXPERTS)
+@pytest.mark.parametrize("case", ["ordinary", "size 1e12", "size 1e-12", "some steps single", "candidates twice"])
+def test_degenerate_float32_logs_give_finite_results_or_a_clear_refusal(case, expert, solver):
+    log = decided_log(degenerate_sets()[case], expert, np.float32)
+    refusals = (ValueError, SolverError) if solver in ("hard", "paper") else ValueError
+    assert_finite_or_refused(IBCB(expert=expert, solver=solver), log, refusals)
+
+
+@random_start
+@pytest.mark.parametrize("solver", ["auto", "soft", "robust"])
+@pytest.mark.parametrize("expert", EXPERTS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_any_choices_at_all_can_be_fitted_with_the_solvers_that_forgive(dtype, expert, solver):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        episodes = [(rng.normal(size=(50, 5, 4)).astype(dtype), rng.integers(5, size=50)) for _ in range(4)]
+        model = IBCB(expert=expert, solver=solver).fit(BehaviorLog.from_episodes(episodes))
+        assert np.isfinite(model.policy_coefs_).all()
+
+
+@pytest.mark.parametrize("incremental", [True, False], ids=["incremental", "full"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_exact_solver_solves_every_log_that_has_a_solution(seed, incremental):
+    log = decided_log(ordinary_sets(seed=seed), "sbucb")
+    model = IBCB(solver="hard", incremental=incremental).fit(log)
+    assert all(entry.violated == 0 for entry in model.diagnostics_)
+
+
+@random_start
+@pytest.mark.parametrize("expert", EXPERTS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_equal_contexts_and_single_candidates_say_nothing_of_the_rewards(solver, expert):
+    for case in ("all contexts equal", "constant within steps", "all steps single"):
+        model = IBCB(expert=expert, solver=solver).fit(decided_log(degenerate_sets()[case], expert))
+        np.testing.assert_array_equal(model.coef_, 0)
+
+
+@random_start
+@pytest.mark.parametrize("expert", EXPERTS)
+@pytest.mark.parametrize("solver", ["auto", "soft", "robust"])
+def test_single_candidate_steps_feed_the_gram_matrix_and_give_no_row(solver, expert):
+    sets = ordinary_sets()
+    singles = [np.random.default_rng(3).normal(size=(1, 3)) for _ in range(9)]
+    plain, mixed = ([(steps, [0] * len(steps)) for steps in part] for part in (sets, [sets[0] + singles, *sets[1:]]))
+    gram = sum(np.outer(row[0], row[0]) for row in singles)
+    informed = IBCB(expert=expert, solver=solver).fit(BehaviorLog.from_episodes(mixed))
+    # The same log with the singles' Gram matrix known before episode 1, the first that gives rows.
+    rest = BehaviorLog.from_episodes(plain)[1:]
+    first = sum(np.outer(rows[0], rows[0]) for rows in sets[0])
+    told = IBCB(expert=expert, solver=solver, prior_gram=gram + first).fit(rest)
+    np.testing.assert_allclose(informed.coef_, told.coef_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", degenerate_sets())
+def test_behaviour_cloning_of_degenerate_logs_is_finite_or_refused(case):
+    log = decided_log(degenerate_sets()[case], "sbucb")
+    try:
+        model = BaseSVC(max_iter=2000).fit(log)
+    except ValueError:
+        assert case == "all steps single"
+        return
+    assert np.isfinite(model.decision_function(log)).all()

@@ -1,0 +1,454 @@
+"""The command line: data on stdout, messages on stderr, exit codes that scripts can trust."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ibcb
+from ibcb.cli import app
+
+VERBS = ("demo", "simulate", "fit", "predict", "evaluate")
+SMALL = ["--episodes", "4", "--batch-size", "50", "--candidates", "4", "--features", "3", "--warmup", "60"]
+SETTINGS = {"n_episodes": 4, "batch_size": 50, "n_candidates": 4, "n_features": 3, "warmup": 60}
+
+
+def ibcb_command(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def succeeds(*arguments):
+    result = ibcb_command(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def assert_fails(result, code=1, *words):
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    if code == 1:
+        lines = result.stderr.splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("error: ")
+    for word in words:
+        assert re.search(word, result.stderr), result.stderr
+
+
+def start(program, *arguments):
+    """A Python process of its own, with pipes for stdout and stderr."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A simulated run and a model fitted on it, as the command line leaves them."""
+    path = tmp_path_factory.mktemp("cli")
+    succeeds("simulate", path / "run", "--noise", "0.03", "--seed", "1", *SMALL)
+    succeeds("fit", path / "run" / "log.parquet", "-o", path / "model.safetensors", "--l2", "0.3")
+    return path
+
+
+# -- help and usage ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_an_example_that_names_known_options(verb):
+    text = succeeds(verb, "--help").stdout
+    example = re.search(r"Example: (.*)", " ".join(text.split())).group(1)
+    assert example.startswith(f"ibcb {verb}")
+    for option in re.findall(r"(?<!\S)--?[a-z][a-z0-9-]*", example):
+        assert re.search(rf"(?m)^\s+.*(?<!\S){re.escape(option)}[ ,]", text), option
+    assert succeeds(verb, "-h").stdout == text
+
+
+def test_the_command_alone_lists_the_verbs():
+    result = ibcb_command("--help")
+    assert result.exit_code == 0
+    for verb in VERBS:
+        assert re.search(rf"(?m)^\s+{verb}\s", result.stdout)
+
+
+def test_version():
+    assert succeeds("--version").stdout.strip() == ibcb.__version__
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fti"],
+        ["fit"],
+        ["fit", "log.parquet", "--sovler", "hard"],
+        ["fit", "log.parquet", "--solver", "magic"],
+        ["fit", "log.parquet", "--expert", "linucb"],
+        ["fit", "log.parquet", "--l2", "much"],
+        ["fit", "log.parquet", "other.parquet"],
+        ["simulate"],
+        ["simulate", "run", "--draws", "batch"],
+        ["simulate", "run", "--seed", "1.5"],
+        ["predict", "model.safetensors"],
+        ["evaluate", "model.safetensors"],
+        ["demo", "--expert", "linucb"],
+        ["demo", "extra"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage_exits_2_and_does_nothing(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    result = ibcb_command(*arguments)
+    assert_fails(result, 2, "Usage: ", "(?i)error")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_typo_gets_a_suggestion_and_a_wrong_choice_the_right_ones():
+    assert_fails(ibcb_command("fit", "log.parquet", "--sovler", "hard"), 2, "--sovler", "--solver")
+    assert_fails(ibcb_command("fit", "log.parquet", "--solver", "magic"), 2, "magic", "auto.*hard.*soft.*robust.*paper")
+
+
+# -- simulate ------------------------------------------------------------------------------------------------------
+
+
+def test_simulate_leaves_the_logs_of_that_seed_and_no_rewards(tmp_path):
+    result = succeeds("simulate", tmp_path, "--expert", "sbts", "--noise", "0.1", "--seed", "3", *SMALL)
+    run = ibcb.simulate(expert="sbts", noise=0.1, seed=3, **SETTINGS)
+    for name, log in (("log", run.log), ("test", run.test_log), ("ood", run.ood_log)):
+        stored = ibcb.read_log(tmp_path / f"{name}.parquet")
+        np.testing.assert_array_equal(stored.contexts, log.contexts)
+        np.testing.assert_array_equal(stored.chosen, log.chosen)
+        assert stored.warmup == log.warmup
+    assert {file.name for file in tmp_path.iterdir()} == {"log.parquet", "test.parquet", "ood.parquet", "run.json"}
+    assert str(run.log) in result.stdout
+    assert not any(b"reward" in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_simulate_says_as_json_what_it_did(tmp_path):
+    result = succeeds("simulate", tmp_path, "--json", "--top-k", "2", *SMALL)
+    told = json.loads(result.stdout)
+    assert told["folder"] == str(tmp_path)
+    assert told["settings"]["top_k"] == 2
+    assert told["settings"] == json.loads((tmp_path / "run.json").read_text())
+    again = ibcb.simulate(**told["settings"])
+    np.testing.assert_array_equal(again.log.chosen, ibcb.read_log(tmp_path / "log.parquet").chosen)
+
+
+@pytest.mark.parametrize(
+    "option, words",
+    [
+        (["--l2", "0"], "l2=0.0 must be finite and above 0"),
+        (["--alpha", "-1"], "alpha=-1.0"),
+        (["--noise", "-1"], "noise=-1.0"),
+        (["--episodes", "0"], "n_episodes=0"),
+        (["--seed", "-1"], "seed=-1"),
+        (["--dup", "99"], "dup=99"),
+        (["--top-k", "0"], "k=0"),
+    ],
+    ids=str,
+)
+def test_simulate_fails_in_one_line(tmp_path, option, words):
+    assert_fails(ibcb_command("simulate", tmp_path / "run", *SMALL, *option), 1, words)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- fit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, parameters",
+    [
+        ([], {}),
+        (["--l2", "0.3", "--alpha", "2"], {"l2": 0.3, "alpha": 2.0}),
+        (
+            ["--expert", "sbts", "--margin", "0.5", "--solver", "soft"],
+            {"expert": "sbts", "margin": 0.5, "solver": "soft"},
+        ),
+        (["--solver", "robust", "--full", "--prune"], {"solver": "robust", "incremental": False, "prune": True}),
+        (["--solver", "paper"], {"solver": "paper"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_fit_is_what_the_library_fits(folder, tmp_path, options, parameters):
+    log_path, out = folder / "run" / "log.parquet", tmp_path / "m.safetensors"
+    told = json.loads(succeeds("fit", log_path, "-o", out, "--json", *options).stdout)
+    model = ibcb.IBCB(**parameters).fit(ibcb.read_log(log_path))
+    np.testing.assert_array_equal(told["coef"], model.coef_)
+    np.testing.assert_array_equal(told["policy_coefs"], model.policy_coefs_)
+    assert told["solver"] == model.solver_
+    assert told["notes"] == list(model.notes_)
+    assert told["model"] == str(out)
+    assert [entry["status"] for entry in told["diagnostics"]] == [entry.status for entry in model.diagnostics_]
+    stored = ibcb.load_model(out)
+    np.testing.assert_array_equal(stored.coef_, model.coef_)
+    assert {name: stored.get_params()[name] for name in parameters} == parameters
+
+
+def test_fit_prints_every_weight_for_people(folder, tmp_path):
+    result = succeeds("fit", folder / "run" / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3")
+    model = ibcb.load_model(tmp_path / "m.safetensors")
+    assert str(tmp_path / "m.safetensors") in result.stdout
+    for number, weight in enumerate(model.coef_):
+        assert re.search(rf"(?m)^{number}\s+{weight:.3f}\s", result.stdout)
+
+
+def random_log(warmup):
+    """Choices that no policy made."""
+    rng = np.random.default_rng(0)
+    episodes = [(rng.normal(size=(50, 4, 3)), rng.integers(4, size=50)) for _ in range(4)]
+    return ibcb.BehaviorLog.from_episodes(episodes, warmup=warmup)
+
+
+def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
+    ibcb.write_log(random_log(warmup=0), tmp_path / "random.parquet")
+    arguments = ["fit", tmp_path / "random.parquet", "-o", tmp_path / "m.safetensors", "--json"]
+    with start("from ibcb.cli import main; main()", *arguments) as process:
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    told = json.loads(stdout)
+    assert told["solver"] == "robust"
+    assert len(told["notes"]) == 2
+    assert stderr.splitlines() == [f"note: {note}" for note in told["notes"]]
+
+
+def test_fit_defaults_to_a_model_in_the_working_folder(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    succeeds("fit", folder / "run" / "log.parquet")
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize(
+    "content, options, words",
+    [
+        (None, [], r"bad\.parquet.*(not exist|No such file)|(not exist|No such file).*bad\.parquet"),
+        (b"", [], r"bad\.parquet: not a readable Parquet file"),
+        (b"nothing like it", [], r"bad\.parquet: not a readable Parquet file"),
+        ("good", ["--l2", "-1"], r"l2=-1\.0 must be finite and above 0"),
+        ("random", ["--solver", "hard"], 'no theta explains .*solver="robust"'),
+        ("short", [], "one episode and nothing before it"),
+    ],
+    ids=["missing", "empty", "noise", "l2", "infeasible", "one episode"],
+)
+def test_fit_fails_in_one_line_and_leaves_no_model(folder, tmp_path, content, options, words, as_json):
+    path = tmp_path / "bad.parquet"
+    log = ibcb.read_log(folder / "run" / "log.parquet")
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        ibcb.write_log({"good": log, "short": log[1], "random": random_log(warmup=1)}[content], path)
+    result = ibcb_command("fit", path, "-o", tmp_path / "m.safetensors", *options, *as_json)
+    assert_fails(result, 1, words)
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_a_model_cannot_replace_a_folder(folder, tmp_path):
+    assert_fails(ibcb_command("fit", folder / "run" / "log.parquet", "-o", tmp_path), 1, tmp_path.name)
+
+
+# -- predict -------------------------------------------------------------------------------------------------------
+
+
+def read_choices(text):
+    rows = list(csv.DictReader(io.StringIO(text)))
+    kinds = {"episode": int, "step": int, "chosen": int, "score": float}
+    return {name: [kind(row[name]) for row in rows] for name, kind in kinds.items()}
+
+
+def expected_choices(folder):
+    model, log = ibcb.load_model(folder / "model.safetensors"), ibcb.read_log(folder / "run" / "log.parquet")
+    chosen = model.predict(log)
+    sizes = np.diff(log.episode_offsets)
+    return {
+        "episode": np.repeat(np.arange(-1, 4), sizes).tolist(),
+        "step": [step for size in sizes for step in range(size)],
+        "chosen": chosen.tolist(),
+        "score": [float(max(model.decision_function(log.candidates(step)))) for step in range(log.n_steps)],
+    }
+
+
+def assert_same_choices(found, expected):
+    assert found["score"] == pytest.approx(expected["score"])
+    assert {**found, "score": None} == {**expected, "score": None}
+
+
+def test_predict_prints_csv_or_json_and_nothing_else(folder):
+    model, log = folder / "model.safetensors", folder / "run" / "log.parquet"
+    expected = expected_choices(folder)
+    text, data = succeeds("predict", model, log), succeeds("predict", model, log, "--json")
+    assert text.stdout.splitlines()[0] == "episode,step,chosen,score"
+    assert_same_choices(read_choices(text.stdout), expected)
+    assert_same_choices(json.loads(data.stdout), expected)
+    assert text.stderr == data.stderr == ""
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
+def test_predict_writes_a_file_and_says_so(folder, tmp_path, as_json):
+    out = tmp_path / "deep" / "choices.csv"
+    result = succeeds("predict", folder / "model.safetensors", folder / "run" / "log.parquet", "-o", out, *as_json)
+    expected = expected_choices(folder)
+    assert_same_choices(read_choices(out.read_text()), expected)
+    if as_json:
+        assert json.loads(result.stdout) == {"out": str(out), "steps": len(expected["step"])}
+    else:
+        assert result.stdout == ""
+        assert str(out) in result.stderr
+
+
+def test_predict_fails_in_one_line(folder, tmp_path):
+    model, log = folder / "model.safetensors", folder / "run" / "log.parquet"
+    wide = ibcb.simulate(**{**SETTINGS, "n_features": 5}).log
+    ibcb.write_log(wide, tmp_path / "wide.parquet")
+    (tmp_path / "bad.safetensors").write_bytes(b"no model")
+    assert_fails(ibcb_command("predict", model, tmp_path / "wide.parquet"), 1, "5 features", "fitted on 3")
+    assert_fails(ibcb_command("predict", tmp_path / "none.safetensors", log), 1, r"none\.safetensors does not exist")
+    assert_fails(ibcb_command("predict", tmp_path / "bad.safetensors", log), 1, r"bad\.safetensors: not a readable")
+    assert_fails(ibcb_command("predict", log, log), 1, r"log\.parquet: not a readable model file")
+    assert_fails(ibcb_command("predict", model, model), 1, r"model\.safetensors: .*\.parquet")
+    assert_fails(ibcb_command("predict", model, tmp_path / "wide.parquet", "-o", tmp_path / "out.csv"), 1)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_reader_that_stops_early_hears_no_complaint(folder, tmp_path):
+    rng = np.random.default_rng(0)
+    long = tmp_path / "long.parquet"
+    steps = 20_000
+    ibcb.write_log(ibcb.BehaviorLog.from_episodes([(rng.normal(size=(steps, 2, 3)), np.zeros(steps))]), long)
+    with start("from ibcb.cli import main; main()", "predict", folder / "model.safetensors", long) as process:
+        assert process.stdout.readline() == "episode,step,chosen,score\n"
+        process.stdout.close()
+        complaint = process.stderr.read()
+    assert complaint == ""
+
+
+# -- evaluate ------------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_gives_the_metrics_of_the_run(folder):
+    model = ibcb.load_model(folder / "model.safetensors")
+    run = ibcb.simulate(noise=0.03, seed=1, **SETTINGS)
+    expected = ibcb.metrics.evaluate(model, run)
+    told = succeeds("evaluate", folder / "model.safetensors", folder / "run", "--json")
+    assert json.loads(told.stdout) == expected
+    text = succeeds("evaluate", folder / "model.safetensors", folder / "run")
+    assert dict(line.split() for line in text.stdout.splitlines()) == {
+        name: f"{value:.4f}" for name, value in expected.items()
+    }
+    assert told.stderr == text.stderr == ""
+
+
+def test_evaluate_on_a_log_gives_the_agreement(folder):
+    model, path = folder / "model.safetensors", folder / "run" / "test.parquet"
+    score = ibcb.load_model(model).score(ibcb.read_log(path))
+    assert json.loads(succeeds("evaluate", model, path, "--json").stdout) == {"agreement": score}
+    assert succeeds("evaluate", model, path).stdout.split() == ["agreement", f"{score:.4f}"]
+
+
+def test_evaluate_fails_in_one_line(folder, tmp_path):
+    model = folder / "model.safetensors"
+    assert_fails(ibcb_command("evaluate", model, tmp_path), 1, "run.json", "ibcb simulate")
+    succeeds("simulate", tmp_path / "wide", *SMALL, "--features", "5")
+    assert_fails(ibcb_command("evaluate", model, tmp_path / "wide"), 1, "5 features", "fitted on 3")
+    assert_fails(ibcb_command("evaluate", model, tmp_path / "wide" / "log.parquet"), 1, "5 features", "fitted on 3")
+
+
+def test_evaluate_says_that_a_log_is_missing(folder, tmp_path):
+    result = ibcb_command("evaluate", folder / "model.safetensors", tmp_path / "no.parquet")
+    assert_fails(result, 1, r"no\.parquet", "not exist|No such file")
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda settings: json.dumps(settings | {"seed": 8}), "not the log that run.json describes"),
+        (lambda settings: json.dumps(settings | {"colour": "red"}), "'colour'"),
+        (lambda settings: "{", r"run\.json"),
+        (lambda settings: "[]", r"run\.json"),
+    ],
+    ids=["other seed", "unknown setting", "no JSON", "a list"],
+)
+def test_evaluate_refuses_a_description_of_another_run(folder, tmp_path, change, words):
+    succeeds("simulate", tmp_path, "--seed", "7", *SMALL)
+    description = tmp_path / "run.json"
+    description.write_text(change(json.loads(description.read_text())))
+    assert_fails(ibcb_command("evaluate", folder / "model.safetensors", tmp_path), 1, words)
+
+
+# -- demo ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_shows_the_result_and_leaves_log_and_model(tmp_path):
+    result = succeeds("demo", "--out", tmp_path / "demo", "--json")
+    told = json.loads(result.stdout)
+    assert "Simulating" in result.stderr
+    rows = {row["policy"]: row for row in told["results"]}
+    expert, model, cloning = rows.values()
+    assert expert["bt_fitness"] == 1
+    assert cloning["bt_fitness"] < model["bt_fitness"] <= 1
+    assert told["cosine"] > 0.9
+    stored, log = ibcb.load_model(told["model"]), ibcb.read_log(told["log"])
+    np.testing.assert_array_equal(stored.coef_, ibcb.IBCB(l2=0.3).fit(log).coef_)
+    assert {file.name for file in (tmp_path / "demo").iterdir()} == {"log.parquet", "model.safetensors"}
+
+
+def test_the_demo_for_people_names_commands_that_work(tmp_path, monkeypatch):
+    """A demo in small: what it prints does not depend on the size of the log."""
+    small = ibcb.simulate(**SETTINGS, noise=0.03)
+    monkeypatch.setattr(ibcb, "simulate", lambda *args, **kwargs: small)
+    monkeypatch.chdir(tmp_path)
+    result = succeeds("demo")
+    for name in ("the expert itself", "IBCB", "behaviour cloning"):
+        assert re.search(rf"(?m)^{name}.*\d\.\d\d\d", result.stdout)
+    commands = re.findall(r"(?m)^ +ibcb (\w+ .*?)(?: \|.*)?$", result.stdout)
+    assert [command.split()[0] for command in commands] == ["fit", "predict"]
+    for command in commands:
+        succeeds(*command.split())
+
+
+# -- interruption --------------------------------------------------------------------------------------------------
+
+INTERRUPTED_FIT = """
+import sys
+import ibcb
+from ibcb.cli import main
+
+fit = ibcb.IBCB.fit
+
+def fit_for_ever(self, log):
+    print("fitting", file=sys.stderr, flush=True)
+    while True:
+        fit(self, log)
+
+ibcb.IBCB.fit = fit_for_ever
+main()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_an_interrupted_fit_exits_130_and_leaves_nothing(folder, tmp_path):
+    out = tmp_path / "out" / "m.safetensors"
+    with start(INTERRUPTED_FIT, "fit", folder / "run" / "log.parquet", "-o", out) as process:
+        try:
+            assert process.stderr.readline() == "fitting\n"
+            time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert "interrupted" in stderr
+    assert list(tmp_path.iterdir()) == []
