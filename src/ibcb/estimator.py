@@ -26,6 +26,10 @@ __all__ = ["IBCB"]
 
 EXPERTS = ("sbucb", "sbts")
 SOLVERS = ("auto", "hard", "soft", "robust", "paper")
+_NOTHING_LEARNED = (
+    "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
+    "candidates do not differ, or steps have one candidate, or exploration alone decided."
+)
 #: the parameters that a fitted model depends on
 _MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend")
 
@@ -165,7 +169,7 @@ class IBCB(Imitator):
         return self
 
     def _begin(self, log: BehaviorLog) -> None:
-        self._evolution, self.solver_, self.notes_ = self._run([log])
+        self._evolution, self.solver_, self._remarks = self._run([log])
         self._fitted_with = {name: getattr(self, name) for name in _MEANING}
         self._set_features(log)
         self._seen = [log]
@@ -184,7 +188,7 @@ class IBCB(Imitator):
                     "robust mode, but a model that was stored keeps no logs. Call fit on the whole log, or start with "
                     "solver='robust'."
                 ) from None
-            self._evolution, self.solver_, self.notes_ = self._run([*self._seen, log])
+            self._evolution, self.solver_, self._remarks = self._run([*self._seen, log])
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
 
@@ -201,14 +205,14 @@ class IBCB(Imitator):
             return evolution
 
         if self.solver != "auto":
-            return walk(self.solver), self.solver, self._notes(logs[0], None)
+            return walk(self.solver), self.solver, self._remark_on(logs[0], None)
         try:
-            return walk("hard"), "hard", self._notes(logs[0], None)
+            return walk("hard"), "hard", self._remark_on(logs[0], None)
         except SolverError as error:
             evolution = walk("robust")
             if isinstance(error, InfeasibleError):
                 evolution.attach(error.certificate)
-            return evolution, "robust", self._notes(logs[0], error)
+            return evolution, "robust", self._remark_on(logs[0], error)
 
     def _start(self, log: BehaviorLog) -> Evolution:
         prior = _prior(self.prior_gram, log.n_features)
@@ -236,6 +240,7 @@ class IBCB(Imitator):
         self.policy_coefs_ = scale * self._policies()
         self.next_policy_coef_ = scale * (evolution.ridge().shrinkage @ evolution.theta)
         self.diagnostics_ = list(evolution.diagnostics)
+        self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
@@ -248,7 +253,7 @@ class IBCB(Imitator):
         state |= {
             "fitted_with": self._fitted_with,
             "solver": self.solver_,
-            "notes": list(self.notes_),
+            "remarks": list(self._remarks),
             "diagnostics": [entry._asdict() for entry in self.diagnostics_],
         }
         return arrays, state
@@ -258,7 +263,7 @@ class IBCB(Imitator):
         super().set_state(arrays, state)
         self._check_parameters()
         self.solver_ = one_of("solver", state["solver"], SOLVERS[1:])
-        self.notes_ = tuple(str(note) for note in state["notes"])
+        self._remarks = tuple(str(remark) for remark in state["remarks"])
         self._fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
         entries = [EpisodeDiagnosis(**entry) for entry in state["diagnostics"]]
         d = self.n_features_in_
@@ -298,7 +303,7 @@ class IBCB(Imitator):
         for name in ("incremental", "prune", "verbose"):
             boolean(name, getattr(self, name))
 
-    def _notes(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
+    def _remark_on(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
         notes = []
         if found is not None:
             notes.append(f"solver='auto' solved the whole log in robust mode: {found}")
