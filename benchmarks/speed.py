@@ -13,6 +13,8 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -27,6 +29,10 @@ def floor(log: ibcb.BehaviorLog) -> None:
     for episode in log:
         episode.contexts @ matrix
         episode.contexts @ vector
+
+
+def fit(log: ibcb.BehaviorLog, setting: dict[str, Any]) -> None:
+    ibcb.IBCB(**setting).fit(log)
 
 
 def best_times(contenders: dict[str, Callable[[], object]], repeats: dict[str, int]) -> dict[str, float]:
@@ -47,27 +53,28 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'expert':8}{'fit':>10}{'paper':>11}{'floor':>9}   paper / fit   fit / floor   bars")
-    for expert, bars in (("sbucb", ">= 15, <= 6"), ("sbts", "")):
-        log = ibcb.simulate("synthetic", expert=expert, noise=0.03, seed=0).log
+        print(f"{'setting':22}{'fit':>10}{'paper':>11}{'floor':>9}   paper / fit   fit / floor   bars")
+    settings: list[dict[str, Any]] = [{"expert": "sbucb"}, {"expert": "sbucb", "l2": 0.3}, {"expert": "sbts"}]
+    for setting in settings:
+        log = ibcb.simulate("synthetic", expert=setting["expert"], noise=0.03, seed=0).log
         with threadpool_limits(1):
             times = best_times(
                 {
-                    "fit": lambda expert=expert, log=log: ibcb.IBCB(expert=expert, l2=0.3).fit(log),  # type: ignore[misc]
-                    "floor": lambda log=log: floor(log),  # type: ignore[misc]
-                    "paper": lambda expert=expert, log=log: ibcb.IBCB(  # type: ignore[misc]
-                        expert=expert, l2=0.3, solver="paper"
-                    ).fit(log),
+                    "fit": partial(fit, log, setting),
+                    "floor": partial(floor, log),
+                    "paper": partial(fit, log, setting | {"solver": "paper"}),
                 },
                 {"fit": options.repeats, "floor": options.repeats, "paper": 2},
             )
         ratios = {"paper_over_fit": times["paper"] / times["fit"], "fit_over_floor": times["fit"] / times["floor"]}
         if options.json:
-            print(json.dumps({"expert": expert, **times, **ratios}))
+            print(json.dumps(setting | times | ratios), flush=True)
             continue
-        fit, paper, least = (f"{1000 * times[name]:.1f} ms" for name in ("fit", "paper", "floor"))
+        ours, paper, least = (f"{1000 * times[name]:.1f} ms" for name in ("fit", "paper", "floor"))
         ratio, over = f"{ratios['paper_over_fit']:.1f}", f"{ratios['fit_over_floor']:.2f}"
-        print(f"{expert:8}{fit:>10}{paper:>11}{least:>9}{ratio:>14}{over:>14}   {bars}".rstrip(), flush=True)
+        bars = ">= 15, <= 6" if setting["expert"] == "sbucb" else ""
+        name = ", ".join(f"{value}" if key == "expert" else f"{key}={value}" for key, value in setting.items())
+        print(f"{name:22}{ours:>10}{paper:>11}{least:>9}{ratio:>14}{over:>14}   {bars}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":

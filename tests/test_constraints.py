@@ -167,4 +167,6 @@ def test_a_joint_view_is_the_sum_of_its_parts(rng):
     np.testing.assert_array_equal(
         joint.places(rows.key)[:, 0], np.repeat(range(len(parts)), [len(p.rows().rhs) for p in parts])
     )
-    assert joint.penalty(theta, 1.0, 0.1).value == pytest.approx(sum(p.penalty(theta, 1.0, 0.1).value for p in parts))
+    assert joint.penalty(theta, 1.0, 0.1).value == pytest.approx(
+        sum(part.penalty(theta, 1.0, 0.1).value for part in parts)
+    )

@@ -80,6 +80,19 @@ def test_newton_finds_the_minimum(rng, bend, margin):
         assert np.linalg.norm(gradient) <= 1e-4 * np.linalg.norm(objective(centre)[1])
 
 
+@pytest.mark.parametrize("margin", [None, 0.01])
+def test_newton_on_all_rows_equals_newton_on_those_that_matter(rng, monkeypatch, margin):
+    for _, _, _, view in views(small_run("sbts").log, margin=margin):
+        centre = rng.normal(size=4)
+        pooled = robust(view, centre, penalty=5.0, bend=0.3)
+        with monkeypatch.context() as patch:
+            patch.setattr("ibcb.solvers.newton._POOL_NUMBERS", 0)
+            passes = robust(view, centre, penalty=5.0, bend=0.3)
+        np.testing.assert_allclose(pooled.theta, passes.theta, rtol=1e-7)
+        assert (pooled.before, pooled.after.violated) == (passes.before, passes.after.violated)
+        assert pooled.iterations <= passes.iterations
+
+
 def test_context_scale_is_the_root_mean_square_length(rng):
     for _, _, episode, view in views(ragged_log(rng)):
         assert view.context_scale == pytest.approx(np.sqrt(np.mean(np.sum(episode.contexts**2, axis=1))))
@@ -165,7 +178,8 @@ def test_an_unsolved_theta_is_never_returned(monkeypatch):
     with pytest.raises(SolverError, match=r"maximum iterations reached at tolerance 1e-06 .* at tolerance 1e-07"):
         paper(view, np.full(4, 100.0), tolerance=1e-6)
     monkeypatch.setattr("ibcb.solvers.newton._MAX_PASSES", 1)
-    with pytest.raises(SolverError, match="soft: the duality gap is .* after 1 passes"):
+    monkeypatch.setattr("ibcb.solvers.newton._POOL_NUMBERS", 0)
+    with pytest.raises(SolverError, match="soft: the duality gap is .* after 2 passes"):
         soft(view, np.zeros(4), penalty=1.0)
     monkeypatch.setattr("ibcb.solvers.cutting_plane._MAX_ROUNDS", 1)
     with pytest.raises(SolverError, match="hard: .* after 1 passes"):

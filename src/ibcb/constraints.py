@@ -18,7 +18,7 @@ solvers; a look at theta costs one matrix-vector product.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -56,15 +56,11 @@ class Tally(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """Sum of the rows' penalties at theta with its first two derivatives in theta.
-
-    ``tally`` counts how the rows hold there; it is a call because most steps of a solver do not need it.
-    """
+    """Sum of penalties at theta, and its first two derivatives in theta."""
 
     value: float
     gradient: Vector
     hessian: NDArray[np.float64]
-    tally: Callable[[], Tally]
 
 
 class RowSet(NamedTuple):
@@ -91,6 +87,10 @@ class RowSet(NamedTuple):
     def take(self, keep: NDArray[Any]) -> RowSet:
         """Some of the rows, by index or mask."""
         return RowSet(self.matrix[keep], self.rhs[keep], self.violation[keep], self.key[keep])
+
+    def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
+        """As `View.penalty`, of these rows alone."""
+        return _hinge(self.matrix @ theta - self.rhs, self.matrix, slope, bend)
 
     def worst(self, count: int) -> RowSet:
         """The ``count`` most violated rows; ties fall to the earlier row."""
@@ -123,9 +123,8 @@ class View(Protocol):
         """Sum over rows of slope * hinge(violation), quadratic up to ``bend`` and linear beyond it."""
         ...
 
-    def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
-        """The ``count`` most violated rows at theta, and of those that hold the ones that hold by less than ``reach``
-        times the worst violation; none if all hold."""
+    def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
+        """The ``count`` most violated rows at theta; rows that hold by less than ``band`` come last among them."""
         ...
 
     def rows(self) -> RowSet:
@@ -165,20 +164,19 @@ class EpisodeView:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
         self._margin = 0.0 if margin is None else margin
+        self.context_scale = self._root_mean_square([block.contexts for block in blocks])
         if margin is None:
             self._bonus = [ridge.widths(block.contexts) for block in blocks]
-            squares = sum(float(np.vdot(bonus, bonus)) for bonus in self._bonus)
-            self.bonus_scale = float(np.sqrt(squares / self._n_rows)) or 1.0
+            self.bonus_scale = self._root_mean_square(self._bonus)
         else:
-            self._bonus = [_margin_bonus(block, margin) for block in blocks]
+            self._bonus = [_margin_bonus(block, margin, self.context_scale) for block in blocks]
             self.bonus_scale = margin
-        squares = sum(float(np.vdot(block.contexts, block.contexts)) for block in blocks)
-        self.context_scale = float(np.sqrt(squares / self._n_rows)) or 1.0
         self._epsilon = float(np.finfo(blocks[0].contexts.dtype).eps)
 
-    @property
-    def _n_rows(self) -> int:
-        return sum(len(block.contexts) for block in self._blocks)
+    def _root_mean_square(self, parts: Sequence[NDArray[Any]]) -> float:
+        """Of the values of all rows, or of their lengths."""
+        rows = sum(len(part) for part in parts)
+        return math.sqrt(sum(float(np.vdot(part, part)) for part in parts) / rows) or 1.0
 
     @property
     def n_features(self) -> int:
@@ -207,34 +205,21 @@ class EpisodeView:
         policy, tolerance = self._at(theta)
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
-        violated = []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            rows, excess, lead = _exact_excess(block, bonus, policy, tolerance)
-            violated.append((block, rows, excess))
-            bent = np.minimum(excess, bend)
-            value += float(bent @ excess) - float(bent @ bent) / 2
-            gradient += bent @ lead
-            curved = lead if bend == math.inf else lead[excess < bend]
-            hessian += curved.T @ curved
+            part = _hinge(*_exact_excess(block, bonus, policy, tolerance), slope, bend)
+            value, gradient, hessian = value + part[0], gradient + part[1], hessian + part[2]
         G = self._shrinkage
+        return Penalty(value, gradient @ G, G.T @ hessian @ G)
 
-        def tally() -> Tally:
-            return _add([_tally(*part, tolerance, self._margin) for part in violated])
-
-        return Penalty(slope * value, slope * (gradient @ G), slope * (G.T @ hessian @ G), tally)
-
-    def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
+    def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
         policy, tolerance = self._at(theta)
         parts, tallies = [], []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
             violation = _violations(block, bonus, policy)
-            violation[block.chosen_rows] = -np.inf
-            worst = float(violation.max())
-            if worst <= tolerance:
-                tallies.append(Tally(0, max(worst, 0.0), len(block.chosen_rows)))
-                continue
-            rows = np.flatnonzero(violation > -reach * worst)
-            excess = violation[rows]
+            if band > 0:
+                violation[block.chosen_rows] = -np.inf
+            rows = (violation > -band).nonzero()[0]
+            excess = violation.take(rows)
             tallies.append(_tally(block, rows, excess, tolerance, self._margin))
             if len(rows) > count:
                 keep = np.argpartition(excess, len(rows) - count)[-count:]
@@ -276,13 +261,10 @@ class EpisodeView:
         return table
 
     def _write_out(self, block: Block, bonus: NDArray[Any], rows: NDArray[np.int64], violation: NDArray[Any]) -> RowSet:
-        chosen = block.chosen_rows[block.step_of(rows)]
-        return RowSet(
-            block.lead_contexts(rows) @ self._shrinkage,
-            bonus[chosen].astype(np.float64) - bonus[rows],
-            violation.astype(np.float64),
-            rows + block.first_row,
-        )
+        chosen = block.chosen_rows.take(block.step_of(rows))
+        rhs = bonus.take(chosen).astype(np.float64, copy=False) - bonus.take(rows)
+        matrix = block.lead_contexts(rows) @ self._shrinkage
+        return RowSet(matrix, rhs, violation.astype(np.float64, copy=False), rows + block.first_row)
 
 
 class JointView:
@@ -303,15 +285,11 @@ class JointView:
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
         parts = [view.penalty(theta, slope, bend) for view in self._views]
-        return Penalty(
-            sum(part.value for part in parts),
-            np.sum([part.gradient for part in parts], axis=0),
-            np.sum([part.hessian for part in parts], axis=0),
-            lambda: _add([part.tally() for part in parts]),
-        )
+        value, gradients, hessians = zip(*parts, strict=True)
+        return Penalty(sum(value), np.sum(gradients, axis=0), np.sum(hessians, axis=0))
 
-    def worst(self, theta: Vector, count: int, reach: float) -> tuple[RowSet, Tally]:
-        parts = [view.worst(theta, count, reach) for view in self._views]
+    def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
+        parts = [view.worst(theta, count, band) for view in self._views]
         return self._join([rows for rows, _ in parts]).worst(count), _add([tally for _, tally in parts])
 
     def rows(self) -> RowSet:
@@ -349,34 +327,40 @@ def _violations(block: Block, bonus: NDArray[Any], policy: Vector) -> NDArray[An
 
 def _exact_excess(
     block: Block, bonus: NDArray[Any], policy: Vector, tolerance: float
-) -> tuple[NDArray[np.int64], Vector, NDArray[np.float64]]:
-    """Violated rows, their violations in float64, and their contexts less the chosen ones'.
+) -> tuple[Vector, NDArray[np.float64]]:
+    """Violations of the violated rows, and their contexts less the chosen ones', in float64.
 
     Newton's method needs a penalty and a gradient that belong together. Single precision is good for finding the rows;
     their violations are then computed again in double.
     """
     violation = _violations(block, bonus, policy)
     if violation.dtype == np.float64:
-        rows = np.flatnonzero(violation > 0)
-        return rows, violation[rows], block.lead_contexts(rows)
-    rows = np.flatnonzero(violation > -tolerance)
+        rows = (violation > 0).nonzero()[0]
+        return violation[rows], block.lead_contexts(rows)
+    rows = (violation > -tolerance).nonzero()[0]
     lead = block.lead_contexts(rows)
     chosen = block.chosen_rows[block.step_of(rows)]
-    excess = lead @ policy + (bonus[rows].astype(np.float64) - bonus[chosen])
-    violated = excess > 0
-    return rows[violated], excess[violated], lead[violated]
+    return lead @ policy + (bonus[rows].astype(np.float64) - bonus[chosen]), lead
 
 
-def _margin_bonus(block: Block, margin: float) -> NDArray[Any]:
+def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float) -> Penalty:
+    """Penalty of rows with these violations (negative: none), and its derivatives in what ``lead`` multiplies."""
+    bent = excess.clip(0.0, bend)
+    value = slope * (float(bent @ excess) - float(bent @ bent) / 2)
+    curved = lead.take((bent == excess).nonzero()[0], axis=0)
+    return Penalty(value, slope * (bent @ lead), slope * (curved.T @ curved))
+
+
+def _margin_bonus(block: Block, margin: float, context_scale: float) -> NDArray[Any]:
     """SBTS bonus: -margin on the chosen row, -inf on exact copies of it, which no theta could tell apart."""
-    bonus = np.zeros(len(block.contexts), dtype=block.contexts.dtype)
+    contexts = block.contexts
+    bonus = np.zeros(len(contexts), dtype=contexts.dtype)
     # Copies agree in any projection: one product with a fixed vector finds the few rows worth comparing.
-    probe = np.cos(np.arange(1, block.contexts.shape[1] + 1)).astype(block.contexts.dtype)
-    projected = block.contexts @ probe
-    near = np.abs(block.lead(projected)) <= 1e-5 * np.abs(projected)
-    near[block.chosen_rows] = False
-    rows = np.flatnonzero(near)
-    bonus[rows[~block.lead_contexts(rows).any(axis=1)]] = -np.inf
+    probe = np.cos(np.arange(1, contexts.shape[1] + 1)).astype(contexts.dtype)
+    close = 64 * float(np.finfo(contexts.dtype).eps) * context_scale * math.sqrt(len(probe))
+    rows = (np.abs(block.lead(contexts @ probe)) <= close).nonzero()[0]
+    if len(rows) > len(block.chosen_rows):
+        bonus[rows[~block.lead_contexts(rows).any(axis=1)]] = -np.inf
     bonus[block.chosen_rows] = -margin
     return bonus
 
@@ -385,7 +369,7 @@ def _tally(block: Block, rows: NDArray[np.int64], excess: NDArray[Any], toleranc
     """Count the rows, given in order, that are violated, and the steps where another candidate beats the chosen."""
     violated = int(np.count_nonzero(excess > tolerance))
     if violated == 0:
-        return Tally(0, float(excess.max(initial=0.0)), len(block.chosen_rows))
+        return Tally(0, max(float(excess.max(initial=0.0)), 0.0), len(block.chosen_rows))
     steps = block.step_of(rows[excess > tolerance + margin])
     lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
     return Tally(violated, float(excess.max()), len(block.chosen_rows) - lost)

@@ -140,7 +140,7 @@ class Evolution:
         return solution
 
     def _remember(self, episode: BehaviorLog) -> None:
-        self.phi = self.phi + gram(episode.contexts[episode.chosen_rows])
+        self.phi = self.phi + gram(episode.contexts.take(episode.chosen_rows, axis=0))
 
     def _record(
         self,

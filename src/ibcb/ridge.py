@@ -22,6 +22,7 @@ Matrix = NDArray[np.float64]
 _CACHE_BYTES = 200_000
 #: below this reciprocal condition less than three digits of l2 survive the rounding of Phi
 _LEAST_CONDITION = 1e-12
+_SAFE_CONDITION = 1e-9
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,30 @@ def ridge(phi: Matrix, l2: float) -> Ridge:
     psi = phi.copy()
     psi.flat[:: len(psi) + 1] += l2
     if np.isfinite(psi).all():
-        # At unit diagonal, so that the condition tells collinearity, not the features' different units.
-        length = np.sqrt(psi.diagonal())
-        scaled = psi / length / length[:, None]
         # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
-        factor, failed = lapack.dpotrf(scaled, lower=1, clean=1)
-        if not failed and lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max(), uplo="L")[0] > _LEAST_CONDITION:
-            return Ridge(phi, l2, factor * length[:, None])
+        factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
+        if not failed and (
+            _condition(factor, psi) > _SAFE_CONDITION or _condition_at_unit_diagonal(psi) > _LEAST_CONDITION
+        ):
+            return Ridge(phi, l2, factor)
     scale = np.sqrt(np.abs(phi.diagonal()).max())
     raise ValueError(
         f"Psi = l2 I + Phi is singular in floating point: the chosen contexts are of size about {scale:.3g} and "
         f"l2 is {l2:.3g}, which vanishes beside them. Rescale the contexts to about 1, or raise l2."
     )
+
+
+def _condition(factor: Matrix, matrix: Matrix) -> float:
+    """Estimated reciprocal condition number of a matrix, from its Cholesky factor."""
+    return float(lapack.dpocon(factor, np.abs(matrix).sum(axis=0).max(), uplo="L")[0])
+
+
+def _condition_at_unit_diagonal(psi: Matrix) -> float:
+    """The same after rescaling to unit diagonal: tells collinearity, not the features' different units."""
+    length = np.sqrt(psi.diagonal())
+    scaled = psi / length / length[:, None]
+    factor, failed = lapack.dpotrf(scaled, lower=1, clean=1)
+    return 0.0 if failed else _condition(factor, scaled)
 
 
 def gram(chosen_contexts: NDArray[Any]) -> Matrix:

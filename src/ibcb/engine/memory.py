@@ -46,7 +46,7 @@ class Block:
 
     def lead(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Score of each row minus that of the candidate chosen in its step, shape (rows,)."""
-        of_chosen = scores[self.chosen_rows]
+        of_chosen = scores.take(self.chosen_rows)
         lead: NDArray[Any]
         if self.width is not None:
             lead = (scores.reshape(-1, self.width) - of_chosen[:, None]).ravel()
@@ -56,9 +56,10 @@ class Block:
 
     def lead_contexts(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Contexts of some rows minus those of the candidates chosen in their steps, in float64."""
-        other = self.contexts[rows].astype(np.float64, copy=False)
-        other -= self.contexts[self.chosen_rows[self.step_of(rows)]]
-        return other
+        chosen = self.chosen_rows.take(self.step_of(rows))
+        lead = self.contexts.take(rows, axis=0).astype(np.float64, copy=False)
+        lead -= self.contexts.take(chosen, axis=0)
+        return lead
 
 
 def blocks(episode: BehaviorLog) -> list[Block]:

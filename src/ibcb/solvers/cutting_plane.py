@@ -22,14 +22,14 @@ __all__ = ["hard"]
 
 _MAX_ROUNDS = 200
 _ROWS_PER_FEATURE = 10
-#: theta moves by a few times the worst violation: rows that close to being violated are likely to bind
-_REACH = 3.0
+#: rows that hold by less than this many typical bonuses are likely to bind once theta has moved
+_BAND = 1.0
 
 
 def hard(view: View, centre: NDArray[np.float64]) -> Solution:
     """Project ``centre`` on the feasible set; raise `InfeasibleError` with a certificate if it is empty."""
-    per_round = _ROWS_PER_FEATURE * view.n_features
-    working, before = view.worst(centre, per_round, _REACH)
+    per_round, band = _ROWS_PER_FEATURE * view.n_features, _BAND * view.bonus_scale
+    working, before = view.worst(centre, per_round, band)
     after, theta, gap = before, centre.copy(), 0.0
     known = set(working.key.tolist())
     for passes in range(1, _MAX_ROUNDS + 1):
@@ -38,7 +38,7 @@ def hard(view: View, centre: NDArray[np.float64]) -> Solution:
             return Solution(theta, "solved", float(distance @ distance) / 2, gap, passes, before, after)
         # Holding rows to half the tolerance keeps rounding from reporting them as violated again.
         theta, gap = _project(view, working, view.tolerance(theta) / 2, centre)
-        cut, after = view.worst(theta, per_round, _REACH)
+        cut, after = view.worst(theta, per_round, band)
         if after.violated:
             new = [key not in known for key in cut.key.tolist()]
             if not any(new):
@@ -67,7 +67,8 @@ def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]
         primal_tol=1e-10,
     )
     if flag != 1:
-        certificate = contradiction(view, rows)
+        # The multipliers end on the rows in conflict; only rounding can make the others matter.
+        certificate = contradiction(view, rows.take(info["lam"] > 0)) or contradiction(view, rows)
         if certificate is not None:
             raise InfeasibleError(
                 f"no theta explains these {len(certificate)} choices together: {certificate}. Either (a) the decider "

@@ -87,7 +87,7 @@ def contradiction(view: View, rows: RowSet) -> Certificate | None:
     lengths = np.linalg.norm(rows.matrix, axis=1)
     lengths[lengths == 0] = 1.0
     matrix, rhs = rows.matrix / lengths[:, None], rows.rhs / lengths
-    size = np.abs(rhs).max()
+    size = np.abs(rhs).max(initial=0.0)
     if size == 0:
         return None
     system = np.vstack([matrix.T, rhs / size])
