@@ -14,6 +14,7 @@ from movielens_files import GENRES, NAMES, OCCUPATIONS, write_movielens
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
+import ibcb
 from ibcb.environments import MovieLens, MovieLensFormatError, Streams, movielens_files
 from ibcb.environments.factorisation import Feedback, factorise, loss
 from ibcb.environments.movielens import with_others
@@ -157,6 +158,21 @@ def test_other_batch_sizes_are_the_same_steps_and_a_shorter_log_is_a_part(folder
     assert finer.batch_size == 100
     assert np.array_equal(shorter.learning.contexts, world.learning.contexts[:100])
     assert np.array_equal(shorter.learning.expected, world.learning.expected[:100])
+
+
+@pytest.mark.parametrize(("expert", "draws", "alpha"), [("sbucb", "step", 0.4), ("sbts", "episode", 0.05)])
+def test_an_expert_lives_in_it_and_can_be_imitated(folder, expert, draws, alpha):
+    run = ibcb.simulate("movielens", expert=expert, seed=7, folder=folder, **SMALL)
+    assert (run.expert_settings.draws, run.expert_settings.alpha, run.expert_settings.l2) == (draws, alpha, 1.0)
+    assert run.log.feature_names == run.test_log.feature_names == run.environment.feature_names
+    assert (run.log.warmup, run.ood_log) == (0, None)
+    assert set(np.unique(run.rewards)) <= {0.0, 1.0}
+    assert run.test_log.n_steps == len(run.world.test.noise)
+    assert not run.policy_coefs[0].any()
+    model = ibcb.IBCB(expert=expert).fit(run.log)
+    figures = ibcb.metrics.evaluate(model, run)
+    assert figures["ood_bt_ar"] is None
+    assert 0 <= figures["bt_fitness"] <= 1
 
 
 @pytest.mark.parametrize("wrong", ["n_episodes", "batch_size", "n_candidates", "rank"])

@@ -133,43 +133,42 @@ The log and the model are in {out}/. To go on:
 @_reports_errors
 def simulate(
     out: Annotated[Path, typer.Argument(help="Folder to write: log.parquet, test.parquet, ood.parquet, run.json.")],
+    environment: Annotated[Literal["synthetic", "movielens"], typer.Option(help="The world.")] = "synthetic",
     expert: Annotated[ExpertKind, typer.Option(help="The expert.")] = "sbucb",
-    noise: Annotated[float, typer.Option(help="Standard deviation of the noise on rewards.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
-    alpha: Annotated[float, typer.Option(help="The expert's exploration weight.")] = 0.4,
-    l2: Annotated[float, typer.Option(help="The expert's ridge parameter.")] = 0.3,
-    draws: Annotated[Literal["step", "episode"], typer.Option(help="How often SBTS draws.")] = "step",
+    alpha: Annotated[float | None, typer.Option(help="The expert's exploration weight.")] = None,
+    l2: Annotated[float | None, typer.Option(help="The expert's ridge parameter.")] = None,
+    draws: Annotated[Literal["step", "episode"] | None, typer.Option(help="How often SBTS draws.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k best candidates.")] = None,
-    n_episodes: Annotated[int, typer.Option("--episodes", help="N, the number of batches.")] = 20,
-    batch_size: Annotated[int, typer.Option(help="B, steps in a batch.")] = 1000,
-    n_candidates: Annotated[int, typer.Option("--candidates", help="M, candidates at a step.")] = 10,
-    n_features: Annotated[int, typer.Option("--features", help="d, features of a candidate.")] = 10,
-    warmup: Annotated[
-        int | None, typer.Option(help="Random steps before the first batch.  [default: as fits the expert]")
-    ] = None,
-    dup: Annotated[int, typer.Option(help="Batches whose candidates are repeated.")] = 0,
-    ood_mean: Annotated[float, typer.Option(help="Mean of candidate 0 out of distribution.")] = 1.4,
+    n_episodes: Annotated[int | None, typer.Option("--episodes", help="N, the number of batches (20).")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="B, steps in a batch (1000).")] = None,
+    n_candidates: Annotated[int | None, typer.Option("--candidates", help="M, candidates at a step (10).")] = None,
+    n_features: Annotated[int | None, typer.Option("--features", help="d, synthetic only (10).")] = None,
+    noise: Annotated[float | None, typer.Option(help="Noise on rewards, synthetic only (0).")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Random steps at the start, synthetic only.")] = None,
+    dup: Annotated[int | None, typer.Option(help="Batches that are repeated, synthetic only (0).")] = None,
+    ood_mean: Annotated[float | None, typer.Option(help="Mean of candidate 0 out of distribution (1.4).")] = None,
+    folder: Annotated[Path | None, typer.Option(help="The MovieLens 100K files, a folder or zip.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Let an expert learn in the paper's synthetic world and log it."""
-    settings: dict[str, Any] = {
-        "environment": "synthetic",
-        "expert": expert,
-        "seed": seed,
+    """Let an expert learn in one of the paper's worlds and log it. Unset options take the paper's values."""
+    options: dict[str, Any] = {
         "alpha": alpha,
         "l2": l2,
         "draws": draws,
         "top_k": top_k,
-        "noise": noise,
         "n_episodes": n_episodes,
         "batch_size": batch_size,
         "n_candidates": n_candidates,
         "n_features": n_features,
+        "noise": noise,
+        "warmup": warmup,
         "dup": dup,
         "ood_mean": ood_mean,
+        "folder": None if folder is None else str(folder),
     }
-    if warmup is not None:
-        settings["warmup"] = warmup
+    settings: dict[str, Any] = {"environment": environment, "expert": expert, "seed": seed}
+    settings |= {name: value for name, value in options.items() if value is not None}
     run = ibcb.simulate(**settings)
     logs = {"log": run.log, "test": run.test_log, "ood": run.ood_log}
     out.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ All share one linear model of the rewards, updated by ridge regression after eac
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,7 +122,7 @@ class SBTS(_Expert):
         *,
         alpha: float = 0.4,
         l2: float = 1.0,
-        draws: Literal["step", "episode"] = "step",
+        draws: str = "step",
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.draws = one_of("draws", draws, DRAWS)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.environments import Phase, Streams, Synthetic, World
+from ibcb.environments import MovieLens, Phase, Streams, Synthetic, World
 from ibcb.experts import DRAWS, SBTS, SBUCB, TopK
 from ibcb.log import BehaviorLog
 from ibcb.parameters import finite, one_of
@@ -20,8 +20,18 @@ __all__ = ["ExpertSettings", "Run", "simulate"]
 
 Expert = SBUCB | SBTS | TopK
 
-#: Random steps before the first batch. The paper is silent; with these the experts' own figures are the paper's.
-WARMUP = {"sbucb": 900, "sbts": 400}
+Environment = Synthetic | MovieLens
+
+_ENVIRONMENTS: dict[str, type[Environment]] = {"synthetic": Synthetic, "movielens": MovieLens}
+
+#: What the paper says of its experts, and where it is silent (l2, the random start), what makes the experts' own
+#: figures the paper's.
+_USUAL: dict[tuple[str, str], dict[str, Any]] = {
+    ("synthetic", "sbucb"): {"alpha": 0.4, "l2": 0.3, "draws": "step", "warmup": 900},
+    ("synthetic", "sbts"): {"alpha": 0.4, "l2": 0.3, "draws": "step", "warmup": 400},
+    ("movielens", "sbucb"): {"alpha": 0.4, "l2": 1.0, "draws": "step"},
+    ("movielens", "sbts"): {"alpha": 0.05, "l2": 1.0, "draws": "episode"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,7 @@ class ExpertSettings:
     kind: str = "sbucb"
     alpha: float = 0.4
     l2: float = 0.3
-    draws: Literal["step", "episode"] = "step"
+    draws: str = "step"
     top_k: int | None = None
 
     def make(self, n_features: int, streams: Streams) -> Expert:
@@ -64,7 +74,7 @@ class Run:
     expert : SBUCB, SBTS or TopK
         The expert as the log left it.
     expert_settings : ExpertSettings
-    environment : Synthetic
+    environment : Synthetic or MovieLens
     world : World
     seed : int
     """
@@ -76,7 +86,7 @@ class Run:
     policy_coefs: NDArray[np.float64]
     expert: Expert
     expert_settings: ExpertSettings
-    environment: Synthetic
+    environment: Environment
     world: World
     seed: int
 
@@ -101,9 +111,9 @@ def simulate(
     *,
     expert: str = "sbucb",
     seed: int = 0,
-    alpha: float = 0.4,
-    l2: float = 0.3,
-    draws: Literal["step", "episode"] = "step",
+    alpha: float | None = None,
+    l2: float | None = None,
+    draws: Literal["step", "episode"] | None = None,
     top_k: int | None = None,
     **settings: Any,
 ) -> Run:
@@ -111,19 +121,20 @@ def simulate(
 
     Parameters
     ----------
-    environment : {"synthetic"}
+    environment : {"synthetic", "movielens"}
     expert : {"sbucb", "sbts"}
     seed : int
         The same seed gives the same bits; log, test and out-of-distribution streams are independent.
-    alpha, l2 : float
-        The expert's exploration weight and ridge parameter.
-    draws : {"step", "episode"}
-        How often an SBTS expert draws its parameters.
+    alpha, l2 : float, optional
+        The expert's exploration weight (0.4; 0.05 for SBTS on MovieLens) and ridge parameter (0.3; 1 on MovieLens).
+    draws : {"step", "episode"}, optional
+        How often an SBTS expert draws its parameters: at every step, on MovieLens once per episode.
     top_k : int, optional
         Fairness: draw from the softmax over the k best candidates instead of taking the best.
     **settings
-        Of the environment, see `ibcb.environments.Synthetic`: noise, ood_mean, dup, warmup (900 random steps for SBUCB
-        and 400 for SBTS unless given), n_episodes, batch_size, n_candidates, n_features.
+        Of the environment, see `ibcb.environments.Synthetic` (noise, ood_mean, dup, warmup, n_episodes, batch_size,
+        n_candidates, n_features; warmup is 900 random steps for SBUCB and 400 for SBTS unless given) and
+        `ibcb.environments.MovieLens` (n_episodes, batch_size, n_candidates, rank, folder).
 
     Examples
     --------
@@ -131,27 +142,34 @@ def simulate(
     >>> run.log
     BehaviorLog(3 episodes after 1 of warm-up, 700 steps, 10 candidates each, 10 features, float64)
     """
-    one_of("environment", environment, ("synthetic",))
-    unknown = sorted(set(settings) - set(Synthetic.__dataclass_fields__))
+    kind = _ENVIRONMENTS[one_of("environment", environment, tuple(_ENVIRONMENTS))]
+    usual = dict(_USUAL[environment, one_of("expert", expert, ("sbucb", "sbts"))])
+    unknown = sorted(set(settings) - set(kind.__dataclass_fields__))
     if unknown:
-        known = ", ".join(Synthetic.__dataclass_fields__)
-        raise TypeError(f"simulate got an unknown setting {unknown[0]!r}; the synthetic environment has {known}.")
-    one_of("expert", expert, tuple(WARMUP))
-    one_of("draws", draws, DRAWS)
-    synthetic = Synthetic(**{"warmup": WARMUP[expert], **settings})
-    who = ExpertSettings(expert, finite("alpha", alpha), finite("l2", l2), draws, top_k)
+        known = ", ".join(kind.__dataclass_fields__)
+        raise TypeError(f"simulate got an unknown setting {unknown[0]!r}; the {environment} environment has {known}.")
+    given = {name: value for name, value in (("alpha", alpha), ("l2", l2), ("draws", draws)) if value is not None}
+    chosen = {name: given.get(name, usual.pop(name)) for name in ("alpha", "l2", "draws")}
+    where = kind(**(usual | settings))
+    who = ExpertSettings(
+        expert,
+        finite("alpha", chosen["alpha"]),
+        finite("l2", chosen["l2"]),
+        one_of("draws", chosen["draws"], DRAWS),
+        top_k,
+    )
     streams = Streams(seed)
-    world = synthetic.build(streams)
+    world = where.build(streams)
     life = _live(world, world.learning, who, streams)
     return Run(
         log=_log(world, life),
-        test_log=_test_log(world.test, world.batch_size, life.expert, streams),
-        ood_log=None if world.ood is None else _test_log(world.ood, world.batch_size, life.expert, streams),
+        test_log=_test_log(world, world.test, life.expert, streams),
+        ood_log=None if world.ood is None else _test_log(world, world.ood, life.expert, streams),
         rewards=life.rewards,
         policy_coefs=np.array(life.policies),
         expert=life.expert,
         expert_settings=who,
-        environment=synthetic,
+        environment=where,
         world=world,
         seed=streams.seed,
     )
@@ -190,26 +208,33 @@ def _live(world: World, learning: Phase, who: ExpertSettings, streams: Streams) 
 
 def _log(world: World, life: _Life) -> BehaviorLog:
     contexts, chosen = world.learning.contexts, life.chosen
-    edges = np.arange(0, len(chosen) + 1, world.batch_size)
+    edges = _edges(len(chosen), world.batch_size)
     warmup = 0
     if world.warmup is not None:
         contexts = np.concatenate([world.warmup.contexts, contexts])
         chosen = np.concatenate([life.start, chosen])
         edges = np.concatenate([[0], edges + len(life.start)])
         warmup = 1
-    return _uniform_log(contexts, chosen, edges, warmup)
+    return _uniform_log(world, contexts, chosen, edges, warmup)
 
 
-def _test_log(phase: Phase, batch_size: int, expert: Expert, streams: Streams) -> BehaviorLog:
+def _test_log(world: World, phase: Phase, expert: Expert, streams: Streams) -> BehaviorLog:
     if isinstance(expert, TopK):
         expert = TopK(expert.expert, expert.k, random_state=streams["expert test draws"])
     chosen = expert.act(phase.contexts, explore=False)
-    return _uniform_log(phase.contexts, chosen, np.arange(0, len(chosen) + 1, batch_size), 0)
+    return _uniform_log(world, phase.contexts, chosen, _edges(len(chosen), world.batch_size), 0)
+
+
+def _edges(steps: int, batch_size: int) -> NDArray[np.int64]:
+    """Where batches begin, and the end; the last batch may be short."""
+    return np.append(np.arange(0, steps, batch_size), steps)
 
 
 def _uniform_log(
-    contexts: NDArray[np.float64], chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int
+    world: World, contexts: NDArray[np.float64], chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int
 ) -> BehaviorLog:
     steps, candidates, d = contexts.shape
     offsets = np.arange(0, steps * candidates + 1, candidates)
-    return BehaviorLog(contexts.reshape(-1, d), offsets, chosen, edges, warmup=warmup)
+    return BehaviorLog(
+        contexts.reshape(-1, d), offsets, chosen, edges, warmup=warmup, feature_names=world.feature_names
+    )

@@ -87,6 +87,7 @@ class MovieLens:
             batch_size=self.batch_size,
             test=self._phase(ratings, order[half:], streams, "test", len(order) - half),
             ood=None,
+            feature_names=self.feature_names,
         )
 
     def _phase(self, ratings: Ratings, rows: NDArray[np.int64], streams: Streams, name: str, steps: int) -> Phase:

@@ -73,3 +73,4 @@ class World:
     batch_size: int
     test: Phase
     ood: Phase | None
+    feature_names: tuple[str, ...] | None = None
