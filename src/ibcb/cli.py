@@ -83,7 +83,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Simulate a log as in the paper, fit it, and compare with behaviour cloning."""
+    """Simulate a log, fit it, compare with behaviour cloning.
+
+    The log has the size of the paper's. It and the fitted model are left in a folder.
+    """
     noise = 0.03
     _say(f"Simulating a {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
     run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
@@ -151,7 +154,10 @@ def simulate(
     folder: Annotated[Path | None, typer.Option(help="The MovieLens 100K files, a folder or zip.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Let an expert learn in one of the paper's worlds and log it. Unset options take the paper's values."""
+    """Let an expert learn in one of the paper's worlds.
+
+    Logs what it does. Unset options take the paper's values.
+    """
     options: dict[str, Any] = {
         "alpha": alpha,
         "l2": l2,
@@ -199,7 +205,10 @@ def fit(
     prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Recover reward and policy parameters from a log and save the model."""
+    """Recover reward and policy parameters from a log.
+
+    Saves the model. What a reader should know of the result goes to stderr.
+    """
     behaviour = ibcb.read_log(log)
     model = ibcb.IBCB(
         expert=expert,
@@ -233,7 +242,8 @@ def fit(
             }
         )
         return
-    print(f"fitted      {behaviour}")
+    size = f"{len(behaviour)} episodes, {behaviour.n_steps} steps, {behaviour.n_rows} candidate rows"
+    print(f"log         {size}, {behaviour.n_features} features")
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if agreement is not None:
         print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
@@ -249,7 +259,10 @@ def predict(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A CSV file instead of stdout.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what the recovered policy chooses at every step, as CSV: episode, step, chosen, score."""
+    """Say what a saved model chooses at every step.
+
+    Prints CSV: episode, step, chosen, score.
+    """
     imitator, behaviour = ibcb.load_model(model), ibcb.read_log(log)
     scores = imitator.decision_function(behaviour)
     chosen = imitator.predict(behaviour)
@@ -278,7 +291,10 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A folder that `ibcb simulate` wrote, or a log.")],
     as_json: Json = False,
 ) -> None:
-    """Measure a model: all metrics on a simulated run, or its agreement with a log."""
+    """Measure a saved model on a simulated run or a log.
+
+    All metrics on a simulated run; on a log, the share of choices that agree.
+    """
     imitator = ibcb.load_model(model)
     if not run.is_dir():
         figures: dict[str, float | None] = {"agreement": imitator.score(ibcb.read_log(run))}
