@@ -67,9 +67,9 @@ def test_pruning_solves_again_without_the_violated_rows():
     log, theta = small_run("sbucb", top_k=2).log, np.zeros(4)
     model = IBCB(solver="robust", l2=0.3, prune=True).fit(log)
     for (_, _, _, view), diagnosis in zip(views(log), model.diagnostics_, strict=True):
-        first = robust(view, theta, penalty=20.0, bend=0.2)
+        first = robust(view, theta, penalty=40.0, bend=0.2)
         assert first.after.violated > 0
-        theta = robust(view.without_violated(first.theta), theta, penalty=20.0, bend=0.2).theta
+        theta = robust(view.without_violated(first.theta), theta, penalty=40.0, bend=0.2).theta
         assert diagnosis.violated == view.tally(theta).violated
     np.testing.assert_allclose(model.coef_, theta, rtol=1e-9)
     assert not np.allclose(theta, IBCB(solver="robust", l2=0.3).fit(log).coef_)
@@ -243,7 +243,7 @@ def test_ragged_equals_padded(rng, solver):
     assert log.candidates_per_step is None
     assert padded.candidates_per_step == 6
     ragged, square = (
-        IBCB(solver=solver, l2=0.7, penalty=1e9 if solver == "soft" else 20.0).fit(each) for each in (log, padded)
+        IBCB(solver=solver, l2=0.7, penalty=1e9 if solver == "soft" else 40.0).fit(each) for each in (log, padded)
     )
     if solver in ("auto", "hard"):
         np.testing.assert_allclose(ragged.coef_, square.coef_, rtol=1e-6)

@@ -102,7 +102,7 @@ class IBCB(Imitator):
         solver: str = "auto",
         incremental: bool = True,
         prune: bool = False,
-        penalty: float = 20.0,
+        penalty: float = 40.0,
         bend: float = 0.2,
         prior_gram: ArrayLike | None = None,
         verbose: bool = False,
