@@ -124,7 +124,7 @@ def test_auto_starts_over_when_a_late_episode_is_infeasible():
     np.testing.assert_array_equal(whole.coef_, parts.coef_)
     assert whole.diagnostics_ == parts.diagnostics_
     assert any(row.step == 50 for row in whole.diagnostics_[4].certificate)
-    assert "episode 4 step 50" in " ".join(whole.notes_)
+    assert "4:50" in " ".join(whole.notes_)
 
 
 def test_a_stored_auto_model_says_what_to_do_when_it_cannot_start_over():
@@ -377,6 +377,7 @@ def test_predictions_on_ragged_sets_take_the_first_of_equals(rng):
     model = IBCB(l2=0.7).fit(log)
     expected = [int((log.candidates(t) @ model.next_policy_coef_).argmax()) for t in range(log.n_steps)]
     assert model.predict(log).tolist() == expected
+    assert model.predict([log.candidates(t) for t in range(log.n_steps)]).tolist() == expected
     model.next_policy_coef_ = np.zeros(3)
     assert not model.predict(log).any()
 

@@ -10,6 +10,7 @@ True
 from ibcb import io, metrics
 from ibcb.baselines import BaseSVC
 from ibcb.estimator import IBCB
+from ibcb.evolution import EpisodeDiagnosis
 from ibcb.experts import SBTS, SBUCB, TopK
 from ibcb.io import read_log, write_log
 from ibcb.log import BehaviorLog, LogFormatError
@@ -25,6 +26,7 @@ __all__ = [
     "SBUCB",
     "BaseSVC",
     "BehaviorLog",
+    "EpisodeDiagnosis",
     "InfeasibleError",
     "LogFormatError",
     "Run",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,6 +32,19 @@ app = typer.Typer(
     "Start with: ibcb demo",
 )
 
+
+def _above_zero(value: float | None) -> float | None:
+    if value is not None and not (value > 0 and np.isfinite(value)):
+        raise typer.BadParameter(f"{value:g} is not above 0.")
+    return value
+
+
+def _at_least_zero(value: float | None) -> float | None:
+    if value is not None and not (value >= 0 and np.isfinite(value)):
+        raise typer.BadParameter(f"{value:g} is not 0 or above.")
+    return value
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
 SolverName = Literal["auto", "hard", "soft", "robust", "paper"]
@@ -39,6 +55,8 @@ def main() -> None:
     """Run the command line: exit 0, 1 for a failure, 2 for bad usage, 130 when interrupted."""
     # Warnings come again as notes of the fitted model, with the rest of what a reader should know.
     warnings.simplefilter("ignore", UserWarning)
+    # So that a polite kill, too, runs the clean-up of half-written files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     app()
 
 
@@ -80,7 +98,7 @@ def _root(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the log and the model.")] = Path("ibcb-demo"),
     expert: Annotated[ExpertKind, typer.Option(help="The expert to simulate.")] = "sbucb",
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Simulate a log, fit it, compare with behaviour cloning.
@@ -127,8 +145,8 @@ From choices alone, without a single reward, IBCB recovered the direction of the
 expert's reward parameters (cosine {cosine:.4f}); their length is not identified.
 
 The log and the model are in {out}/. To go on:
-  ibcb fit {log_path} -o {model_path} --expert {expert} --l2 {run.expert_settings.l2:g}
-  ibcb predict {model_path} {log_path} | head"""
+  {_program()} fit {log_path} --expert {expert}
+  {_program()} predict {model_path} {log_path} | head"""
     )
 
 
@@ -138,18 +156,24 @@ def simulate(
     out: Annotated[Path, typer.Argument(help="Folder to write: log.parquet, test.parquet, ood.parquet, run.json.")],
     environment: Annotated[Literal["synthetic", "movielens"], typer.Option(help="The world.")] = "synthetic",
     expert: Annotated[ExpertKind, typer.Option(help="The expert.")] = "sbucb",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
-    alpha: Annotated[float | None, typer.Option(help="The expert's exploration weight.")] = None,
-    l2: Annotated[float | None, typer.Option(help="The expert's ridge parameter.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bits.", min=0)] = 0,
+    alpha: Annotated[
+        float | None, typer.Option(help="The expert's exploration weight.", callback=_at_least_zero)
+    ] = None,
+    l2: Annotated[float | None, typer.Option(help="The expert's ridge parameter.", callback=_above_zero)] = None,
     draws: Annotated[Literal["step", "episode"] | None, typer.Option(help="How often SBTS draws.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k best candidates.")] = None,
-    n_episodes: Annotated[int | None, typer.Option("--episodes", help="N, the number of batches (20).")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="B, steps in a batch (1000).")] = None,
-    n_candidates: Annotated[int | None, typer.Option("--candidates", help="M, candidates at a step (10).")] = None,
-    n_features: Annotated[int | None, typer.Option("--features", help="d, synthetic only (10).")] = None,
-    noise: Annotated[float | None, typer.Option(help="Noise on rewards, synthetic only (0).")] = None,
-    warmup: Annotated[int | None, typer.Option(help="Random steps at the start, synthetic only.")] = None,
-    dup: Annotated[int | None, typer.Option(help="Batches that are repeated, synthetic only (0).")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k best candidates.", min=1)] = None,
+    n_episodes: Annotated[int | None, typer.Option("--episodes", help="N, the number of batches (20).", min=1)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="B, steps in a batch (1000).", min=1)] = None,
+    n_candidates: Annotated[
+        int | None, typer.Option("--candidates", help="M, candidates at a step (10).", min=1)
+    ] = None,
+    n_features: Annotated[int | None, typer.Option("--features", help="d, synthetic only (10).", min=1)] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="Noise on rewards, synthetic only (0).", callback=_at_least_zero)
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(help="Random steps at the start, synthetic only.", min=0)] = None,
+    dup: Annotated[int | None, typer.Option(help="Batches that are repeated, synthetic only (0).", min=0)] = None,
     ood_mean: Annotated[float | None, typer.Option(help="Mean of candidate 0 out of distribution (1.4).")] = None,
     folder: Annotated[Path | None, typer.Option(help="The MovieLens 100K files, a folder or zip.")] = None,
     as_json: Json = False,
@@ -176,28 +200,34 @@ def simulate(
     settings: dict[str, Any] = {"environment": environment, "expert": expert, "seed": seed}
     settings |= {name: value for name, value in options.items() if value is not None}
     run = ibcb.simulate(**settings)
+    settings |= asdict(run.environment) | asdict(run.expert_settings)
+    settings["expert"] = settings.pop("kind")
     logs = {"log": run.log, "test": run.test_log, "ood": run.ood_log}
-    out.mkdir(parents=True, exist_ok=True)
-    for name, log in logs.items():
-        if log is not None:
-            ibcb.write_log(log, out / f"{name}.parquet")
-    with ibcb.io.atomic(out / "run.json") as path:
-        path.write_text(json.dumps(settings, indent=2) + "\n")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # All files are written aside first: an interrupted simulation leaves the folder as it was.
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as aside:
+        for name, log in logs.items():
+            if log is not None:
+                ibcb.write_log(log, Path(aside) / f"{name}.parquet")
+        (Path(aside) / "run.json").write_text(json.dumps(settings, indent=2) + "\n")
+        out.mkdir(exist_ok=True)
+        for file in sorted(Path(aside).iterdir()):
+            file.replace(out / file.name)
     if as_json:
         _print_json({"folder": str(out), "settings": settings})
     else:
-        print(f"{out}: {run.log}")
+        print(f"{out}/  {_size(run.log)}")
 
 
 @app.command(epilog="Example: ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3")
 @_reports_errors
 def fit(
-    log: Annotated[Path, typer.Argument(help="The log, a Parquet file.")],
+    log: Annotated[Path, typer.Argument(help="The log: Parquet with episode, step, chosen, n_candidates, contexts.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
     expert: Annotated[ExpertKind, typer.Option(help="How the decider explored.")] = "sbucb",
-    alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.")] = 1.0,
-    l2: Annotated[float, typer.Option(help="The decider's ridge parameter.")] = 1.0,
-    margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.")] = 0.01,
+    alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=_above_zero)] = 1.0,
+    l2: Annotated[float, typer.Option(help="The decider's ridge parameter.", callback=_above_zero)] = 1.0,
+    margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.", callback=_above_zero)] = 0.01,
     solver: Annotated[SolverName, typer.Option(help="How episodes are solved.")] = "auto",
     incremental: Annotated[
         bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
@@ -209,6 +239,7 @@ def fit(
 
     Saves the model. What a reader should know of the result goes to stderr.
     """
+    _check_output(out, ".safetensors", log)
     behaviour = ibcb.read_log(log)
     model = ibcb.IBCB(
         expert=expert,
@@ -242,8 +273,7 @@ def fit(
             }
         )
         return
-    size = f"{len(behaviour)} episodes, {behaviour.n_steps} steps, {behaviour.n_rows} candidate rows"
-    print(f"log         {size}, {behaviour.n_features} features")
+    print(f"log         {_size(behaviour)}")
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if agreement is not None:
         print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
@@ -263,6 +293,8 @@ def predict(
 
     Prints CSV: episode, step, chosen, score.
     """
+    if out is not None:
+        _check_output(out, ".csv", log, model)
     imitator, behaviour = ibcb.load_model(model), ibcb.read_log(log)
     scores = imitator.decision_function(behaviour)
     chosen = imitator.predict(behaviour)
@@ -297,24 +329,50 @@ def evaluate(
     """
     imitator = ibcb.load_model(model)
     if not run.is_dir():
-        figures: dict[str, float | None] = {"agreement": imitator.score(ibcb.read_log(run))}
-    else:
-        description = run / "run.json"
-        if not description.exists():
-            raise FileNotFoundError(f"{run} has no run.json; give a folder that `ibcb simulate` wrote, or a log file.")
-        try:
-            truth = ibcb.simulate(**json.loads(description.read_text()))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{description} does not describe a run ({error}); simulate it again.") from None
-        logged = ibcb.read_log(run / "log.parquet")
-        if not np.array_equal(logged.chosen, truth.log.chosen):
-            raise ValueError(f"{run}/log.parquet is not the log that run.json describes; simulate it again.")
-        figures = ibcb.metrics.evaluate(imitator, truth)
-    if as_json:
-        _print_json(figures)
+        agreement = imitator.score(ibcb.read_log(run))
+        if as_json:
+            _print_json({"agreement": agreement})
+        else:
+            print(f"agreement   {agreement:.4f}   with the policy right after the fitted log, without exploration")
         return
-    for name, value in figures.items():
-        print(f"{name:<20}{'' if value is None else f'{value:.4f}'}".rstrip())
+    truth = _read_run(run)
+    figures, expert = ibcb.metrics.evaluate(imitator, truth), ibcb.metrics.evaluate(truth.expert, truth)
+    if as_json:
+        _print_json(figures | {"expert": expert})
+        return
+    rows = [
+        {"metric": name, "model": figures[name], "expert": expert[name], "what": _METRICS[name]} for name in figures
+    ]
+    _print_table(rows, {"metric": "", "model": "model", "expert": "expert", "what": ""})
+    if truth.top_k > 1:
+        print(
+            "\nThe expert draws at random among its best: it agrees with itself no more often than its own column says."
+        )
+
+
+def _read_run(folder: Path) -> ibcb.Run:
+    """Simulate again what `ibcb simulate` wrote, and check that it is the same."""
+    description = folder / "run.json"
+    if not description.exists():
+        raise FileNotFoundError(f"{folder} has no run.json; give a folder that `ibcb simulate` wrote, or a log file.")
+    try:
+        truth = ibcb.simulate(**json.loads(description.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{description} does not describe a run ({error}); simulate it again.") from None
+    if not np.array_equal(ibcb.read_log(folder / "log.parquet").chosen, truth.log.chosen):
+        raise ValueError(f"{folder}/log.parquet is not the log that run.json describes; simulate it again.")
+    return truth
+
+
+_METRICS = {
+    "bt_fitness": "same choice as the final expert, fresh steps",
+    "bt_ar": "mean reward on these steps",
+    "ol_fitness": "history repeated in the recovered rewards",
+    "train_log_fitness": "same choice as logged",
+    "ood_bt_fitness": "same choice, out of distribution",
+    "ood_bt_ar": "mean reward, out of distribution",
+    "cfr": "cumulative fairness regret, 0 is best",
+}
 
 
 # -- printing ------------------------------------------------------------------------------------------------------
@@ -344,25 +402,45 @@ def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 def _print_table(rows: list[Row], columns: dict[str, str]) -> None:
-    """Right-aligned figures under their headings, the first column to the left."""
-
-    def cell(value: Any) -> str:
-        if value is None:
-            return ""
-        return f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e-3 else _fixed(value)
-
-    texts = [[cell(row[name]) for name in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, list(columns.values()), strict=True)]
-    for line in [list(columns.values()), *texts]:
-        first, *rest = (
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        print("   ".join([first, *rest]).rstrip())
+    """Figures right-aligned under their headings, words left-aligned."""
+    wordy = {name for name in columns if all(isinstance(row[name], str) for row in rows)}
+    texts = [list(columns.values()), *([_cell(row[name]) for name in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for line in texts:
+        cells = zip(columns, line, widths, strict=True)
+        padded = (text.ljust(width) if name in wordy else text.rjust(width) for name, text, width in cells)
+        print("   ".join(padded).rstrip())
 
 
-def _fixed(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4g}" if 0 < abs(value) < 1e-3 else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def _size(log: ibcb.BehaviorLog) -> str:
+    return f"{len(log)} episodes, {log.n_steps} steps, {log.n_rows} candidate rows, {log.n_features} features"
+
+
+def _program() -> str:
+    """How this program was called, for commands to copy."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "ibcb" and called.parent != Path(".") and not called.is_absolute() else "ibcb"
+
+
+def _check_output(out: Path, suffix: str, *inputs: Path) -> None:
+    """Refuse, before any work is done, a place where the result could not or must not be written."""
+    if any(out.exists() and given.exists() and out.samefile(given) for given in inputs):
+        raise ValueError(f"{out} is an input; give another path for the output.")
+    if out.suffix.lower() != suffix and not (out.exists() and not out.is_file()):
+        raise ValueError(f"{out} must end in {suffix}.")
+    if out.is_dir():
+        raise IsADirectoryError(f"{out} is a folder; give the path of a file.")
+    folder = next(parent for parent in out.resolve().parents if parent.exists())
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{out} cannot be written: no permission in {folder}.")
 
 
 def _write_csv(file: Any, columns: dict[str, Any]) -> None:

@@ -76,6 +76,7 @@ class IBCB(Imitator):
     next_policy_coef_ : ndarray of shape (d,)
         Policy parameters right after the log, on which `predict` acts.
     diagnostics_ : list of EpisodeDiagnosis
+        Per episode: status, violated rows, duality gap, and the share of its choices foreseen from the episodes before.
     solver_ : str
         The solver that made the result.
     notes_ : tuple of str
@@ -306,7 +307,10 @@ class IBCB(Imitator):
     def _remark_on(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
         notes = []
         if found is not None:
-            notes.append(f"solver='auto' solved the whole log in robust mode: {found}")
+            notes.append(
+                f"no exact solution as {self.expert} with l2={self.l2:g}: {_reason(found)}. The whole log was solved "
+                "in robust mode."
+            )
         if self.prior_gram is None and log.warmup == 0:
             missing = missing_past(log[0], self.expert)
             if missing:
@@ -314,6 +318,13 @@ class IBCB(Imitator):
                 if self.expert == "sbucb":
                     warnings.warn(missing, UserWarning, stacklevel=5)
         return tuple(notes)
+
+
+def _reason(error: SolverError) -> str:
+    if not isinstance(error, InfeasibleError):
+        return str(error).partition(";")[0]
+    steps = list(dict.fromkeys(f"{row.episode}:{row.step}" for row in error.certificate))
+    return f"steps {', '.join(steps)} (episode:step) contradict each other"
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:

@@ -24,8 +24,8 @@ class EpisodeDiagnosis(NamedTuple):
 
     ``status`` is "no history" where nothing had been learned yet, so that the episode gives no rows. ``next_agreement``
     is the share of its choices predicted from the episodes before it, exploration included: evidence that needs no
-    rewards; None while those had taught nothing. ``certificate`` names contradicting steps where the episode was found
-    infeasible.
+    rewards; None while those had taught nothing, and with incremental=False. ``certificate`` names contradicting steps
+    where the episode was found infeasible.
     """
 
     episode: int

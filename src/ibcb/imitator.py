@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.intake import candidate_array, distinct_names
@@ -21,6 +22,13 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
     A subclass implements ``fit`` and sets ``next_policy_coef_`` (the weights it acts on), ``coef_``, ``n_features_in_``
     and ``feature_names_in_``.
     """
+
+    # No metadata routing: the log is all there is to pass.
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__partial_fit: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__score: ClassVar[dict[str, Any]] = {"log": UNUSED}
 
     #: whether coef_ estimates reward parameters; behaviour cloning only separates the chosen from the rest
     learns_rewards = True
@@ -46,6 +54,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         scores : ndarray of shape (rows,), (M,) or (steps, M)
         """
         check_is_fitted(self, "next_policy_coef_")
+        log = _read(log)
         if isinstance(log, BehaviorLog):
             self._check_features(log.n_features, log.feature_names)
             contexts = log.contexts
@@ -60,12 +69,13 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        log : BehaviorLog, or array of shape (M, d) or (steps, M, d)
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
 
         Returns
         -------
         chosen : ndarray of shape (steps,); an int for one candidate set (M, d)
         """
+        log = _read(log)
         scores = self.decision_function(log)
         if isinstance(log, BehaviorLog):
             return argmax_per_step(scores, log)
@@ -120,6 +130,16 @@ def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]
     _, first = np.unique(steps, return_index=True)
     positions: NDArray[np.int64] = rows[first] - starts
     return positions
+
+
+def _read(log: Any) -> Any:
+    """Candidate sets of different sizes, given as a list of arrays, as a log; anything else as it is."""
+    if (
+        isinstance(log, (list, tuple))
+        and len({np.shape(candidates) for candidates in log if np.ndim(candidates) == 2}) > 1
+    ):
+        return BehaviorLog.from_episodes([(log, np.zeros(len(log), dtype=np.int64))])
+    return log
 
 
 def check_log(log: Any) -> BehaviorLog:

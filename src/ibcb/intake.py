@@ -39,9 +39,8 @@ class Episode(NamedTuple):
     chosen: NDArray[np.int64]
 
 
-def read_episode(pair: Any, index: int, first: Episode | None) -> Episode:
+def read_episode(pair: Any, place: str, first: Episode | None) -> Episode:
     """One ``(contexts, chosen)`` pair, checked against the first one."""
-    place = f"episode {index}"
     try:
         contexts, chosen = pair
     except (TypeError, ValueError):
@@ -98,7 +97,7 @@ def _ragged(contexts: Any, place: str) -> tuple[NDArray[Any], NDArray[np.int64]]
     return (np.concatenate(rows) if rows else np.empty((0, 1))), counts
 
 
-def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "episode 0") -> None:
+def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "the first episode") -> None:
     if found != expected:
         remedy = (
             "convert them with astype to one of the two" if what == "dtype" else "every step needs the same features"

@@ -158,8 +158,10 @@ class BehaviorLog:
                 f"from_episodes got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), "
                 "one per episode."
             )
+        # Places are named as they will be in the log: the warm-up has negative numbers.
+        before = warmup if isinstance(warmup, int) else 0
         for index, pair in enumerate(episodes):
-            parts.append(read_episode(pair, index, parts[0] if parts else None))
+            parts.append(read_episode(pair, f"episode {index - before}", parts[0] if parts else None))
         if not parts:
             raise LogFormatError("The log is empty: from_episodes got no episode; it needs at least one.")
         counts = np.concatenate([part.counts for part in parts])
@@ -324,8 +326,8 @@ class BehaviorLog:
 
     def _place(self, step: int) -> str:
         episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1
-        counted = " (the warm-up counted)" if self.warmup else ""
-        return f"episode {episode}{counted}, step {step - int(self.episode_offsets[episode])}"
+        warmup = " (warm-up)" if episode < self.warmup else ""
+        return f"episode {episode - self.warmup}{warmup}, step {step - int(self.episode_offsets[episode])}"
 
     def _feature(self, column: int) -> str:
         return str(column) if self.feature_names is None else repr(self.feature_names[column])

@@ -53,9 +53,14 @@ def write_log(log: BehaviorLog, path: str | os.PathLike[str]) -> None:
 
 
 def read_log(path: str | os.PathLike[str]) -> BehaviorLog:
-    """Read a log that `write_log` (or anybody keeping to its columns) wrote."""
-    _check_suffix(path)
+    """Read a log from Parquet: one row per step, in order.
+
+    Columns: ``episode`` (0, 1, ...; negative for a random start that the policy did not choose), ``step`` (rising
+    within an episode), ``chosen`` (position of the chosen candidate, from 0), ``n_candidates``, and ``contexts``, a
+    list of the candidates' features one after the other: n_candidates times d numbers. `write_log` writes this form.
+    """
     name = Path(path).name
+    _check_suffix(path, reading=True)
     if not Path(path).exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
     try:
@@ -74,7 +79,7 @@ def _assemble(table: pa.Table) -> BehaviorLog:
                 f"{', '.join(table.column_names) or 'no columns'}."
             )
     meta = _metadata(table)
-    episode, _, chosen, counts = (_whole_column(table, column) for column in _WHOLE)
+    episode, step, chosen, counts = (_whole_column(table, column) for column in _WHOLE)
     if len(chosen) == 0:
         raise LogFormatError("the log is empty: it has no step.")
     values, lengths = _context_column(table)
@@ -89,6 +94,13 @@ def _assemble(table: pa.Table) -> BehaviorLog:
     if (np.diff(episode) < 0).any():
         row = int(np.argmax(np.diff(episode) < 0)) + 1
         raise LogFormatError(f"row {row}: episode {episode[row]} follows {episode[row - 1]}; sort the rows by episode.")
+    still = np.flatnonzero((np.diff(episode) == 0) & (np.diff(step) <= 0))
+    if len(still):
+        row = int(still[0]) + 1
+        raise LogFormatError(
+            f"row {row}: step {step[row]} of episode {episode[row]} follows step {step[row - 1]}; sort the rows by "
+            "episode and step, and keep one row per step."
+        )
     edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     extras = {column: table[column].to_numpy() for column in ("timestamp", "step_id") if column in table.column_names}
     return BehaviorLog(
@@ -146,6 +158,9 @@ def _extras(log: BehaviorLog) -> dict[str, Any]:
     return {name: values for name, values in both.items() if values is not None}
 
 
-def _check_suffix(path: str | os.PathLike[str]) -> None:
+def _check_suffix(path: str | os.PathLike[str], *, reading: bool = False) -> None:
     if Path(path).suffix.lower() != ".parquet":
-        raise LogFormatError(f"{Path(path).name}: logs are kept as Parquet; give a path that ends in .parquet.")
+        missing = " and this file does not exist" if reading and not Path(path).exists() else ""
+        raise LogFormatError(
+            f"{Path(path).name}: logs are kept as Parquet, under a name that ends in .parquet{missing}."
+        )

@@ -26,6 +26,10 @@ class ModelFileError(ValueError):
 
 def write_model_file(path: str | os.PathLike[str], arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> None:
     """Write arrays and JSON metadata; the file appears whole or not at all."""
+    if Path(path).suffix != ".safetensors":
+        raise ModelFileError(
+            f"{Path(path).name}: models are kept as safetensors; give a path that ends in .safetensors."
+        )
     content = json.dumps({"version": _VERSION, **meta}, allow_nan=False)
     with atomic(path) as temporary:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary, {_KEY: content})
@@ -35,7 +39,12 @@ def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any
     """Read what `write_model_file` wrote. Nothing is executed."""
     name = Path(path).name
     if not Path(path).exists():
-        raise FileNotFoundError(f"{path} does not exist.")
+        raise FileNotFoundError(f"{path} does not exist; give the path of a saved model.")
+    if not Path(path).is_file():
+        raise ModelFileError(f"{path} is not a file; give the path of a saved model.")
+    with Path(path).open("rb") as file:
+        if file.read(4) == b"PAR1":
+            raise ModelFileError(f"{name}: a Parquet file, not a saved model; are the arguments swapped?")
     try:
         with safe_open(path, framework="numpy") as file:
             content = (file.metadata() or {}).get(_KEY)

@@ -71,10 +71,10 @@ def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]
         certificate = contradiction(view, rows.take(info["lam"] > 0)) or contradiction(view, rows)
         if certificate is not None:
             raise InfeasibleError(
-                f"no theta explains these {len(certificate)} choices together: {certificate}. Either (a) the decider "
-                "does not always take its best candidate, (b) it was updated inside an episode, (c) l2, the expert "
-                "kind or the choices before the log differ from what was given, or (d) contexts were rounded. "
-                'Use solver="robust".',
+                f"no theta explains these choices together: {certificate}. Either (a) the decider does not always take "
+                "its best candidate, as when it draws at random, (b) it was updated inside an episode, (c) l2, the "
+                "expert kind or the choices before the log differ from what was given, (d) contexts were rounded, or "
+                '(e) several episodes were solved as one while the policy changed. Use solver="robust".',
                 certificate,
             )
         raise SolverError(
