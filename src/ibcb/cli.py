@@ -345,9 +345,7 @@ def evaluate(
     ]
     _print_table(rows, {"metric": "", "model": "model", "expert": "expert", "what": ""})
     if truth.top_k > 1:
-        print(
-            "\nThe expert draws at random among its best: it agrees with itself no more often than its own column says."
-        )
+        print("\nThis expert draws among its best: its own column is the most one can reach.")
 
 
 def _read_run(folder: Path) -> ibcb.Run:
@@ -365,8 +363,8 @@ def _read_run(folder: Path) -> ibcb.Run:
 
 
 _METRICS = {
-    "bt_fitness": "same choice as the final expert, fresh steps",
-    "bt_ar": "mean reward on these steps",
+    "bt_fitness": "same choice as the final expert",
+    "bt_ar": "mean reward of these choices",
     "ol_fitness": "history repeated in the recovered rewards",
     "train_log_fitness": "same choice as logged",
     "ood_bt_fitness": "same choice, out of distribution",
