@@ -106,7 +106,7 @@ def demo(
     The log has the size of the paper's. It and the fitted model are left in a folder.
     """
     noise = 0.03
-    _say(f"Simulating a {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
+    _say(f"Simulating an {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
     run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
     rows: list[Row] = [{"policy": "the expert itself", "seconds": None, **_figures(run.expert, run)}]
     model = ibcb.IBCB(expert=expert, l2=run.expert_settings.l2)

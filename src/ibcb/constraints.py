@@ -124,7 +124,7 @@ class View(Protocol):
         ...
 
     def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
-        """The ``count`` most violated rows at theta; rows that hold by less than ``band`` come last among them."""
+        """The ``count`` most violated rows at theta, then those that hold by less than ``band``; none if all hold."""
         ...
 
     def rows(self) -> RowSet:
@@ -196,9 +196,8 @@ class EpisodeView:
         policy, tolerance = self._at(theta)
         tallies = []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            violation = _violations(block, bonus, policy)
-            rows = np.flatnonzero(violation > tolerance)
-            tallies.append(_tally(block, rows, violation[rows], tolerance, self._margin))
+            _, steps, excess = block.leading(_scores(block, bonus, policy), 0.0)
+            tallies.append(_tally(block, steps, excess, tolerance, self._margin))
         return _add(tallies)
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
@@ -215,26 +214,25 @@ class EpisodeView:
         policy, tolerance = self._at(theta)
         parts, tallies = [], []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            violation = _violations(block, bonus, policy)
-            if band > 0:
-                violation[block.chosen_rows] = -np.inf
-            rows = (violation > -band).nonzero()[0]
-            excess = violation.take(rows)
-            tallies.append(_tally(block, rows, excess, tolerance, self._margin))
+            rows, steps, excess = block.leading(_scores(block, bonus, policy), band)
+            tallies.append(_tally(block, steps, excess, tolerance, self._margin))
             if len(rows) > count:
                 keep = np.argpartition(excess, len(rows) - count)[-count:]
                 keep.sort()
-                rows, excess = rows[keep], excess[keep]
-            parts.append(self._write_out(block, bonus, rows, excess))
-        return RowSet.join(parts, self.n_features).worst(count), _add(tallies)
+                rows, steps, excess = rows[keep], steps[keep], excess[keep]
+            parts.append((block, bonus, rows, steps, excess))
+        tally = _add(tallies)
+        if tally.violated == 0:
+            parts.clear()
+        return RowSet.join([self._write_out(*part) for part in parts], self.n_features).worst(count), tally
 
     def rows(self) -> RowSet:
         parts = []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
             alive = np.isfinite(bonus)
             alive[block.chosen_rows] = False
-            rows = np.flatnonzero(alive)
-            parts.append(self._write_out(block, bonus, rows, np.zeros(len(rows))))
+            rows = alive.nonzero()[0]
+            parts.append(self._write_out(block, bonus, rows, block.step_of(rows), np.zeros(len(rows))))
         return RowSet.join(parts, self.n_features)
 
     def without_violated(self, theta: Vector) -> EpisodeView:
@@ -243,7 +241,7 @@ class EpisodeView:
         pruned.__dict__.update(self.__dict__)
         pruned._bonus = []
         for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            violated = _violations(block, bonus, policy) > tolerance
+            violated = block.lead(_scores(block, bonus, policy)) > tolerance
             pruned._bonus.append(np.where(violated, -np.inf, bonus).astype(bonus.dtype, copy=False))
         return pruned
 
@@ -260,10 +258,16 @@ class EpisodeView:
             table[inside, 3] = rows - starts
         return table
 
-    def _write_out(self, block: Block, bonus: NDArray[Any], rows: NDArray[np.int64], violation: NDArray[Any]) -> RowSet:
-        chosen = block.chosen_rows.take(block.step_of(rows))
-        rhs = bonus.take(chosen).astype(np.float64, copy=False) - bonus.take(rows)
-        matrix = block.lead_contexts(rows) @ self._shrinkage
+    def _write_out(
+        self,
+        block: Block,
+        bonus: NDArray[Any],
+        rows: NDArray[np.int64],
+        steps: NDArray[np.int64],
+        violation: NDArray[Any],
+    ) -> RowSet:
+        rhs = bonus.take(block.chosen_rows.take(steps)).astype(np.float64, copy=False) - bonus.take(rows)
+        matrix = block.lead_contexts(rows, steps) @ self._shrinkage
         return RowSet(matrix, rhs, violation.astype(np.float64, copy=False), rows + block.first_row)
 
 
@@ -318,11 +322,11 @@ class JointView:
 # -- kernels on one block ------------------------------------------------------------------------------------------
 
 
-def _violations(block: Block, bonus: NDArray[Any], policy: Vector) -> NDArray[Any]:
-    """v_o = u_o - u_c of every row; 0 on the chosen rows themselves."""
-    scores = block.contexts @ policy.astype(block.contexts.dtype, copy=False)
+def _scores(block: Block, bonus: NDArray[Any], policy: Vector) -> NDArray[Any]:
+    """u = X w + bonus of every row; row o is violated by u_o - u_c."""
+    scores: NDArray[Any] = block.contexts @ policy.astype(block.contexts.dtype, copy=False)
     scores += bonus
-    return block.lead(scores)
+    return scores
 
 
 def _exact_excess(
@@ -333,14 +337,13 @@ def _exact_excess(
     Newton's method needs a penalty and a gradient that belong together. Single precision is good for finding the rows;
     their violations are then computed again in double.
     """
-    violation = _violations(block, bonus, policy)
-    if violation.dtype == np.float64:
-        rows = (violation > 0).nonzero()[0]
-        return violation[rows], block.lead_contexts(rows)
-    rows = (violation > -tolerance).nonzero()[0]
-    lead = block.lead_contexts(rows)
-    chosen = block.chosen_rows[block.step_of(rows)]
-    return lead @ policy + (bonus[rows].astype(np.float64) - bonus[chosen]), lead
+    double = block.contexts.dtype == np.float64
+    rows, steps, excess = block.leading(_scores(block, bonus, policy), 0.0 if double else tolerance)
+    lead = block.lead_contexts(rows, steps)
+    if not double:
+        chosen = block.chosen_rows.take(steps)
+        excess = lead @ policy + (bonus.take(rows).astype(np.float64) - bonus.take(chosen))
+    return excess, lead
 
 
 def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float) -> Penalty:
@@ -360,19 +363,19 @@ def _margin_bonus(block: Block, margin: float, context_scale: float) -> NDArray[
     close = 64 * float(np.finfo(contexts.dtype).eps) * context_scale * math.sqrt(len(probe))
     rows = (np.abs(block.lead(contexts @ probe)) <= close).nonzero()[0]
     if len(rows) > len(block.chosen_rows):
-        bonus[rows[~block.lead_contexts(rows).any(axis=1)]] = -np.inf
+        bonus[rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]] = -np.inf
     bonus[block.chosen_rows] = -margin
     return bonus
 
 
-def _tally(block: Block, rows: NDArray[np.int64], excess: NDArray[Any], tolerance: float, margin: float) -> Tally:
-    """Count the rows, given in order, that are violated, and the steps where another candidate beats the chosen."""
-    violated = int(np.count_nonzero(excess > tolerance))
-    if violated == 0:
-        return Tally(0, max(float(excess.max(initial=0.0)), 0.0), len(block.chosen_rows))
-    steps = block.step_of(rows[excess > tolerance + margin])
-    lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
-    return Tally(violated, float(excess.max()), len(block.chosen_rows) - lost)
+def _tally(block: Block, steps: NDArray[np.int64], excess: NDArray[Any], tolerance: float, margin: float) -> Tally:
+    """Count from the leads of some rows and the steps they belong to, in order."""
+    worst = float(excess.max(initial=0.0))
+    if worst <= tolerance:
+        return Tally(0, worst, len(block.chosen_rows))
+    beaten = steps[excess > tolerance + margin]
+    lost = 1 + int(np.count_nonzero(beaten[1:] != beaten[:-1])) if len(beaten) else 0
+    return Tally(int(np.count_nonzero(excess > tolerance)), worst, len(block.chosen_rows) - lost)
 
 
 def _add(tallies: Sequence[Tally]) -> Tally:

@@ -82,13 +82,12 @@ def ridge(phi: Matrix, l2: float) -> Ridge:
     """Factor Psi = l2 I + Phi; a Psi that is singular in floating point raises ValueError with the remedy."""
     psi = phi.copy()
     psi.flat[:: len(psi) + 1] += l2
-    if np.isfinite(psi).all():
-        # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
-        factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
-        if not failed and (
-            _condition(factor, psi) > _SAFE_CONDITION or _condition_at_unit_diagonal(psi) > _LEAST_CONDITION
-        ):
-            return Ridge(phi, l2, factor)
+    # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
+    factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
+    if not failed and (
+        _condition(factor, psi) > _SAFE_CONDITION or _condition_at_unit_diagonal(psi) > _LEAST_CONDITION
+    ):
+        return Ridge(phi, l2, factor)
     scale = np.sqrt(np.abs(phi.diagonal()).max())
     raise ValueError(
         f"Psi = l2 I + Phi is singular in floating point: the chosen contexts are of size about {scale:.3g} and "
@@ -97,8 +96,9 @@ def ridge(phi: Matrix, l2: float) -> Ridge:
 
 
 def _condition(factor: Matrix, matrix: Matrix) -> float:
-    """Estimated reciprocal condition number of a matrix, from its Cholesky factor."""
-    return float(lapack.dpocon(factor, np.abs(matrix).sum(axis=0).max(), uplo="L")[0])
+    """Estimated reciprocal condition number of a positive matrix, from its Cholesky factor; 0 if it is not finite."""
+    trace = float(matrix.trace())  # not below the largest eigenvalue, and cheap
+    return float(lapack.dpocon(factor, trace, uplo="L")[0]) if np.isfinite(trace) else 0.0
 
 
 def _condition_at_unit_diagonal(psi: Matrix) -> float:

@@ -54,11 +54,25 @@ class Block:
             lead = scores - np.repeat(of_chosen, np.diff(self.offsets))
         return lead
 
-    def lead_contexts(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def leading(self, scores: NDArray[Any], band: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        """Rows that score more than ``band`` below the chosen candidate of their step, their steps, and their leads.
+
+        The chosen rows themselves are left out. ``scores`` is written over.
+        """
+        of_chosen = scores.take(self.chosen_rows)
+        scores[self.chosen_rows] = -np.inf
+        least = of_chosen - band
+        if self.width is not None:
+            rows = (scores.reshape(-1, self.width) > least[:, None]).ravel().nonzero()[0]
+        else:
+            rows = (scores > np.repeat(least, np.diff(self.offsets))).nonzero()[0]
+        steps = self.step_of(rows)
+        return rows, steps, scores.take(rows) - of_chosen.take(steps)
+
+    def lead_contexts(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Contexts of some rows minus those of the candidates chosen in their steps, in float64."""
-        chosen = self.chosen_rows.take(self.step_of(rows))
         lead = self.contexts.take(rows, axis=0).astype(np.float64, copy=False)
-        lead -= self.contexts.take(chosen, axis=0)
+        lead -= self.contexts.take(self.chosen_rows.take(steps), axis=0)
         return lead
 
 
