@@ -349,7 +349,18 @@ def test_parameters_are_stored_cloned_and_shown():
         IBCB("sbts")
 
 
-@pytest.mark.parametrize("make", [IBCB, ibcb.BaseSVC])
+ESTIMATORS = [
+    IBCB,
+    ibcb.BaseSVC,
+    ibcb.ChoiceModel,
+    lambda: ibcb.ChoiceModel(episodes=None, width=True),
+    lambda: ibcb.BIRL(burn_in=50, n_samples=5, random_state=0),
+    lambda: ibcb.BICB(sample=0.1, n_iterations=2, n_sweeps=10, n_dropped=5, random_state=0),
+    lambda: ibcb.Averaged(ibcb.ChoiceModel()),
+]
+
+
+@pytest.mark.parametrize("make", ESTIMATORS)
 def test_every_estimator_keeps_the_contract(make):
     run = small_run()
     with pytest.raises(NotFittedError):

@@ -16,8 +16,9 @@ ROOT = Path(__file__).parent.parent
 
 def test_public_names_are_pinned():
     assert sorted(ibcb.__all__) == sorted([
-        "IBCB", "SBTS", "SBUCB", "BaseSVC", "BehaviorLog", "EpisodeDiagnosis", "InfeasibleError", "LogFormatError",
-        "Run", "SolverError", "TopK", "io", "load_model", "metrics", "read_log", "save_model", "simulate", "write_log",
+        "BICB", "BIRL", "IBCB", "SBTS", "SBUCB", "Averaged", "BaseSVC", "BehaviorLog", "ChoiceModel",
+        "EpisodeDiagnosis", "InfeasibleError", "LogFormatError", "Run", "SolverError", "TopK", "io", "load_model",
+        "metrics", "read_log", "save_model", "simulate", "write_log",
     ])  # fmt: skip
     assert len(ibcb.__all__) <= 25
     for name in ibcb.__all__:

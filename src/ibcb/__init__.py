@@ -8,7 +8,7 @@ True
 """
 
 from ibcb import io, metrics
-from ibcb.baselines import BaseSVC
+from ibcb.baselines import BICB, BIRL, Averaged, BaseSVC, ChoiceModel
 from ibcb.estimator import IBCB
 from ibcb.evolution import EpisodeDiagnosis
 from ibcb.experts import SBTS, SBUCB, TopK
@@ -21,11 +21,15 @@ from ibcb.solvers import InfeasibleError, SolverError
 __version__ = "0.1.0"
 
 __all__ = [
+    "BICB",
+    "BIRL",
     "IBCB",
     "SBTS",
     "SBUCB",
+    "Averaged",
     "BaseSVC",
     "BehaviorLog",
+    "ChoiceModel",
     "EpisodeDiagnosis",
     "InfeasibleError",
     "LogFormatError",

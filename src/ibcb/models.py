@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.baselines import BaseSVC
+from ibcb.baselines import BICB, BIRL, BaseSVC, ChoiceModel
 from ibcb.estimator import IBCB
 from ibcb.imitator import Imitator
 from ibcb.io import ModelFileError, read_model_file, write_model_file
 
 __all__ = ["load_model", "save_model"]
 
-_CLASSES: dict[str, type[Imitator]] = {cls.__name__: cls for cls in (IBCB, BaseSVC)}
+_CLASSES: dict[str, type[Imitator]] = {cls.__name__: cls for cls in (IBCB, BaseSVC, BIRL, BICB, ChoiceModel)}
 
 
 def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["at_least_zero", "boolean", "finite", "one_of", "positive", "whole"]
+__all__ = ["at_least_zero", "boolean", "finite", "generator", "one_of", "positive", "whole"]
 
 
 def finite(name: str, value: Any) -> float:
@@ -54,3 +54,10 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, known))}.")
     return value
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A fresh generator: the same bits for the same whole number, other bits every time for None."""
+    seed = None if random_state is None else whole("random_state", random_state, 0, "it seeds the random numbers")
+    # A fifth faster at normal numbers than the default generator, and they are what a sweep waits for.
+    return np.random.Generator(np.random.SFC64(seed))
