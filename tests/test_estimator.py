@@ -170,6 +170,13 @@ def test_alpha_only_scales_theta(solver):
     np.testing.assert_array_equal(one.predict(run.test_log), other.predict(run.test_log))
 
 
+def test_alpha_means_nothing_to_a_thompson_sampler():
+    log = small_run("sbts").log
+    one, other = (IBCB(expert="sbts", alpha=alpha).fit(log) for alpha in (1.0, 0.37))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    np.testing.assert_array_equal(one.policy_coefs_, other.policy_coefs_)
+
+
 @pytest.mark.parametrize("solver", ["auto", "soft", "robust"])
 def test_the_margin_only_scales_theta(solver):
     log = small_run("sbts").log
