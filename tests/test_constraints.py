@@ -170,3 +170,42 @@ def test_a_joint_view_is_the_sum_of_its_parts(rng):
     assert joint.penalty(theta, 1.0, 0.1).value == pytest.approx(
         sum(part.penalty(theta, 1.0, 0.1).value for part in parts)
     )
+
+
+def test_rows_keep_their_names_across_blocks(rng, monkeypatch):
+    log = ragged_log(rng)
+    whole = [view for _, _, _, view in views(log)]
+    monkeypatch.setattr(memory, "BLOCK_STEPS", 7)
+    for one, (_, _, _, cut) in zip(whole, views(log), strict=True):
+        rows, same = one.rows(), cut.rows()
+        np.testing.assert_array_equal(rows.key, same.key)
+        np.testing.assert_array_equal(one.places(rows.key), cut.places(same.key))
+        np.testing.assert_allclose(rows.matrix, same.matrix, atol=1e-14)
+        theta = rng.normal(size=3)
+        worst, _ = cut.worst(theta, 9, 0.0)
+        np.testing.assert_array_equal(one.worst(theta, 9, 0.0)[0].key, worst.key)
+
+
+def test_units_are_root_mean_squares(rng):
+    parts = []
+    for _, phi, episode, view in views(ragged_log(rng), l2=0.4):
+        widths = ridge(phi, 0.4).widths(episode.contexts)
+        assert view.bonus_scale == pytest.approx(np.sqrt(np.mean(widths**2)))
+        parts.append(view)
+    joint = JointView(parts)
+    assert joint.bonus_scale == pytest.approx(np.sqrt(np.mean([part.bonus_scale**2 for part in parts])))
+    assert joint.context_scale == pytest.approx(np.sqrt(np.mean([part.context_scale**2 for part in parts])))
+    for _, _, _, view in views(ragged_log(rng), margin=0.02):
+        assert view.bonus_scale == 0.02
+
+
+def test_single_precision_rows_are_penalised_in_double(rng):
+    log = small_run().log
+    single = ibcb.BehaviorLog(
+        log.contexts.astype(np.float32), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup
+    )
+    for _, _, _, view in views(single):
+        theta, rows = rng.normal(size=4), view.rows()
+        found, written = view.penalty(theta, 3.0, 0.05), rows.penalty(theta, 3.0, 0.05)
+        assert found.value == pytest.approx(written.value, rel=1e-12)
+        np.testing.assert_allclose(found.gradient, written.gradient, rtol=1e-10)
