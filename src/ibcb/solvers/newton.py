@@ -33,6 +33,8 @@ _MAX_PASSES = 300
 _RELATIVE_GAP = 1e-10
 #: a Newton step that promises less than this share of F is lost in the rounding of F
 _ROUNDING = 1e-14
+#: a step that short is lost in the rounding too
+_SHORTEST = 1e-12
 _STIFF, _STIFF_STEP = 1e4, 1e2
 #: rows that hold by less than this many typical bonuses may become violated within one solve
 _BAND = 0.25
@@ -130,6 +132,8 @@ def _descend(at: Callable[[Vector], _Point], here: _Point, steps: int) -> tuple[
             if there.objective <= here.objective * (1 + _ROUNDING) + 1e-4 * length * slope_along:
                 break
             length /= 2
+            if length < _SHORTEST:
+                return here, True
         here = there
     return here, here.gap <= _RELATIVE_GAP * here.objective
 
