@@ -134,6 +134,9 @@ def _descend(at: Callable[[Vector], _Point], here: _Point, steps: int) -> tuple[
             length /= 2
             if length < _SHORTEST:
                 return here, True
+        if there.objective >= here.objective:
+            # No decrease that shows: this is as low as F goes in floating point.
+            return min(here, there, key=lambda point: point.gap), True
         here = there
     return here, here.gap <= _RELATIVE_GAP * here.objective
 
