@@ -122,8 +122,12 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
         inner = make(algorithm.removesuffix(" averaged"), run, smoke=smoke)
         return None if inner is None else Averaged(inner)
     movielens, kind = isinstance(run.environment, MovieLens), run.expert_settings.kind
-    ibcb: dict[str, Any] = {"expert": kind, "prune": run.top_k > 1, "margin": 0.001 if movielens else 0.01}
-    paper = ibcb | {"solver": "paper", "tolerance": 3e-1 if movielens and kind == "sbts" else 8e-2}
+    ibcb: dict[str, Any] = {"expert": kind, "prune": run.top_k > 1}
+    paper = ibcb | {
+        "solver": "paper",
+        "margin": 0.001 if movielens else 0.01,
+        "tolerance": 3e-1 if movielens and kind == "sbts" else 8e-2,
+    }
     if algorithm.startswith("IBCB-alpha-"):
         return IBCB(alpha=float(algorithm.removeprefix("IBCB-alpha-")), **paper)
     chain: dict[str, Any] = {"burn_in": 5_000, "n_samples": 500} if movielens else {}
