@@ -1,4 +1,4 @@
-"""How raw columns became features: stored with a log and with the model fitted to it, so that new data goes the same way."""
+"""How raw columns became features: kept with a log and its model, so that new data goes the same way."""
 
 from __future__ import annotations
 
