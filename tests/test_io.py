@@ -186,9 +186,8 @@ BROKEN = {
     "choice fractional": ({"chosen": [0.0, 0.5, 0.0, 0.0]}, "'chosen' holds double; it must hold whole numbers"),
     "choice text": ({"chosen": ["a", "b", "a", "b"]}, "'chosen' holds string; it must hold whole numbers"),
     "choice missing": ({"chosen": [0, None, 1, 0]}, "'chosen' has 1 missing value"),
-    "episodes mixed": ({"episode": [0, 1, 0, 1]}, r"row 2: episode 0 follows 1; sort"),
+    "episodes mixed": ({"episode": [0, 1, 0, 1]}, r"step 2 of the log: episode 0 follows 1; sort"),
     "warm-up only": ({"episode": [-2, -2, -1, -1]}, r"warmup is 2 but the log has 2 episodes"),
-    "step text": ({"step": ["a", "b", "a", "b"]}, "'step' holds string; it must hold whole numbers"),
     "too many candidates": ({"n_candidates": [2, 3, 2, 2]}, r"row 1: contexts has 4 numbers but 3 candidates of 2"),
     "no candidates": ({"n_candidates": [0, 2, 2, 2]}, "candidates"),
     "contexts short": ({"contexts": [ROW, ROW, ROW, [0.0]]}, r"row 3: contexts has 1 numbers? but"),
@@ -198,7 +197,6 @@ BROKEN = {
     "contexts flat": ({"contexts": ROW}, "'contexts' holds double; it must hold lists of numbers"),
     "contexts text": ({"contexts": [["a", "b", "c", "d"]] * 4}, "contexts"),
     "contexts boolean": ({"contexts": [[True, False, True, True]] * 4}, "contexts"),
-    "contexts half": ({"contexts": pa.array([np.zeros(4, "f2")] * 4, pa.list_(pa.float16()))}, "contexts"),
     "meta no JSON": ({"meta": b"{"}, "ibcb|metadata"),
     "meta a list": ({"meta": [1, 2]}, "ibcb|metadata"),
     "newer version": ({"meta": {"version": 2}}, "version 2.*reads up to 1.*Upgrade"),
@@ -261,13 +259,14 @@ def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path):
             assert np.isfinite(log.contexts).all()
 
 
-@pytest.mark.parametrize("name", ["log.csv", "log", "log.parquet.gz"])
+@pytest.mark.parametrize("name", ["log.docx", "log", "log.parquet.gz"])
 def test_other_suffixes_are_refused_with_the_right_one(tmp_path, name):
     with pytest.raises(LogFormatError, match=rf"{name}: .*\.parquet"):
         ibcb.write_log(some_log(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / name).write_text("hello")
     with pytest.raises(LogFormatError, match=rf"{name}: .*\.parquet"):
         ibcb.read_log(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_log_is_a_missing_file_that_says_so(tmp_path):

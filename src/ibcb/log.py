@@ -34,10 +34,12 @@ from ibcb.intake import (
     warmup_count,
     whole_numbers,
 )
+from ibcb.preparation import Preparation
 
 __all__ = ["BehaviorLog", "LogFormatError"]
 
 _FINITE_CHECK_ROWS = 65_536
+_PART_ROWS = 1 << 18
 
 
 class BehaviorLog:
@@ -62,6 +64,8 @@ class BehaviorLog:
     feature_names : sequence of d str, optional
     timestamps : array of shape (steps,), optional
     step_ids : array of shape (steps,), optional
+    preparation : Preparation, optional
+        How the features were made of raw columns, where a reader made them; models keep it for `predict`.
 
     Examples
     --------
@@ -76,11 +80,13 @@ class BehaviorLog:
     """
 
     __slots__ = (
+        "_origin",
         "candidates_per_step",
         "chosen",
         "contexts",
         "episode_offsets",
         "feature_names",
+        "preparation",
         "step_ids",
         "step_offsets",
         "timestamps",
@@ -95,6 +101,7 @@ class BehaviorLog:
     feature_names: tuple[str, ...] | None
     timestamps: NDArray[Any] | None
     step_ids: NDArray[Any] | None
+    preparation: Preparation | None
     #: the common number of candidates of every step, or None where it varies
     candidates_per_step: int | None
 
@@ -109,7 +116,27 @@ class BehaviorLog:
         feature_names: Sequence[str] | None = None,
         timestamps: ArrayLike | None = None,
         step_ids: ArrayLike | None = None,
+        preparation: Preparation | None = None,
     ) -> None:
+        self._fill(
+            contexts, step_offsets, chosen, episode_offsets, warmup, feature_names, timestamps, step_ids, preparation
+        )
+
+    def _fill(
+        self,
+        contexts: ArrayLike,
+        step_offsets: ArrayLike,
+        chosen: ArrayLike,
+        episode_offsets: ArrayLike,
+        warmup: int,
+        feature_names: Sequence[str] | None,
+        timestamps: ArrayLike | None,
+        step_ids: ArrayLike | None,
+        preparation: Preparation | None,
+        origin: tuple[int, int] = (0, 0),
+    ) -> None:
+        # Where in its log a part of one begins: episode and step.
+        self._origin = origin
         matrix = float_array(contexts, "contexts")
         if matrix.ndim != 2 or matrix.shape[1] == 0:
             raise LogFormatError(
@@ -123,9 +150,30 @@ class BehaviorLog:
         self.feature_names = distinct_names(feature_names, matrix.shape[1])
         self.timestamps = per_step(timestamps, len(self.chosen), "timestamps")
         self.step_ids = per_step(step_ids, len(self.chosen), "step_ids")
+        self.preparation = preparation
         self.candidates_per_step = _common(np.diff(self.step_offsets))
         self._check_choices()
         self._check_finite()
+
+    @classmethod
+    def part(
+        cls,
+        contexts: NDArray[Any],
+        counts: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        *,
+        origin: tuple[int, int],
+        feature_names: Sequence[str] | None = None,
+        timestamps: NDArray[Any] | None = None,
+        step_ids: NDArray[Any] | None = None,
+        preparation: Preparation | None = None,
+    ) -> BehaviorLog:
+        """Some steps of one episode of a log that is never whole in memory; ``origin``: the episode, the first step."""
+        part = cls.__new__(cls)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        edges = np.array([0, len(chosen)])
+        part._fill(contexts, offsets, chosen, edges, 0, feature_names, timestamps, step_ids, preparation, origin=origin)
+        return part
 
     @classmethod
     def from_episodes(
@@ -260,12 +308,14 @@ class BehaviorLog:
         steps = slice(int(self.episode_offsets[first]), int(self.episode_offsets[last]))
         offsets = self.step_offsets[steps.start : steps.stop + 1]
         part = type(self).__new__(type(self))
+        part._origin = (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
         part.contexts = self.contexts[offsets[0] : offsets[-1]]
         part.step_offsets = _rebased(offsets)
         part.chosen = self.chosen[steps]
         part.episode_offsets = _rebased(self.episode_offsets[first : last + 1])
         part.warmup = self.warmup if first == 0 else 0
         part.feature_names = self.feature_names
+        part.preparation = self.preparation
         part.timestamps = None if self.timestamps is None else self.timestamps[steps]
         part.step_ids = None if self.step_ids is None else self.step_ids[steps]
         part.candidates_per_step = self.candidates_per_step
@@ -277,8 +327,33 @@ class BehaviorLog:
         """Every stored episode in order as ``(the policy chose it, episode)``; the warm-up comes first."""
         for index in range(len(self.episode_offsets) - 1):
             episode = self._slice(index, index + 1)
-            episode.warmup = 0
+            episode.warmup, episode._origin = 0, (self._origin[0] + index - self.warmup, 0)
             yield index >= self.warmup, episode
+
+    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
+        """Every stored episode as ``(number, part)``, large ones in several parts; the warm-up's number is negative."""
+        for number, (_, episode) in enumerate(self.episodes(), start=-self.warmup):
+            offsets = episode.step_offsets
+            first = 0
+            while first < episode.n_steps:
+                last = int(np.searchsorted(offsets, offsets[first] + _PART_ROWS, side="right")) - 1
+                last = min(max(last, first + 1), episode.n_steps)
+                yield number, episode if last - first == episode.n_steps else episode._steps(first, last)
+                first = last
+
+    def _steps(self, first: int, last: int) -> BehaviorLog:
+        """Steps first to last - 1 of a single episode, sharing the arrays."""
+        rows = slice(int(self.step_offsets[first]), int(self.step_offsets[last]))
+        part = self._slice(0, 1)
+        part._origin = (self._origin[0], self._origin[1] + first)
+        part.contexts = self.contexts[rows]
+        part.step_offsets = _rebased(self.step_offsets[first : last + 1])
+        part.chosen = self.chosen[first:last]
+        part.episode_offsets = frozen(np.array([0, last - first]))
+        part.timestamps = None if self.timestamps is None else self.timestamps[first:last]
+        part.step_ids = None if self.step_ids is None else self.step_ids[first:last]
+        part.candidates_per_step = _common(np.diff(part.step_offsets))
+        return part
 
     # -- checks ----------------------------------------------------------------------------------------------
 
@@ -326,8 +401,9 @@ class BehaviorLog:
 
     def _place(self, step: int) -> str:
         episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1
-        warmup = " (warm-up)" if episode < self.warmup else ""
-        return f"episode {episode - self.warmup}{warmup}, step {step - int(self.episode_offsets[episode])}"
+        number = self._origin[0] + episode - self.warmup
+        warmup = " (warm-up)" if number < 0 else ""
+        return f"episode {number}{warmup}, step {self._origin[1] + step - int(self.episode_offsets[episode])}"
 
     def _feature(self, column: int) -> str:
         return str(column) if self.feature_names is None else repr(self.feature_names[column])

@@ -39,13 +39,23 @@ class Steps(NamedTuple):
 class Source(Protocol):
     """Somewhere to read steps from."""
 
-    #: for messages: the file's name
-    name: str
-    #: how the features were made of raw columns; None where the contexts are stored as they are
-    preparation: Preparation | None
-    feature_names: tuple[str, ...] | None
-    #: what a reader should know: columns left out, values imputed
-    notes: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """For messages: the file's name."""
+        ...
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How the features were made of raw columns; None where the contexts are stored as they are."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: columns left out, values imputed."""
+        ...
 
     def batches(self) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time. May be called again."""

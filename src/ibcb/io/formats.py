@@ -1,0 +1,443 @@
+"""Reading and writing logs: which format a path or object has, and one way through for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ibcb.intake import LogFormatError
+from ibcb.io.files import atomic
+from ibcb.io.parquet import long_tables, write_steps
+from ibcb.io.steps import Reading, Source, Steps, numbered
+from ibcb.io.tables import Tables, table_source
+from ibcb.log import BehaviorLog
+
+__all__ = ["DiskLog", "open_log", "read_log", "write_log"]
+
+_TABLES = (".parquet", ".pq", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".arrow", ".ipc", ".feather")
+#: numbers in memory at a time when a log is streamed
+_STREAM_NUMBERS = 1 << 22
+_CSV_BLOCK = 1 << 24
+
+
+def read_log(source: Any, **options: Any) -> BehaviorLog:
+    """Read a log from a file, a folder of files, or a table in memory.
+
+    Parameters
+    ----------
+    source : path, or DataFrame
+        Parquet, CSV or TSV (also gzipped) or Arrow IPC, or a folder of such files, read in the order of their names;
+        or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow.
+
+        Two forms are understood. *One row per candidate* (long): columns that name the step and mark the chosen
+        candidate, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``, ``chosen`` (the
+        position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one after the other,
+        or a list of such lists. Rows of a step stand together, steps in the order of time.
+    columns : dict, optional
+        Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
+        candidate. ``{"step": "request"}``.
+    features : list of str, optional
+        The feature columns; by default all that are left, but those whose name says reward or propensity.
+    drop : list of str
+        Columns that are no features.
+    one_hot : list of str, or True
+        Columns of text to encode as one feature per value; True: all of them.
+    missing : {"refuse", "mean", "zero"}
+        What to do about missing numbers.
+    episode_every : str, optional
+        Cut episodes by time: "1d", "6h", "30min". Windows are counted from midnight, 1 January 1970, UTC.
+    episode_size : int, optional
+        Cut episodes by number of steps.
+    warmup : int, optional
+        How many leading episodes were random. By default those with negative numbers.
+    sort : bool
+        Sort the rows by episode, time and step first; needs all of them in memory.
+    delimiter, decimal : str
+        Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
+    choices : bool
+        False: candidate sets without choices, for `predict`.
+    preparation : Preparation, optional
+        Make the features as for another log: ``model.preparation_``.
+
+    Examples
+    --------
+    >>> import ibcb, pyarrow as pa
+    >>> table = pa.table({
+    ...     "batch": [0, 0, 0, 0, 1, 1], "request_id": ["a", "a", "b", "b", "c", "c"],
+    ...     "picked": [True, False, False, True, True, False], "price": [1.0, 2.0, 3.0, 1.5, 2.5, 4.0],
+    ... })
+    >>> ibcb.read_log(table)
+    BehaviorLog(2 episodes, 3 steps, 2 candidates each, 1 feature, float64)
+    """
+    return open_log(source, **options, _whole=True).read()
+
+
+def open_log(source: Any, *, _whole: bool = False, **options: Any) -> DiskLog:
+    """A log that stays on disk: `ibcb.validate` and `write_log` go through it part by part.
+
+    Takes what `read_log` takes. Nothing but the header is read yet.
+    """
+    unknown = [name for name in options if name not in Reading.__dataclass_fields__]
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
+    reading = Reading(**options)
+    name = source_name(source)
+    with _named(name):
+        return DiskLog(_open_source(source, reading, _whole), reading)
+
+
+class DiskLog:
+    """A log on disk, read part by part, again for every pass; `open_log` makes it.
+
+    Attributes
+    ----------
+    name : str
+    feature_names : tuple of str or None
+    preparation : Preparation or None
+    notes : tuple of str
+        What a reader should know: columns left out, values imputed.
+    """
+
+    def __init__(self, source: Source, reading: Reading) -> None:
+        self._source, self._reading = source, reading
+        self.name = source.name
+        self.feature_names = source.feature_names
+        self.preparation = source.preparation
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._source.notes
+
+    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
+        """Every episode as ``(number, part)``, in order; large ones in several parts, the warm-up's number negative."""
+        with _named(self.name):
+            empty = True
+            episode, first = None, 0
+            for numbers, steps in numbered(self._source.batches(), self._reading):
+                empty = False
+                rows = np.concatenate([[0], np.cumsum(steps.counts)])
+                edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+                for start, end in pairwise(edges):
+                    number = int(numbers[start])
+                    first = first if number == episode else 0
+                    yield number, self._part(steps, slice(start, end), slice(rows[start], rows[end]), (number, first))
+                    episode, first = number, first + end - start
+            if empty:
+                raise LogFormatError("the log is empty: it has no step.")
+
+    def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
+        return BehaviorLog.part(
+            steps.contexts[rows],
+            steps.counts[some],
+            steps.chosen[some],
+            origin=origin,
+            feature_names=self.feature_names,
+            timestamps=None if steps.timestamps is None else steps.timestamps[some],
+            step_ids=None if steps.step_ids is None else steps.step_ids[some],
+            preparation=self.preparation,
+        )
+
+    def read(self) -> BehaviorLog:
+        """All of it, in memory."""
+        with _named(self.name):
+            pairs = list(numbered(self._source.batches(), self._reading))
+            if not pairs:
+                raise LogFormatError("the log is empty: it has no step.")
+            numbers = _joined([pair[0] for pair in pairs])
+            batches = [pair[1] for pair in pairs]
+            edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+            return BehaviorLog(
+                _joined([steps.contexts for steps in batches]),
+                np.concatenate([[0], np.cumsum(_joined([steps.counts for steps in batches]))]),
+                _joined([steps.chosen for steps in batches]),
+                edges,
+                warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
+                feature_names=self.feature_names,
+                timestamps=_optional([steps.timestamps for steps in batches]),
+                step_ids=_optional([steps.step_ids for steps in batches]),
+                preparation=self.preparation,
+            )
+
+    def __repr__(self) -> str:
+        return f"DiskLog({self.name!r})"
+
+
+def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
+    """Write a log; the file appears whole or not at all. A log on disk goes through part by part.
+
+    Parameters
+    ----------
+    log : BehaviorLog, or what `open_log` gave
+    path : path
+        The suffix tells the format. ``.parquet`` carries everything and is read fastest: one row per step, or with
+        ``long=True`` one per candidate. ``.arrow`` and ``.csv`` have one row per candidate; CSV does not keep the float
+        type, nor whether the features had names.
+    """
+    if not isinstance(log, (BehaviorLog, DiskLog)):
+        raise TypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
+    suffix = Path(path).suffix.lower()
+    if suffix == ".parquet" and not long:
+        with atomic(path) as temporary:
+            write_steps(log.parts(), temporary)
+    elif suffix in (".parquet", ".arrow", ".csv"):
+        with atomic(path) as temporary:
+            _write_long(log.parts(), temporary, suffix)
+    else:
+        raise LogFormatError(
+            f"{Path(path).name}: a log cannot be written under that name; it must end in .parquet, .arrow or .csv."
+        )
+
+
+def _write_long(parts: Iterator[tuple[int, BehaviorLog]], path: Path, suffix: str) -> None:
+    writer: Any = None
+    try:
+        for table in long_tables(parts):
+            if writer is None:
+                if suffix == ".csv":
+                    _check_csv_names(table.schema)
+                    writer = pacsv.CSVWriter(path, table.schema)
+                elif suffix == ".arrow":
+                    writer = pa.ipc.new_file(path, table.schema)
+                else:
+                    writer = pq.ParquetWriter(path, table.schema, write_page_checksum=True)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _check_csv_names(schema: pa.Schema) -> None:
+    own = [name for name in schema.names if name.startswith("feature ")]
+    if own:
+        raise LogFormatError(
+            f"a feature is called {own[0].removeprefix('feature ')!r}, which is a column of its own in CSV; rename it, "
+            "or write Parquet."
+        )
+
+
+# -- where tables come from ------------------------------------------------------------------------------------------
+
+
+def _open_source(source: Any, reading: Reading, whole: bool) -> Source:
+    if not isinstance(source, (str, os.PathLike)):
+        return table_source(_from_object(source), reading)
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
+    if path.is_dir():
+        return table_source(_from_folder(path, reading, whole), reading)
+    return table_source(_from_file(path, reading, whole), reading)
+
+
+def source_name(source: Any) -> str:
+    """What to call a source in messages."""
+    return Path(source).name if isinstance(source, (str, os.PathLike)) else f"the {type(source).__name__}"
+
+
+def _from_object(source: Any) -> Tables:
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise TypeError(
+            f"read_log takes a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, "
+            f"pyarrow); got {type(source).__name__}."
+        )
+    table = pa.table(source)
+    table = table.select([name for name in table.column_names if not name.startswith("__index_level_")])
+    return Tables(source_name(source), table.schema, lambda columns: iter([table.select(list(columns))]))
+
+
+def _from_file(path: Path, reading: Reading, whole: bool) -> Tables:
+    kind = _suffix(path)
+    if kind in (".parquet", ".pq"):
+        return _parquet(path, whole)
+    if kind in (".arrow", ".ipc", ".feather"):
+        return _ipc(path)
+    if kind in (".csv", ".tsv", ".csv.gz", ".tsv.gz"):
+        return _csv(path, reading)
+    raise LogFormatError(f"the format is not known by the name; it must end in one of {', '.join(_TABLES)}.")
+
+
+def _suffix(path: Path) -> str:
+    return next((kind for kind in sorted(_TABLES, key=len, reverse=True) if path.name.lower().endswith(kind)), "")
+
+
+def _parquet(path: Path, whole: bool) -> Tables:
+    # Unbuffered reads would hold all of a column chunk, which in a file of one row group is all of the file.
+    file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20)
+    schema = file.schema_arrow
+    rows, leaves = file.metadata.num_rows, file.metadata.num_columns
+    size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+    # Encoded values can be smaller than numbers in memory; lists hold many per row.
+    per_row = max(leaves, size / max(rows, 1) / 4)
+    batch = max(1, int(_STREAM_NUMBERS / per_row))
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        if whole:
+            yield pq.read_table(path, columns=list(columns), page_checksum_verification=True, partitioning=None)
+            return
+        for part in file.iter_batches(batch, columns=list(columns)):
+            yield pa.Table.from_batches([part])
+
+    return Tables(path.name, schema, read)
+
+
+def _ipc(path: Path) -> Tables:
+    def opened() -> Any:
+        try:
+            return pa.ipc.open_file(pa.memory_map(str(path)))
+        except pa.ArrowInvalid:
+            return pa.ipc.open_stream(pa.memory_map(str(path)))
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        reader = opened()
+        stream = (
+            (reader.get_batch(i) for i in range(reader.num_record_batches))
+            if hasattr(reader, "get_batch")
+            else iter(reader)
+        )
+        for batch in stream:
+            yield pa.Table.from_batches([batch]).select(list(columns))
+
+    return Tables(path.name, opened().schema, read)
+
+
+def _csv(path: Path, reading: Reading) -> Tables:
+    delimiter = reading.delimiter or _delimiter(path)
+    parse = pacsv.ParseOptions(delimiter=delimiter)
+    blocks = pacsv.ReadOptions(block_size=_CSV_BLOCK)
+    schema = pacsv.open_csv(
+        path, blocks, parse, pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=reading.decimal)
+    ).schema
+    # Whole numbers in the first block may become fractions later on.
+    types = {field.name: _wider(field.type) for field in schema}
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        convert = pacsv.ConvertOptions(
+            column_types=types,
+            include_columns=list(columns),
+            strings_can_be_null=True,
+            decimal_point=reading.decimal,
+        )
+        for batch in pacsv.open_csv(path, blocks, parse, convert):
+            yield pa.Table.from_batches([batch])
+
+    return Tables(path.name, schema, read)
+
+
+def _wider(kind: pa.DataType) -> pa.DataType:
+    return pa.float64() if pa.types.is_null(kind) else kind
+
+
+def _delimiter(path: Path) -> str:
+    """The likeliest of comma, semicolon and tab in the header."""
+    opener = pa.input_stream(str(path), compression="detect")
+    with opener as file:
+        header = file.read(1 << 16).split(b"\n")[0]
+    return max(",;\t", key=lambda sign: header.count(sign.encode()))
+
+
+def _from_folder(folder: Path, reading: Reading, whole: bool) -> Tables:
+    """All files of one format under a folder; parts of the path such as day=3 become columns."""
+    files = sorted((path for path in folder.rglob("*") if path.is_file() and _suffix(path)), key=_natural)
+    files = [path for path in files if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
+    if not files:
+        raise LogFormatError(f"the folder holds no log; files must end in one of {', '.join(_TABLES)}.")
+    kinds = sorted({_suffix(path) for path in files})
+    if len(kinds) > 1:
+        raise LogFormatError(f"the folder holds files of several formats ({', '.join(kinds)}); keep one of them.")
+    tables = [_partitioned(_from_file(path, reading, whole), path.relative_to(folder)) for path in files]
+    first = tables[0]
+    for path, table in zip(files, tables, strict=True):
+        lacking = [name for name in first.schema.names if name not in table.schema.names]
+        if lacking:
+            raise LogFormatError(
+                f"{path.relative_to(folder)} has no column {lacking[0]!r}, which {files[0].relative_to(folder)} has."
+            )
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        target = pa.schema([first.schema.field(name) for name in columns])
+        for path, table in zip(files, tables, strict=True):
+            for rows in table.read(columns):
+                try:
+                    yield rows.cast(target)
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                    raise LogFormatError(f"{path.relative_to(folder)}: {error}") from None
+
+    def joined(columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield pa.concat_tables(read(columns))
+
+    return Tables(folder.name, first.schema, joined if whole else read)
+
+
+def _partitioned(tables: Tables, path: Path) -> Tables:
+    """Columns from the path: of key=value folders."""
+    pairs = dict(part.split("=", 1) for part in path.parts[:-1] if "=" in part)
+    extra = {key: int(value) if re.fullmatch(r"-?\d+", value) else value for key, value in pairs.items()}
+    extra = {key: value for key, value in extra.items() if key not in tables.schema.names}
+    if not extra:
+        return tables
+    schema = tables.schema
+    for key, value in extra.items():
+        schema = schema.append(pa.field(key, pa.int64() if isinstance(value, int) else pa.string()))
+
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+        for rows in tables.read([name for name in columns if name not in extra]):
+            full = rows
+            for key, value in extra.items():
+                full = full.append_column(schema.field(key), pa.array([value] * rows.num_rows, schema.field(key).type))
+            yield full.select(list(columns))
+
+    return Tables(tables.name, schema, read)
+
+
+def _natural(path: Path) -> list[Any]:
+    """part-2 before part-10."""
+    return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in re.split(r"(\d+)", str(path))]
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Errors of a file begin with its name."""
+    try:
+        yield
+    except LogFormatError as error:
+        message = str(error)
+        raise LogFormatError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
+    except TypeError as error:
+        raise LogFormatError(f"{name}: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if (isinstance(error, OSError) and error.filename is not None) or isinstance(error, FileNotFoundError):
+            raise
+        raise LogFormatError(f"{name}: not a readable {_kind(name)} ({_short(error)}).") from None
+
+
+def _kind(name: str) -> str:
+    kinds = {".parquet": "Parquet file", ".pq": "Parquet file", ".csv": "CSV file", ".tsv": "CSV file"}
+    return kinds.get(Path(name.removesuffix(".gz")).suffix.lower(), "log")
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _optional(arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    known = [array for array in arrays if array is not None]
+    return _joined(known) if known else None
