@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ibcb.intake import candidate_array, distinct_names
 from ibcb.log import BehaviorLog
+from ibcb.preparation import Preparation
 
 __all__ = ["Imitator", "argmax_per_step", "check_log", "shaped"]
 
@@ -37,6 +38,8 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
     next_policy_coef_: NDArray[np.float64]
     n_features_in_: int
     feature_names_in_: tuple[str, ...] | None
+    #: how the log's features were made of raw columns; `ibcb.read_log(path, preparation=...)` does the same again
+    preparation_: Preparation | None
 
     def fit(self, log: BehaviorLog, y: None = None) -> Self:
         """Learn from a log; ``y`` is ignored and only there for scikit-learn's conventions."""
@@ -104,11 +107,13 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
     def _set_features(self, log: BehaviorLog) -> None:
         self.n_features_in_ = log.n_features
         self.feature_names_in_ = log.feature_names
+        self.preparation_ = log.preparation
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays = {"coef": self.coef_, "next_policy_coef": self.next_policy_coef_}
-        return arrays, {"feature_names": self.feature_names_in_}
+        preparation = None if self.preparation_ is None else self.preparation_.to_json()
+        return arrays, {"feature_names": self.feature_names_in_, "preparation": preparation}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
@@ -116,6 +121,8 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(self.coef_)
         self.next_policy_coef_ = shaped(arrays, "next_policy_coef", (self.n_features_in_,))
         self.feature_names_in_ = distinct_names(state["feature_names"], self.n_features_in_)
+        stored = state["preparation"]
+        self.preparation_ = None if stored is None else Preparation.from_json(stored)
 
 
 def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]:

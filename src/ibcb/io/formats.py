@@ -92,6 +92,11 @@ def open_log(source: Any, *, _whole: bool = False, **options: Any) -> DiskLog:
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
     reading = Reading(**options)
+    if not isinstance(source, (str, os.PathLike)) and not hasattr(source, "__arrow_c_stream__"):
+        raise TypeError(
+            "expected a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, pyarrow); got "
+            f"{type(source).__name__}."
+        )
     name = source_name(source)
     with _named(name):
         return DiskLog(_open_source(source, reading, _whole), reading)
@@ -246,11 +251,6 @@ def source_name(source: Any) -> str:
 
 
 def _from_object(source: Any) -> Tables:
-    if not hasattr(source, "__arrow_c_stream__"):
-        raise TypeError(
-            f"read_log takes a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, "
-            f"pyarrow); got {type(source).__name__}."
-        )
     table = pa.table(source)
     table = table.select([name for name in table.column_names if not name.startswith("__index_level_")])
     return Tables(source_name(source), table.schema, lambda columns: iter([table.select(list(columns))]))

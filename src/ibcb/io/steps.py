@@ -110,7 +110,7 @@ class _Episodes:
         self._size = reading.episode_size
         if self._size is not None and self._size < 1:
             raise ValueError(f"episode_size={self._size} is below 1; it is the number of steps in an episode.")
-        self._warmup = reading.warmup
+        self._warmup, self._choices = reading.warmup, reading.choices
         self._steps = 0
         self._last: Any = None
         self._number = -1
@@ -122,6 +122,8 @@ class _Episodes:
             numbers = (self._steps + np.arange(n)) // self._size
         else:
             labels = steps.episode if self._window is None else _windows(steps.timestamps, self._window)
+            if labels is None and not self._choices:
+                labels = np.zeros(n, dtype=np.int64)
             if labels is None:
                 raise LogFormatError(
                     "nothing says where one episode ends and the next begins; name the column that does "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,11 @@ class _CandidateRows:
         self.name, self._tables, self._reading = tables.name, tables, reading
         meta = metadata(tables.schema)
         if "features" in meta:  # written by us: nothing is left to guess
-            reading = _as_written(meta, reading)
+            columns = tuple(FeatureColumn(name) for name in meta["features"])
+            reading = replace(reading, preparation=Preparation(columns, tuple(meta["roles"].items())))
+        if reading.preparation is not None:
+            before = {role: name for role, name in reading.preparation.roles if name in tables.schema.names}
+            reading = replace(reading, columns=before | dict(reading.columns))
         roles, rest = assign_roles(tables.schema.names, reading)
         for role in ("step", *(("chosen",) if reading.choices else ())):
             if role not in roles:
@@ -155,18 +160,6 @@ class _CandidateRows:
                 "candidate. Leave the step out, or mark one."
             )
         return np.flatnonzero(flags) - starts
-
-
-def _as_written(meta: dict[str, Any], reading: Reading) -> Reading:
-    """Read a long file of ours back: its metadata says which columns are the features."""
-    columns = tuple(FeatureColumn(name) for name in meta["features"])
-    return Reading(
-        **{
-            **{name: getattr(reading, name) for name in reading.__dataclass_fields__},
-            "preparation": Preparation(columns),
-            "columns": dict(meta["roles"]) | dict(reading.columns),
-        }
-    )
 
 
 class _Order:

@@ -1,0 +1,44 @@
+"""Logs to test with, and when two of them are the same."""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from ibcb import BehaviorLog
+
+reproducible = settings(derandomize=True, deadline=None, max_examples=25)
+
+
+def assert_same_log(one, other):
+    for name in ("contexts", "step_offsets", "chosen", "episode_offsets"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
+    for name in ("timestamps", "step_ids"):
+        assert (getattr(one, name) is None) == (getattr(other, name) is None)
+        if getattr(one, name) is not None:
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for name in ("warmup", "feature_names", "candidates_per_step"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+@st.composite
+def logs(draw):
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    width = 32 if dtype is np.float32 else 64
+    d = draw(st.integers(1, 3))
+    sizes = draw(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=4))
+    rows = sum(map(sum, sizes))
+    floats = st.floats(width=width, allow_nan=False, allow_infinity=False)
+    values = draw(st.lists(floats, min_size=rows * d, max_size=rows * d))
+    steps = sum(map(len, sizes))
+    counts = [m for episode in sizes for m in episode]
+    whole = st.integers(-(2**63), 2**63 - 1)
+    return BehaviorLog(
+        np.array(values, dtype=dtype).reshape(rows, d),
+        np.cumsum([0, *counts]),
+        [draw(st.integers(0, m - 1)) for m in counts],
+        np.cumsum([0, *map(len, sizes)]),
+        warmup=draw(st.integers(0, len(sizes) - 1)),
+        feature_names=draw(st.none() | st.lists(st.text(max_size=5), min_size=d, max_size=d, unique=True)),
+        timestamps=draw(st.none() | st.lists(floats, min_size=steps, max_size=steps)),
+        step_ids=draw(st.none() | st.lists(whole, min_size=steps, max_size=steps).map(lambda v: np.array(v, np.int64))),
+    )
