@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.intake import LogFormatError
+from ibcb.io.columns import assign_roles
 from ibcb.io.files import atomic
 from ibcb.io.parquet import long_tables, write_steps
 from ibcb.io.steps import Reading, Source, Steps, numbered
@@ -208,6 +210,9 @@ def _write_long(parts: Iterator[tuple[int, BehaviorLog]], path: Path, suffix: st
     writer: Any = None
     try:
         for table in long_tables(parts):
+            if suffix == ".csv":
+                # The shortest text of a single is not that of the same number as a double, which is how it is read.
+                table = table.cast(pa.schema([f.with_type(_double(f.type)) for f in table.schema]))
             if writer is None:
                 if suffix == ".csv":
                     _check_csv_names(table.schema)
@@ -220,6 +225,10 @@ def _write_long(parts: Iterator[tuple[int, BehaviorLog]], path: Path, suffix: st
     finally:
         if writer is not None:
             writer.close()
+
+
+def _double(kind: pa.DataType) -> pa.DataType:
+    return pa.float64() if kind == pa.float32() else kind
 
 
 def _check_csv_names(schema: pa.Schema) -> None:
@@ -253,6 +262,9 @@ def source_name(source: Any) -> str:
 def _from_object(source: Any) -> Tables:
     table = pa.table(source)
     table = table.select([name for name in table.column_names if not name.startswith("__index_level_")])
+    # Arrow has few kernels for string views.
+    plain = [f.with_type(pa.string()) if pa.types.is_string_view(f.type) else f for f in table.schema]
+    table = table.cast(pa.schema(plain, metadata=table.schema.metadata))
     return Tables(source_name(source), table.schema, lambda columns: iter([table.select(list(columns))]))
 
 
@@ -312,14 +324,21 @@ def _ipc(path: Path) -> Tables:
 
 
 def _csv(path: Path, reading: Reading) -> Tables:
+    for option in ("delimiter", "decimal"):
+        sign = getattr(reading, option)
+        if sign is not None and len(sign) != 1:
+            raise ValueError(f"{option}={sign!r} is not one character.")
     delimiter = reading.delimiter or _delimiter(path)
     parse = pacsv.ParseOptions(delimiter=delimiter)
     blocks = pacsv.ReadOptions(block_size=_CSV_BLOCK)
     schema = pacsv.open_csv(
         path, blocks, parse, pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=reading.decimal)
     ).schema
-    # Whole numbers in the first block may become fractions later on.
-    types = {field.name: _wider(field.type) for field in schema}
+    # Whole numbers in the first block may become fractions later on; those that name something stay whole.
+    given = dict(reading.columns) if reading.preparation is None else dict(reading.preparation.roles)
+    named = {*given.values(), *(assign_roles(schema.names, replace(reading, columns={}))[0].values())}
+    schema = pa.schema([field if field.name in named else field.with_type(_wider(field.type)) for field in schema])
+    types = {field.name: field.type for field in schema}
 
     def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         convert = pacsv.ConvertOptions(
@@ -335,7 +354,7 @@ def _csv(path: Path, reading: Reading) -> Tables:
 
 
 def _wider(kind: pa.DataType) -> pa.DataType:
-    return pa.float64() if pa.types.is_null(kind) else kind
+    return pa.float64() if pa.types.is_null(kind) or pa.types.is_integer(kind) else kind
 
 
 def _delimiter(path: Path) -> str:

@@ -99,7 +99,8 @@ class _CandidateRows:
     def batches(self) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange = {}
-        columns = list(dict.fromkeys([*self._used(), *(column.name for column in self._plan.preparation.columns)]))
+        features = [column.name for column in self._plan.preparation.columns]
+        columns = list(dict.fromkeys([*(self._roles[role] for role in self._used()), *features]))
         order = _Order(self._roles)
         held: pa.Table | None = None
         for table, is_last in _with_end(self._tables.read(columns)):
@@ -117,7 +118,7 @@ class _CandidateRows:
             yield self._steps(held, self._starts(held), order)
 
     def _used(self) -> list[str]:
-        return [column for role, column in self._roles.items() if role != "candidate"]
+        return [role for role in self._roles if role != "candidate"]
 
     def _starts(self, rows: pa.Table) -> NDArray[np.int64]:
         """First row of every step."""
@@ -130,7 +131,7 @@ class _CandidateRows:
         return np.flatnonzero(new)
 
     def _steps(self, rows: pa.Table, starts: NDArray[np.int64], order: _Order) -> Steps:
-        at_start = {role: _values(rows[name].take(pa.array(starts))) for role, name in self._roles.items()}
+        at_start = {role: _values(rows[self._roles[role]].take(pa.array(starts))) for role in self._used()}
         order(at_start)
         counts = np.diff(starts, append=rows.num_rows)
         contexts, strange = feature_matrix(rows, self._plan)
@@ -254,11 +255,9 @@ class _StepRows:
             yield steps
 
     def _steps(self, table: pa.Table, row: int, d: int | None) -> tuple[Steps, int]:
-        labels = {
-            role: _values(_complete(table, name))
-            for role, name in self._roles.items()
-            if role not in ("chosen", "step")
-        }
+        labels = {role: _values(_complete(table, name)) for role, name in self._roles.items() if role != "chosen"}
+        if "step" in labels and labels["step"].dtype.kind not in "iufM":
+            labels.setdefault("step_id", labels["step"])
         if "chosen" in self._roles:
             chosen = _whole(table, self._roles["chosen"])
         else:

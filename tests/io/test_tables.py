@@ -1,0 +1,524 @@
+"""Logs in tables: every form and every home of them comes back as the log it was."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from strategies import assert_same_log, logs, reproducible
+
+import ibcb
+from ibcb import BehaviorLog, LogFormatError
+from ibcb.io import formats, open_log
+
+
+def long_table(**changes):
+    """Three steps in two batches, two or three candidates each, under names of somebody else."""
+    columns = {
+        "batch": [7, 7, 7, 7, 7, 9, 9],
+        "request_id": ["a", "a", "b", "b", "b", "c", "c"],
+        "picked": [0, 1, 1, 0, 0, 0, 1],
+        "price": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+        "stars": [5, 4, 3, 2, 1, 0, 1],
+    }
+    return pa.table({name: values for name, values in (columns | changes).items() if values is not None})
+
+
+EXPECTED = BehaviorLog.from_episodes(
+    [
+        ([[[1.0, 5.0], [2.0, 4.0]], [[3.0, 3.0], [4.0, 2.0], [5.0, 1.0]]], [1, 0]),
+        ([[[6.0, 0.0], [7.0, 1.0]]], [1]),
+    ],
+    feature_names=["price", "stars"],
+    step_ids=np.array(["a", "b", "c"]),
+)
+
+
+def joined(disk):
+    """What `parts` gives, put together by hand."""
+    parts = list(disk.parts())
+    numbers = np.concatenate([np.full(part.n_steps, number) for number, part in parts])
+    counts = np.concatenate([np.diff(part.step_offsets) for _, part in parts])
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+    first = parts[0][1]
+    return BehaviorLog(
+        np.concatenate([part.contexts for _, part in parts]),
+        np.concatenate([[0], np.cumsum(counts)]),
+        np.concatenate([part.chosen for _, part in parts]),
+        edges,
+        warmup=len({number for number, _ in parts if number < 0}),
+        feature_names=first.feature_names,
+        timestamps=None if first.timestamps is None else np.concatenate([part.timestamps for _, part in parts]),
+        step_ids=None if first.step_ids is None else np.concatenate([part.step_ids for _, part in parts]),
+    )
+
+
+# -- round trips -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, long", [("log.parquet", False), ("log.parquet", True), ("log.arrow", True)])
+@reproducible
+@given(log=logs())
+def test_what_is_written_comes_back(tmp_path_factory, name, long, log):
+    path = tmp_path_factory.mktemp("log") / name
+    ibcb.write_log(log, path, long=long)
+    assert_same_log(ibcb.read_log(path), log)
+    assert_same_log(joined(open_log(path)), log)
+
+
+@reproducible
+@given(log=logs())
+def test_csv_keeps_all_but_the_float_type_and_that_names_were_missing(tmp_path_factory, log):
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    plain = log.feature_names is None
+    if not plain:
+        names = tuple(f"f{place}" for place in range(log.n_features))
+        log = BehaviorLog(
+            log.contexts, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup, feature_names=names
+        )
+    else:
+        log = BehaviorLog(log.contexts, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
+    ibcb.write_log(log, path)
+    back = ibcb.read_log(path)
+    np.testing.assert_array_equal(back.contexts, log.contexts.astype(np.float64))
+    for name in ("step_offsets", "chosen", "episode_offsets"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(log, name))
+    assert back.warmup == log.warmup
+    assert back.feature_names == (tuple(f"x{i}" for i in range(log.n_features)) if plain else log.feature_names)
+
+
+@pytest.mark.parametrize("name, long", [("big.parquet", False), ("big.parquet", True), ("big.csv", True)])
+def test_a_log_in_small_pieces_is_the_same_log(tmp_path, monkeypatch, name, long):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 6, size=500)
+    edges = [0, 100, 101, 350, 500]
+    log = BehaviorLog(
+        rng.normal(size=(counts.sum(), 3)),
+        np.concatenate([[0], np.cumsum(counts)]),
+        rng.integers(counts),
+        edges,
+        warmup=1,
+        feature_names=["a", "b", "c"],
+    )
+    ibcb.write_log(log, tmp_path / name, long=long)
+    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 200)
+    monkeypatch.setattr(formats, "_CSV_BLOCK", 2000)
+    disk = open_log(tmp_path / name)
+    assert len(list(disk.parts())) > 2 * len(edges)
+    assert_same_log(joined(disk), log)
+    assert_same_log(disk.read(), log)
+    ibcb.write_log(disk, tmp_path / "again.parquet")
+    ibcb.write_log(log, tmp_path / "direct.parquet")
+    assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "direct.parquet").read_bytes() or long
+    assert_same_log(ibcb.read_log(tmp_path / "again.parquet"), log)
+
+
+def test_a_large_episode_gets_several_row_groups(tmp_path, monkeypatch):
+    from ibcb.io import parquet
+
+    monkeypatch.setattr(parquet, "_GROUP_NUMBERS", 60)
+    monkeypatch.setattr("ibcb.log._PART_ROWS", 10)
+    rng = np.random.default_rng(0)
+    log = BehaviorLog.from_episodes([(rng.normal(size=(40, 3, 2)), rng.integers(3, size=40))] * 2)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    assert pq.ParquetFile(tmp_path / "log.parquet").num_row_groups > 2
+    assert_same_log(ibcb.read_log(tmp_path / "log.parquet"), log)
+
+
+# -- homes of a long table -------------------------------------------------------------------------------------------
+
+
+def as_pandas(table):
+    return pytest.importorskip("pandas", reason="pandas is not installed") and table.to_pandas()
+
+
+def as_pandas_with_index(table):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = table.to_pandas()
+    frame.index = [f"row {i}" for i in range(len(frame))]
+    return frame
+
+
+def as_polars(table):
+    return pytest.importorskip("polars", reason="polars is not installed").from_arrow(table)
+
+
+def as_duckdb(table):
+    return pytest.importorskip("duckdb", reason="duckdb is not installed").from_arrow(table)
+
+
+@pytest.mark.parametrize("convert", [lambda t: t, as_pandas, as_pandas_with_index, as_polars, as_duckdb])
+def test_tables_in_memory(convert):
+    assert_same_log(ibcb.read_log(convert(long_table())), EXPECTED)
+
+
+def write_parquet(table, folder):
+    pq.write_table(table, folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def write_one_row_groups(table, folder):
+    pq.write_table(table, folder / "log.pq", row_group_size=1)
+    return folder / "log.pq"
+
+
+def write_csv(table, folder, delimiter=",", name="log.csv"):
+    options = pacsv.WriteOptions(delimiter=delimiter, quoting_style="none")
+    pacsv.write_csv(table, folder / name, options)
+    return folder / name
+
+
+def write_gzip(table, folder):
+    path = write_csv(table, folder)
+    (folder / "log.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    return folder / "log.csv.gz"
+
+
+def write_stream(table, folder):
+    with pa.ipc.new_stream(folder / "log.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return folder / "log.arrow"
+
+
+def write_feather(table, folder):
+    with pa.ipc.new_file(folder / "log.feather", table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return folder / "log.feather"
+
+
+def write_folder(table, folder):
+    for place in range(len(table)):
+        pq.write_table(table.slice(place, 1), folder / f"part-{place + 5}.parquet")
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+def write_partitions(table, folder):
+    for batch in (7, 9):
+        mask = pa.compute.equal(table["batch"], batch)
+        (folder / f"batch={batch}").mkdir()
+        pq.write_table(table.filter(mask).drop_columns(["batch"]), folder / f"batch={batch}" / "part.parquet")
+    return folder
+
+
+def with_bom(table, folder):
+    path = write_csv(table, folder)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_parquet,
+        write_one_row_groups,
+        write_csv,
+        lambda t, f: write_csv(t, f, ";"),
+        lambda t, f: write_csv(t, f, "\t", "log.tsv"),
+        write_gzip,
+        write_stream,
+        write_feather,
+        write_folder,
+        write_partitions,
+        with_bom,
+    ],
+)
+def test_tables_in_files(tmp_path, write):
+    path = write(long_table(), tmp_path)
+    assert_same_log(ibcb.read_log(path), EXPECTED)
+    assert_same_log(joined(open_log(path)), EXPECTED)
+
+
+def test_decimal_commas(tmp_path):
+    text = "episode;step;chosen;x\n0;0;1;1,5\n0;0;0;2,25\n"
+    (tmp_path / "log.csv").write_text(text)
+    assert ibcb.read_log(tmp_path / "log.csv", decimal=",").contexts.tolist() == [[1.5], [2.25]]
+
+
+def test_fractions_that_come_late(tmp_path, monkeypatch):
+    """Whole numbers in the first block of a CSV file do not make a column whole."""
+    monkeypatch.setattr(formats, "_CSV_BLOCK", 64)
+    rows = [f"0,{step},{int(c == 0)},{c}" for step in range(20) for c in range(2)] + ["0,20,1,0.5", "0,20,0,2"]
+    (tmp_path / "log.csv").write_text("episode,step,chosen,x\n" + "\n".join(rows) + "\n")
+    assert ibcb.read_log(tmp_path / "log.csv").contexts[-2:].tolist() == [[0.5], [2.0]]
+
+
+# -- one row per step ------------------------------------------------------------------------------------------------
+
+
+def test_nested_lists_need_no_count(tmp_path):
+    table = pa.table(
+        {
+            "episode": [0, 0, 1],
+            "step": ["a", "b", "c"],
+            "chosen": [1, 0, 1],
+            "contexts": [[[1.0, 5.0], [2.0, 4.0]], [[3.0, 3.0], [4.0, 2.0], [5.0, 1.0]], [[6.0, 0.0], [7.0, 1.0]]],
+        }
+    )
+    log = ibcb.read_log(table)
+    np.testing.assert_array_equal(log.contexts, EXPECTED.contexts)
+    np.testing.assert_array_equal(log.step_offsets, EXPECTED.step_offsets)
+    assert log.step_ids.tolist() == ["a", "b", "c"]
+
+
+def test_fixed_size_lists(tmp_path):
+    fixed = pa.array([[1.0, 2.0, 3.0, 4.0]] * 3, pa.list_(pa.float32(), 4))
+    table = pa.table({"episode": [0, 0, 1], "chosen": [1, 0, 1], "n_candidates": [2] * 3, "contexts": fixed})
+    log = ibcb.read_log(table)
+    assert log.contexts.dtype == np.float32
+    assert log.contexts.tolist() == [[1.0, 2.0], [3.0, 4.0]] * 3
+
+
+def test_half_precision_becomes_single():
+    half = pa.array([np.array([0.5, 1.5], "f2")] * 2, pa.list_(pa.float16()))
+    table = pa.table({"episode": [0, 1], "chosen": [1, 0], "n_candidates": [2] * 2, "contexts": half})
+    log = ibcb.read_log(table)
+    assert log.contexts.dtype == np.float32
+    assert log.contexts.tolist() == [[0.5], [1.5]] * 2
+
+
+# -- roles and features ----------------------------------------------------------------------------------------------
+
+
+def test_columns_by_name_and_by_option():
+    table = long_table().rename_columns(["day", "who", "mark", "price", "stars"])
+    options = {"columns": {"episode": "day", "step": "who", "chosen": "mark"}}
+    assert_same_log(ibcb.read_log(table, **options), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [False, True, True, False, False, False, True],
+        [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        ["false", "TRUE", "true", "False", "false", "false", "true"],
+        ["no", "yes", "yes", "no", "no", "no", "yes"],
+    ],
+)
+def test_flags_of_all_kinds(flags):
+    assert_same_log(ibcb.read_log(long_table(picked=flags)), EXPECTED)
+
+
+def test_rewards_are_never_features():
+    table = long_table(reward=[0.1] * 7, click=[1] * 7, propensity_score=[0.5] * 7, item_id=[3] * 7)
+    disk = open_log(table)
+    assert_same_log(disk.read(), EXPECTED)
+    assert all(name in disk.notes[0] for name in ("'reward'", "'click'", "'propensity_score'"))
+    asked = ibcb.read_log(table, features=["price", "click"])
+    assert asked.feature_names == ("price", "click")
+
+
+def test_dropped_columns_are_no_features():
+    assert ibcb.read_log(long_table(), drop=["stars"]).feature_names == ("price",)
+
+
+def test_one_hot_encoding_is_kept_and_repeated():
+    table = long_table(colour=["red", "blue", "red", "green", "red", "blue", "blue"])
+    log = ibcb.read_log(table, one_hot=["colour"])
+    names = ("price", "stars", "colour=blue", "colour=green", "colour=red")
+    assert log.feature_names == names
+    expected = [[colour == name for name in ("blue", "green", "red")] for colour in table["colour"].to_pylist()]
+    np.testing.assert_array_equal(log.contexts[:, 2:], np.array(expected, dtype=float))
+    assert_same_log(ibcb.read_log(table, one_hot=True), log)
+
+    model = ibcb.ChoiceModel(episodes=None).fit(log)
+    new = long_table(colour=["red", "pink", "red", "green", "red", "blue", "blue"], extra=[1] * 7)
+    again = open_log(new, preparation=model.preparation_)
+    read = again.read()
+    assert read.feature_names == names
+    assert read.contexts[1, 2:].tolist() == [0, 0, 0]
+    assert any("'extra' left out" in note for note in again.notes)
+    assert any("'colour' has 1 value" in note for note in again.notes)
+
+
+def test_dictionaries_are_text():
+    table = long_table(colour=pa.array(["r", "b", "r", "g", "r", "b", "b"]).dictionary_encode())
+    assert ibcb.read_log(table, one_hot=["colour"]).feature_names[2:] == ("colour=b", "colour=g", "colour=r")
+
+
+@pytest.mark.parametrize("missing", ["mean", "zero"])
+def test_missing_numbers_are_imputed_on_request_and_again_alike(missing):
+    table = long_table(price=[1.0, None, 3.0, float("nan"), 5.0, 6.0, 7.0])
+    with pytest.raises(LogFormatError, match=r"'price' has 1 missing value.*--missing mean"):
+        ibcb.read_log(table)
+    disk = open_log(table, missing=missing)
+    log = disk.read()
+    value = np.mean([1, 3, 5, 6, 7]) if missing == "mean" else 0.0
+    np.testing.assert_array_equal(log.contexts[:, 0], [1, value, 3, value, 5, 6, 7])
+    assert "'price' (2 values)" in disk.notes[0]
+    later = ibcb.read_log(long_table(price=[None] * 6 + [1.0]), preparation=log.preparation)
+    assert later.contexts[0, 0] == value
+
+
+def test_the_preparation_travels_with_files_and_models(tmp_path):
+    table = long_table(colour=["r", "b", "r", "g", "r", "b", "b"], price=[1.0, None, 3.0, 4.0, 5.0, 6.0, 7.0])
+    log = ibcb.read_log(table, one_hot=True, missing="mean")
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    back = ibcb.read_log(tmp_path / "log.parquet")
+    assert back.preparation == log.preparation is not None
+    ibcb.save_model(ibcb.ChoiceModel(episodes=None).fit(back), tmp_path / "m.safetensors")
+    assert ibcb.load_model(tmp_path / "m.safetensors").preparation_ == log.preparation
+    assert back[0].preparation == log.preparation
+
+
+def test_single_precision_stays():
+    table = long_table(price=pa.array(np.arange(7, dtype=np.float32)), stars=None)
+    assert ibcb.read_log(table).contexts.dtype == np.float32
+    assert ibcb.read_log(long_table(price=pa.array(np.arange(7, dtype=np.float32)))).contexts.dtype == np.float64
+
+
+def test_candidate_sets_without_choices_or_episodes():
+    log = ibcb.read_log(long_table(batch=None, picked=None), choices=False)
+    np.testing.assert_array_equal(log.contexts, EXPECTED.contexts)
+    assert len(log) == 1
+    assert not log.chosen.any()
+
+
+# -- episodes --------------------------------------------------------------------------------------------------------
+
+
+def test_episodes_by_count():
+    assert ibcb.read_log(long_table(batch=None), episode_size=2).episode_offsets.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "text", "number", "zoned"])
+def test_episodes_by_time(kind, tmp_path):
+    times = np.array(["2024-03-01T23:59:59", "2024-03-02T00:00:00", "2024-03-04T12:00:00"], dtype="datetime64[s]")
+    rows = np.repeat(times, [2, 3, 2])
+    column = {
+        "timestamp": pa.array(rows),
+        "text": pa.array([str(t) for t in rows]),
+        "number": pa.array(rows.astype(np.int64)),
+        "zoned": pa.array(rows, pa.timestamp("s", tz="Europe/Rome")),
+    }[kind]
+    table = long_table(batch=None, timestamp=column)
+    if kind == "text":  # times are texts only in CSV, whose reader finds them
+        pacsv.write_csv(table, tmp_path / "log.csv")
+        table = tmp_path / "log.csv"
+    log = ibcb.read_log(table, episode_every="1d")
+    assert log.episode_offsets.tolist() == [0, 1, 2, 3]
+    assert ibcb.read_log(table, episode_every="1w").episode_offsets.tolist() == [0, 3]
+    assert ibcb.read_log(table, episode_every="1d", warmup=1).warmup == 1
+
+
+def test_labels_of_any_kind_make_episodes():
+    table = long_table(batch=["monday"] * 5 + ["friday"] * 2)
+    assert_same_log(ibcb.read_log(table), EXPECTED)
+    assert ibcb.read_log(table, warmup=1).warmup == 1
+
+
+def test_sorting_on_request():
+    order = np.random.default_rng(0).permutation(7)
+    mixed = long_table(rank=list(range(7))).take(order)
+    with pytest.raises(LogFormatError, match="--sort"):
+        ibcb.read_log(mixed)
+    log = ibcb.read_log(mixed, sort=True, columns={"candidate": "rank"})
+    assert sorted(map(tuple, log.contexts.tolist())) == sorted(map(tuple, EXPECTED.contexts.tolist()))
+    chosen = {tuple(log.contexts[row]) for row in log.chosen_rows}
+    assert chosen == {tuple(EXPECTED.contexts[row]) for row in EXPECTED.chosen_rows}
+
+
+# -- what is wrong is named ------------------------------------------------------------------------------------------
+
+WRONG = {
+    "two chosen": ({"picked": [1, 1, 1, 0, 0, 0, 1]}, {}, r"episode 7, step a: 2 candidates are marked.*'picked'"),
+    "none chosen": ({"picked": [0, 0, 1, 0, 0, 0, 1]}, {}, r"episode 7, step a: no candidate is marked"),
+    "flag of two": ({"picked": [2, 1, 1, 0, 0, 0, 1]}, {}, r"'picked' holds (np.int64\()?2.*1 or true there"),
+    "flag text": ({"picked": ["x"] * 7}, {}, r"'picked' holds .*x"),
+    "flag missing": ({"picked": [0, None, 1, 0, 0, 0, 1]}, {}, r"'picked' has 1 missing value"),
+    "no flag": ({"picked": None}, {}, r"no column marks the chosen.*--column chosen=NAME.*request_id"),
+    "no step": ({"request_id": None}, {}, r"no column tells the steps apart.*--column step=NAME"),
+    "no episodes": ({"batch": None}, {}, r"nothing says where one episode ends.*episode_every.*episode_size"),
+    "no times": ({"batch": None}, {"episode_every": "1d"}, r"no column holds times.*--column timestamp=NAME"),
+    "step comes back": ({"request_id": list("aabbbaa"), "batch": [7] * 7}, {}, r"step 'a' of episode 7 comes back"),
+    "steps fall": ({"request_id": [3, 3, 2, 2, 2, 1, 1]}, {}, r"step 2 of episode 7 follows step 3; sort"),
+    "episodes fall": ({"batch": [9, 9, 9, 9, 9, 7, 7]}, {}, r"episode 7 follows 9; sort"),
+    "episode comes back": ({"batch": list("xxyyyxx")}, {}, r"episode 'x' comes back after 'y'"),
+    "text feature": ({"stars": ["a"] * 7}, {}, r"'stars' holds text; encode it.*--one-hot stars.*--drop stars"),
+    "time feature": ({"stars": pa.array([0] * 7, pa.date32())}, {}, r"'stars' holds date32.*--drop stars"),
+    "nan feature": (
+        {"price": [1.0, np.nan, 3.0, 4.0, 5.0, 6.0, 7.0]},
+        {},
+        r"candidate 1: feature 'price' is nan",
+    ),
+    "inf feature": ({"price": [1.0, np.inf, 3.0, 4.0, 5.0, 6.0, 7.0]}, {}, r"feature 'price' is inf"),
+    "missing feature": ({"price": [1.0, None, 3.0, 4.0, 5.0, 6.0, 7.0]}, {}, r"'price' has 1 missing value"),
+    "missing step": ({"request_id": ["a", None, "b", "b", "b", "c", "c"]}, {}, r"'request_id' has 1 missing value"),
+    "no features": ({"price": None, "stars": None}, {}, r"no column is left for the features"),
+    "unknown feature": ({}, {"features": ["size"]}, r"no column 'size'; the columns are"),
+    "unknown column": ({}, {"columns": {"step": "size"}}, r"no column 'size' for step; the columns are"),
+    "no rows": ({name: [] for name in long_table().column_names}, {}, r"empty|holds"),
+    "all missing": ({"price": pa.array([None] * 7, pa.float64())}, {"missing": "mean"}, r"'price' has no value at all"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named(tmp_path, name):
+    changes, options, words = WRONG[name]
+    table = long_table(**changes)
+    with pytest.raises(LogFormatError, match=rf"the Table: .*({words})"):
+        ibcb.read_log(table, **options)
+    pq.write_table(table, tmp_path / "log.parquet")
+    for read in (lambda path, **o: list(open_log(path, **o).parts()), ibcb.read_log):
+        with pytest.raises(LogFormatError, match=rf"log\.parquet: .*({words})"):
+            read(tmp_path / "log.parquet", **options)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"columns": {"foo": "price"}}, "role 'foo'"),
+        ({"missing": "median"}, "missing='median' is unknown"),
+        ({"episode_every": "1 fortnight"}, "1d, 6h"),
+        ({"episode_size": 0}, "below 1"),
+        ({"episode_size": 5, "episode_every": "1d"}, "exclude each other"),
+        ({"delimiter": "ab"}, "delimiter"),
+    ],
+)
+def test_bad_options(options, words, tmp_path):
+    path = write_csv(long_table(), tmp_path)
+    with pytest.raises(ValueError, match=words):
+        ibcb.read_log(path, **options)
+
+
+def test_options_that_do_not_exist():
+    with pytest.raises(TypeError, match="no option 'onehot'"):
+        ibcb.read_log(long_table(), onehot=True)
+    with pytest.raises(TypeError, match="path, or a table.*list"):
+        ibcb.read_log([1, 2])
+
+
+def test_places_in_a_later_part_are_those_of_the_log(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    contexts = rng.normal(size=(400, 2))
+    contexts[333, 1] = np.nan
+    table = pa.table(
+        {
+            "episode": np.repeat([0, 1], 200),
+            "step": np.repeat(np.arange(200), 2),
+            "chosen": np.tile([1, 0], 200),
+            "x": contexts[:, 0],
+            "y": contexts[:, 1],
+        }
+    )
+    pq.write_table(table, tmp_path / "log.parquet")
+    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 100)
+    for read in (ibcb.read_log, lambda path: list(open_log(path).parts())):
+        with pytest.raises(LogFormatError, match=r"episode 1, step 66, candidate 1: feature 'y' is nan"):
+            read(tmp_path / "log.parquet")
+
+
+def test_folders_that_are_no_log(tmp_path):
+    with pytest.raises(LogFormatError, match="holds no log"):
+        ibcb.read_log(tmp_path)
+    pq.write_table(long_table(), tmp_path / "a.parquet")
+    write_csv(long_table(), tmp_path)
+    with pytest.raises(LogFormatError, match=r"several formats \(\.csv, \.parquet\)"):
+        ibcb.read_log(tmp_path)
+    (tmp_path / "log.csv").unlink()
+    pq.write_table(long_table(stars=None), tmp_path / "b.parquet")
+    with pytest.raises(LogFormatError, match=r"b\.parquet has no column 'stars'"):
+        ibcb.read_log(tmp_path)
