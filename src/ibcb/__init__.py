@@ -12,7 +12,7 @@ from ibcb.baselines import BICB, BIRL, Averaged, BaseSVC, ChoiceModel
 from ibcb.estimator import IBCB
 from ibcb.evolution import EpisodeDiagnosis
 from ibcb.experts import SBTS, SBUCB, TopK
-from ibcb.io import read_log, write_log
+from ibcb.io import open_log, read_log, write_log
 from ibcb.log import BehaviorLog, LogFormatError
 from ibcb.models import load_model, save_model
 from ibcb.simulate import Run, simulate
@@ -39,6 +39,7 @@ __all__ = [
     "io",
     "load_model",
     "metrics",
+    "open_log",
     "read_log",
     "save_model",
     "simulate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,11 @@ from ibcb.io.steps import Reading, Source, Steps, numbered
 from ibcb.io.tables import Tables, table_source
 from ibcb.log import BehaviorLog
 
-__all__ = ["DiskLog", "open_log", "read_log", "write_log"]
+__all__ = ["LOST", "WRITABLE", "DiskLog", "open_log", "read_log", "write_log"]
+
+WRITABLE = (".parquet", ".arrow", ".csv")
+#: what a format that is written cannot carry
+LOST = {".csv": "the float type, missing feature names, and how the features were made"}
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".arrow", ".ipc", ".feather")
 #: numbers in memory at a time when a log is streamed
@@ -82,10 +86,10 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     >>> ibcb.read_log(table)
     BehaviorLog(2 episodes, 3 steps, 2 candidates each, 1 feature, float64)
     """
-    return open_log(source, **options, _whole=True).read()
+    return open_log(source, **options).read()
 
 
-def open_log(source: Any, *, _whole: bool = False, **options: Any) -> DiskLog:
+def open_log(source: Any, **options: Any) -> DiskLog:
     """A log that stays on disk: `ibcb.validate` and `write_log` go through it part by part.
 
     Takes what `read_log` takes. Nothing but the header is read yet.
@@ -101,7 +105,7 @@ def open_log(source: Any, *, _whole: bool = False, **options: Any) -> DiskLog:
         )
     name = source_name(source)
     with _named(name):
-        return DiskLog(_open_source(source, reading, _whole), reading)
+        return DiskLog(_open_source(source, reading), reading)
 
 
 class DiskLog:
@@ -158,7 +162,7 @@ class DiskLog:
     def read(self) -> BehaviorLog:
         """All of it, in memory."""
         with _named(self.name):
-            pairs = list(numbered(self._source.batches(), self._reading))
+            pairs = list(numbered(self._source.batches(whole=True), self._reading))
             if not pairs:
                 raise LogFormatError("the log is empty: it has no step.")
             numbers = _joined([pair[0] for pair in pairs])
@@ -243,15 +247,15 @@ def _check_csv_names(schema: pa.Schema) -> None:
 # -- where tables come from ------------------------------------------------------------------------------------------
 
 
-def _open_source(source: Any, reading: Reading, whole: bool) -> Source:
+def _open_source(source: Any, reading: Reading) -> Source:
     if not isinstance(source, (str, os.PathLike)):
         return table_source(_from_object(source), reading)
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
     if path.is_dir():
-        return table_source(_from_folder(path, reading, whole), reading)
-    return table_source(_from_file(path, reading, whole), reading)
+        return table_source(_from_folder(path, reading), reading)
+    return table_source(_from_file(path, reading), reading)
 
 
 def source_name(source: Any) -> str:
@@ -265,13 +269,13 @@ def _from_object(source: Any) -> Tables:
     # Arrow has few kernels for string views.
     plain = [f.with_type(pa.string()) if pa.types.is_string_view(f.type) else f for f in table.schema]
     table = table.cast(pa.schema(plain, metadata=table.schema.metadata))
-    return Tables(source_name(source), table.schema, lambda columns: iter([table.select(list(columns))]))
+    return Tables(source_name(source), table.schema, lambda columns, whole: iter([table.select(list(columns))]))
 
 
-def _from_file(path: Path, reading: Reading, whole: bool) -> Tables:
+def _from_file(path: Path, reading: Reading) -> Tables:
     kind = _suffix(path)
     if kind in (".parquet", ".pq"):
-        return _parquet(path, whole)
+        return _parquet(path)
     if kind in (".arrow", ".ipc", ".feather"):
         return _ipc(path)
     if kind in (".csv", ".tsv", ".csv.gz", ".tsv.gz"):
@@ -283,7 +287,7 @@ def _suffix(path: Path) -> str:
     return next((kind for kind in sorted(_TABLES, key=len, reverse=True) if path.name.lower().endswith(kind)), "")
 
 
-def _parquet(path: Path, whole: bool) -> Tables:
+def _parquet(path: Path) -> Tables:
     # Unbuffered reads would hold all of a column chunk, which in a file of one row group is all of the file.
     file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20)
     schema = file.schema_arrow
@@ -293,7 +297,7 @@ def _parquet(path: Path, whole: bool) -> Tables:
     per_row = max(leaves, size / max(rows, 1) / 4)
     batch = max(1, int(_STREAM_NUMBERS / per_row))
 
-    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         if whole:
             yield pq.read_table(path, columns=list(columns), page_checksum_verification=True, partitioning=None)
             return
@@ -310,7 +314,7 @@ def _ipc(path: Path) -> Tables:
         except pa.ArrowInvalid:
             return pa.ipc.open_stream(pa.memory_map(str(path)))
 
-    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         reader = opened()
         stream = (
             (reader.get_batch(i) for i in range(reader.num_record_batches))
@@ -340,7 +344,7 @@ def _csv(path: Path, reading: Reading) -> Tables:
     schema = pa.schema([field if field.name in named else field.with_type(_wider(field.type)) for field in schema])
     types = {field.name: field.type for field in schema}
 
-    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         convert = pacsv.ConvertOptions(
             column_types=types,
             include_columns=list(columns),
@@ -365,7 +369,7 @@ def _delimiter(path: Path) -> str:
     return max(",;\t", key=lambda sign: header.count(sign.encode()))
 
 
-def _from_folder(folder: Path, reading: Reading, whole: bool) -> Tables:
+def _from_folder(folder: Path, reading: Reading) -> Tables:
     """All files of one format under a folder; parts of the path such as day=3 become columns."""
     files = sorted((path for path in folder.rglob("*") if path.is_file() and _suffix(path)), key=_natural)
     files = [path for path in files if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
@@ -374,7 +378,7 @@ def _from_folder(folder: Path, reading: Reading, whole: bool) -> Tables:
     kinds = sorted({_suffix(path) for path in files})
     if len(kinds) > 1:
         raise LogFormatError(f"the folder holds files of several formats ({', '.join(kinds)}); keep one of them.")
-    tables = [_partitioned(_from_file(path, reading, whole), path.relative_to(folder)) for path in files]
+    tables = [_partitioned(_from_file(path, reading), path.relative_to(folder)) for path in files]
     first = tables[0]
     for path, table in zip(files, tables, strict=True):
         lacking = [name for name in first.schema.names if name not in table.schema.names]
@@ -383,19 +387,19 @@ def _from_folder(folder: Path, reading: Reading, whole: bool) -> Tables:
                 f"{path.relative_to(folder)} has no column {lacking[0]!r}, which {files[0].relative_to(folder)} has."
             )
 
-    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         target = pa.schema([first.schema.field(name) for name in columns])
         for path, table in zip(files, tables, strict=True):
-            for rows in table.read(columns):
+            for rows in table.read(columns, whole):
                 try:
                     yield rows.cast(target)
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise LogFormatError(f"{path.relative_to(folder)}: {error}") from None
 
-    def joined(columns: Sequence[str]) -> Iterator[pa.Table]:
-        yield pa.concat_tables(read(columns))
+    def joined(columns: Sequence[str], whole: bool) -> Iterable[pa.Table]:
+        return [pa.concat_tables(read(columns, whole))] if whole else read(columns, whole)
 
-    return Tables(folder.name, first.schema, joined if whole else read)
+    return Tables(folder.name, first.schema, joined)
 
 
 def _partitioned(tables: Tables, path: Path) -> Tables:
@@ -409,8 +413,8 @@ def _partitioned(tables: Tables, path: Path) -> Tables:
     for key, value in extra.items():
         schema = schema.append(pa.field(key, pa.int64() if isinstance(value, int) else pa.string()))
 
-    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
-        for rows in tables.read([name for name in columns if name not in extra]):
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        for rows in tables.read([name for name in columns if name not in extra], whole):
             full = rows
             for key, value in extra.items():
                 full = full.append_column(schema.field(key), pa.array([value] * rows.num_rows, schema.field(key).type))

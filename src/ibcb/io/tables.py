@@ -29,11 +29,14 @@ _REMEMBERED = 1 << 20
 
 
 class Tables(NamedTuple):
-    """Arrow tables to be read again and again: ``read(columns)`` gives all rows in order, some at a time."""
+    """Arrow tables to be read again and again: ``read(columns, whole)`` gives all rows in order.
+
+    A bounded number at a time, or, if they are wanted whole, all at once where that is faster.
+    """
 
     name: str
     schema: pa.Schema
-    read: Callable[[Sequence[str]], Iterable[pa.Table]]
+    read: Callable[[Sequence[str], bool], Iterable[pa.Table]]
 
 
 def table_source(tables: Tables, reading: Reading) -> Source:
@@ -51,12 +54,12 @@ def table_source(tables: Tables, reading: Reading) -> Source:
 def _sorted(tables: Tables, reading: Reading) -> Tables:
     """The same rows by episode, time and step; equal ones stay in order. Needs the memory for all of them."""
     roles, _ = assign_roles(tables.schema.names, reading)
-    whole = pa.concat_tables(tables.read(tables.schema.names))
+    whole = pa.concat_tables(tables.read(tables.schema.names, True))
     keys = [roles[role] for role in ("episode", "timestamp", "step") if role in roles]
     row = "ibcb row"
     order = whole.select(keys).append_column(row, pa.array(np.arange(whole.num_rows)))
     whole = whole.take(pc.sort_indices(order, sort_keys=[(key, "ascending") for key in (*keys, row)]))
-    return Tables(tables.name, tables.schema, lambda columns: iter([whole.select(list(columns))]))
+    return Tables(tables.name, tables.schema, lambda columns, _: iter([whole.select(list(columns))]))
 
 
 # -- one row per candidate -------------------------------------------------------------------------------------------
@@ -79,7 +82,9 @@ class _CandidateRows:
             if role not in roles:
                 raise LogFormatError(_role_missing(role, tables.schema.names))
         self._roles = roles
-        self._plan: Plan = plan_features(tables.schema, roles, rest, reading, tables.read)
+        self._plan: Plan = plan_features(
+            tables.schema, roles, rest, reading, lambda columns: tables.read(columns, False)
+        )
         self.preparation: Preparation | None = self._plan.preparation
         self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
         if "features" in meta:
@@ -96,14 +101,14 @@ class _CandidateRows:
         )
         return (*self._plan.notes, *strange)
 
-    def batches(self) -> Iterator[Steps]:
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange = {}
         features = [column.name for column in self._plan.preparation.columns]
         columns = list(dict.fromkeys([*(self._roles[role] for role in self._used()), *features]))
         order = _Order(self._roles)
         held: pa.Table | None = None
-        for table, is_last in _with_end(self._tables.read(columns)):
+        for table, is_last in _with_end(self._tables.read(columns, whole)):
             rows = table if held is None else pa.concat_tables([held, table])
             held = None
             if rows.num_rows == 0:
@@ -241,12 +246,12 @@ class _StepRows:
         if self._meta.get("preparation") is not None:
             self.preparation = Preparation.from_json(self._meta["preparation"])
 
-    def batches(self) -> Iterator[Steps]:
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """As the tables come."""
         columns = [*self._roles.values(), "contexts", *(() if self._nested else ("n_candidates",))]
         d: int | None = self._meta.get("n_features")
         row, last = 0, None
-        for table in self._tables.read(columns):
+        for table in self._tables.read(columns, whole):
             if table.num_rows == 0:
                 continue
             steps, d = self._steps(table, row, d)

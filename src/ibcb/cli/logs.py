@@ -1,0 +1,206 @@
+"""Commands about logs: validate, convert, fit, predict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import ibcb
+from ibcb.cli.shared import (
+    ExpertKind,
+    Json,
+    Row,
+    SolverName,
+    above_zero,
+    check_output,
+    prepared,
+    print_json,
+    print_table,
+    reads_logs,
+    reports_errors,
+    say,
+    size,
+)
+from ibcb.predictions import csv_writer, predictions, write_predictions
+
+__all__ = ["convert", "fit", "predict", "validate"]
+
+_LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files."
+
+
+@reads_logs
+@reports_errors
+def validate(
+    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}")],
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings, too, make the command fail.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Explain a log: what it holds, what is wrong, what would fail.
+
+    Exit code 1 if something is wrong, with --strict also if something is doubtful.
+    """
+    disk = ibcb.open_log(log, **reading)
+    found = ibcb.validate(disk)
+    if as_json:
+        print_json(found.to_json() | {"log": str(log), "notes": list(disk.notes)})
+    else:
+        print(found.render())
+        _notes(disk)
+    if not found.ok or (strict and any(finding.severity == "warning" for finding in found.findings)):
+        raise typer.Exit(1)
+
+
+@reads_logs
+@reports_errors
+def convert(
+    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}")],
+    out: Annotated[Path, typer.Argument(help="Where to write it; the suffix tells the format.")],
+    *,
+    long: Annotated[bool, typer.Option("--long", help="Parquet with a row per candidate.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Write a log in another format; Parquet carries everything.
+
+    Goes through the log part by part: it may be larger than memory.
+    """
+    check_output(out, ibcb.io.WRITABLE, log)
+    disk = ibcb.open_log(log, **reading)
+    ibcb.write_log(disk, out, long=long)
+    lost = ibcb.io.LOST.get(out.suffix.lower())
+    _notes(disk)
+    if lost is not None:
+        say(f"note: {out.suffix} does not carry {lost}.")
+    if as_json:
+        print_json({"out": str(out), "bytes": out.stat().st_size, "notes": list(disk.notes), "lost": lost})
+    else:
+        say(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+
+
+@reads_logs
+@reports_errors
+def fit(
+    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}")],
+    *,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
+    expert: Annotated[ExpertKind, typer.Option(help="How the decider explored.")] = "sbucb",
+    alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=above_zero)] = 1.0,
+    l2: Annotated[float, typer.Option(help="The decider's ridge parameter.", callback=above_zero)] = 1.0,
+    margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.", callback=above_zero)] = 0.01,
+    solver: Annotated[SolverName, typer.Option(help="How episodes are solved.")] = "auto",
+    incremental: Annotated[
+        bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
+    ] = True,
+    prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Recover reward and policy parameters from a log.
+
+    Saves the model. What a reader should know of the result goes to stderr.
+    """
+    check_output(out, (".safetensors",), log)
+    disk = ibcb.open_log(log, **reading)
+    behaviour = disk.read()
+    model = ibcb.IBCB(
+        expert=expert,
+        alpha=alpha,
+        l2=l2,
+        margin=margin,
+        solver=solver,
+        incremental=incremental,
+        prune=prune,
+        verbose=True,
+    )
+    start = time.perf_counter()
+    model.fit(behaviour)
+    seconds = time.perf_counter() - start
+    ibcb.save_model(model, out)
+    notes = [*disk.notes, *model.notes_]
+    for note in notes:
+        say(f"note: {note}")
+    foreseen = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
+    agreement = float(np.mean(foreseen)) if foreseen else None
+    if as_json:
+        print_json(
+            {
+                "model": str(out),
+                "solver": model.solver_,
+                "seconds": seconds,
+                "next_agreement": agreement,
+                "coef": model.coef_.tolist(),
+                "policy_coefs": model.policy_coefs_.tolist(),
+                "diagnostics": [entry._asdict() for entry in model.diagnostics_],
+                "notes": notes,
+            }
+        )
+        return
+    print(f"log         {size(behaviour)}")
+    print(f"solver      {model.solver_}, {seconds:.3f} s")
+    if agreement is not None:
+        print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
+    print(f"saved       {out}\n")
+    print_table(_weights(model), {"feature": "feature", "weight": "reward weight", "policy": "policy now"})
+
+
+@reads_logs
+@reports_errors
+def predict(
+    model: Annotated[Path, typer.Argument(help="A saved model.")],
+    log: Annotated[Path, typer.Argument(help=f"Candidate sets, with or without choices: {_LOG}")],
+    *,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .parquet file instead of stdout.")] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="A row for every candidate.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Say what a saved model chooses at every step.
+
+    Writes episode, step, chosen, score: CSV on stdout, or a file. The features are
+    made as they were for the log that the model was fitted on.
+    """
+    if out is not None:
+        check_output(out, (".csv", ".parquet"), log, model)
+    imitator = ibcb.load_model(model)
+    candidates = ibcb.open_log(log, **prepared(imitator, reading), choices=False)
+    if out is not None:
+        steps = write_predictions(imitator, candidates, out, scores=scores)
+        _notes(candidates)
+        if as_json:
+            print_json({"out": str(out), "steps": steps})
+        else:
+            say(f"{out}: {steps} choices")
+        return
+    if as_json:
+        tables = list(predictions(imitator, candidates, scores=scores))
+        print_json({name: [v for table in tables for v in table[name].to_pylist()] for name in tables[0].column_names})
+    else:
+        write = csv_writer(sys.stdout.buffer)
+        for table in predictions(imitator, candidates, scores=scores):
+            write(table)
+    _notes(candidates)
+
+
+def _notes(log: ibcb.io.DiskLog) -> None:
+    for note in log.notes:
+        say(f"note: {note}")
+
+
+def _weights(model: ibcb.IBCB) -> list[Row]:
+    names = model.feature_names_in_ or tuple(str(column) for column in range(len(model.coef_)))
+    order = np.argsort(-np.abs(model.coef_), kind="stable")
+    return [
+        {
+            "feature": names[column],
+            "weight": float(model.coef_[column]),
+            "policy": float(model.next_policy_coef_[column]),
+        }
+        for column in order
+    ]
