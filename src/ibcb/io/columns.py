@@ -49,7 +49,7 @@ _NOT_FEATURES = frozenset(
     ]
 )
 _MAX_CATEGORIES = 1000
-_BLOCK = 4096
+_BLOCK = 1 << 14
 
 
 def assign_roles(names: Sequence[str], reading: Reading) -> tuple[dict[str, str], list[str]]:
@@ -114,28 +114,35 @@ def plan_features(
 def feature_matrix(table: pa.Table, plan: Plan) -> tuple[NDArray[Any], dict[str, int]]:
     """The features of a table's rows, shape (rows, d); and how many values of each column no category knew."""
     X = np.empty((table.num_rows, len(plan.preparation.feature_names)), dtype=plan.dtype)
+    columns = plan.preparation.columns
+    for column in columns:
+        if column.categories is None and column.fill is None and table[column.name].null_count:
+            raise LogFormatError(_missing(column.name, table[column.name].null_count))
     strange: dict[str, int] = {}
-    numbers: list[tuple[int, NDArray[Any]]] = []
-    place = 0
-    for column in plan.preparation.columns:
-        values = table[column.name]
-        if column.categories is None:
-            numbers.append((place, _numbers(values, column, plan.dtype)))
-            place += 1
-            continue
-        codes = pc.index_in(_text(values), value_set=pa.array(column.categories, pa.string()))
-        unknown = codes.null_count - values.null_count
-        if unknown:
-            strange[column.name] = unknown
-        found = pc.fill_null(codes, len(column.categories)).to_numpy()
-        X[:, place : place + len(column.categories)] = np.eye(len(column.categories) + 1)[found, :-1]
-        place += len(column.categories)
-    # Down all columns a few rows at a time: written row by row the matrix would leave the cache for every column.
-    for first in range(0, len(X), _BLOCK):
-        rows = slice(first, first + _BLOCK)
-        for place, values in numbers:
-            X[rows, place] = values[rows]
+    row = 0
+    # A few rows of all columns at a time: whole columns would leave the cache between one and the next.
+    for batch in table.select([column.name for column in columns]).to_batches(max_chunksize=_BLOCK):
+        rows, place = slice(row, row + batch.num_rows), 0
+        for column, values in zip(columns, batch.columns, strict=True):
+            if column.categories is None:
+                numbers = _plain(values, plan.dtype)
+                X[rows, place] = numbers if column.fill is None else np.where(np.isnan(numbers), column.fill, numbers)
+                place += 1
+                continue
+            end = place + len(column.categories)
+            X[rows, place:end], unknown = _indicators(values, column.categories)
+            if unknown:
+                strange[column.name] = strange.get(column.name, 0) + unknown
+            place = end
+        row = rows.stop
     return X, strange
+
+
+def _indicators(values: pa.Array, categories: tuple[str, ...]) -> tuple[NDArray[Any], int]:
+    """1 in the column of each value's category, and how many values have none; missing ones are all 0."""
+    codes = pc.index_in(_text(values), value_set=pa.array(categories, pa.string()))
+    found = pc.fill_null(codes, len(categories)).to_numpy(zero_copy_only=False)
+    return np.eye(len(categories) + 1)[found, :-1], codes.null_count - values.null_count
 
 
 def _guess(rest: Sequence[str], reading: Reading, notes: list[str]) -> list[str]:
@@ -221,10 +228,11 @@ def _fill_values(
     for table in tables(names):
         rows += table.num_rows
         for place, name in enumerate(names):
-            values = _plain(table[name], np.dtype(np.float64))
-            known = values[~np.isnan(values)]
-            total[place] += known.sum()
-            count[place] += len(known)
+            for chunk in table[name].chunks:
+                values = _plain(chunk, np.dtype(np.float64))
+                known = values[~np.isnan(values)]
+                total[place] += known.sum()
+                count[place] += len(known)
     holes = {name: int(rows - n) for name, n in zip(names, count, strict=True) if n < rows}
     if holes:
         each = ", ".join(f"{name!r} ({plural(n, 'value')})" for name, n in holes.items())
@@ -257,24 +265,15 @@ def _categories(
     return {name: tuple(sorted(values)) for name, values in found.items()}
 
 
-def _numbers(values: pa.ChunkedArray, column: FeatureColumn, dtype: np.dtype[Any]) -> NDArray[Any]:
-    array = _plain(values, dtype)
-    if column.fill is None:
-        if values.null_count:
-            raise LogFormatError(_missing(column.name, values.null_count))
-        return array
-    return np.where(np.isnan(array), np.asarray(column.fill, dtype), array)
-
-
-def _plain(values: pa.ChunkedArray, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A column as floats, nan where a value is missing."""
+def _plain(values: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Some values of a column as floats, nan where one is missing."""
     if pa.types.is_boolean(values.type) or pa.types.is_decimal(values.type) or pa.types.is_null(values.type):
         values = values.cast(pa.float64())
-    array: NDArray[Any] = values.to_numpy()
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array.astype(dtype, copy=False)
 
 
-def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _text(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return values.cast(pa.string())
