@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.imitator import Imitator, check_log, shaped
 from ibcb.log import BehaviorLog
-from ibcb.parameters import boolean, one_of, positive
+from ibcb.parameters import boolean, gram_matrix, one_of, positive
 from ibcb.past import missing_past
 from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
 
@@ -274,7 +274,7 @@ class IBCB(Imitator):
         d = self.n_features_in_
         margin = float(self._fitted_with["margin"]) if self._fitted_with["expert"] == "sbts" else None
         evolution = Evolution(
-            _prior(shaped(arrays, "gram", (d, d)), d),
+            gram_matrix("gram", shaped(arrays, "gram", (d, d)), d),
             float(self._fitted_with["l2"]),
             margin,
             self._fitted_with["prune"],
@@ -333,18 +333,4 @@ def _reason(error: SolverError) -> str:
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:
-    if prior_gram is None:
-        return np.zeros((d, d))
-    try:
-        phi = np.asarray(prior_gram, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"prior_gram={prior_gram!r} is not a matrix; it must be S'S, numbers of shape ({d}, {d})."
-        ) from None
-    if phi.shape != (d, d):
-        raise ValueError(f"prior_gram has shape {phi.shape}; the log's contexts need ({d}, {d}).")
-    if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):
-        raise ValueError("prior_gram must be finite and symmetric: S'S of the contexts chosen before the log.")
-    if np.linalg.eigvalsh(phi)[0] < -1e-6 * np.abs(phi).max(initial=0):
-        raise ValueError("prior_gram has a negative eigenvalue; S'S of the contexts chosen before the log has none.")
-    return phi
+    return np.zeros((d, d)) if prior_gram is None else gram_matrix("prior_gram", prior_gram, d)
