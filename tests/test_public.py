@@ -39,7 +39,7 @@ def test_imports_point_down_and_imitators_cannot_see_rewards():
 
 def test_importing_ibcb_loads_nothing_heavy():
     # scikit-learn imports pandas if it can: here it cannot, and nothing of ours may.
-    heavy = ("matplotlib", "polars", "duckdb", "typer", "dask", "pooch")
+    heavy = ("matplotlib", "polars", "duckdb", "typer", "dask", "pooch", "mabwiser", "vowpalwabbit")
     code = (
         "import sys; sys.modules['pandas'] = None; import ibcb; "
         f"print([name for name in {heavy} if name in sys.modules])"

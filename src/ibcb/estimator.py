@@ -14,8 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
+from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.imitator import Imitator, check_log, shaped
 from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive
@@ -249,6 +251,65 @@ class IBCB(Imitator):
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
+
+    # -- from here on ----------------------------------------------------------------------------------------------
+
+    def to_policy(
+        self,
+        *,
+        alpha: float | None = None,
+        scale: float = 1.0,
+        draws: str = "step",
+        random_state: int | np.random.Generator | None = None,
+    ) -> SBUCB | SBTS:
+        """The recovered decider as a live policy, as it was right after the log: it acts, and ``update`` teaches it.
+
+        It has the Gram matrix of all choices so far (`prior_gram` included), the l2 of the fit, and the parameters
+        ``scale * next_policy_coef_``: what ridge regression makes of those choices if s earned <scale * coef_, s>.
+
+        The log does not tell the unit of the rewards that the policy will see, only theta / alpha. Where the decider's
+        own alpha is known, fit with it: then ``coef_`` is in that unit. Otherwise give the unit as ``scale``; from a
+        few rewards R of contexts S it is ``(S @ coef_) @ R / ((S @ coef_) @ (S @ coef_))``.
+
+        Parameters
+        ----------
+        alpha : float, optional
+            Exploration weight, in the unit of the rewards. By default of an "sbucb" model ``scale`` times the alpha of
+            the fit, so that until the first update the choices are the decider's whatever the scale. An "sbts" model
+            has no default: its rows tell the direction of theta, not how widely the decider drew.
+        scale : float
+            Rewards that one unit of <coef_, s> is worth.
+        draws : {"step", "episode"}
+            Of an "sbts" policy: a fresh draw at every step, or one after every update.
+        random_state : int, Generator or None
+            Of an "sbts" policy.
+
+        Examples
+        --------
+        >>> import ibcb
+        >>> run = ibcb.simulate("synthetic", expert="sbucb", alpha=0.4, n_episodes=5, batch_size=200, seed=0)
+        >>> policy = ibcb.IBCB(expert="sbucb", alpha=0.4, l2=0.3).fit(run.log).to_policy()
+        >>> candidates = run.test_log.candidates(0)
+        >>> chosen = policy.act(candidates)
+        >>> policy.update(candidates[[chosen]], [0.7])
+        """
+        check_is_fitted(self, "next_policy_coef_")
+        scale = positive("scale", scale, "it is the unit of the rewards")
+        one_of("draws", draws, DRAWS)
+        fitted_with, phi = self._fitted_with, self._evolution.phi
+        l2, b = float(fitted_with["l2"]), phi @ (scale * self.coef_)
+        if fitted_with["expert"] == "sbucb":
+            weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
+            return SBUCB(self.n_features_in_, alpha=weight, l2=l2, gram=phi, moment=b)
+        if alpha is None:
+            raise ValueError(
+                "alpha is not given, and the choices of an sbts decider do not tell it: they give the direction of "
+                "theta, not how widely it drew. Give alpha= in the unit of the rewards, and scale= to bring coef_ "
+                "into that unit."
+            )
+        return SBTS(self.n_features_in_, alpha=alpha, l2=l2, draws=draws, random_state=random_state, gram=phi, moment=b)
+
+    # -- storing ---------------------------------------------------------------------------------------------------
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
