@@ -267,16 +267,17 @@ class IBCB(Imitator):
         It has the Gram matrix of all choices so far (`prior_gram` included), the l2 of the fit, and the parameters
         ``scale * next_policy_coef_``: what ridge regression makes of those choices if s earned <scale * coef_, s>.
 
-        The log does not tell the unit of the rewards that the policy will see, only theta / alpha. Where the decider's
-        own alpha is known, fit with it: then ``coef_`` is in that unit. Otherwise give the unit as ``scale``; from a
-        few rewards R of contexts S it is ``(S @ coef_) @ R / ((S @ coef_) @ (S @ coef_))``.
+        The log tells neither the unit of the rewards nor the length of theta: ``coef_`` is about the shortest theta
+        that explains the choices, and shorter still in robust mode. ``scale`` brings it to the rewards that the policy
+        will see; from a few rewards R of contexts S, ``scale = (S @ coef_) @ R / ((S @ coef_) @ (S @ coef_))``.
 
         Parameters
         ----------
         alpha : float, optional
-            Exploration weight, in the unit of the rewards. By default of an "sbucb" model ``scale`` times the alpha of
-            the fit, so that until the first update the choices are the decider's whatever the scale. An "sbts" model
-            has no default: its rows tell the direction of theta, not how widely the decider drew.
+            Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
+            "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
+            fit explains, whatever the scale. As ``coef_`` is short, this explores rather more than the decider did. An
+            "sbts" model has no default: its rows do not tell how widely the decider drew.
         scale : float
             Rewards that one unit of <coef_, s> is worth.
         draws : {"step", "episode"}
