@@ -83,6 +83,8 @@ class IBCB(Imitator):
         Per episode: status, violated rows, duality gap, and the share of its choices foreseen from the episodes before.
     solver_ : str
         The solver that made the result.
+    log_fingerprint_ : str
+        Name of the log so far, as `ibcb.fingerprint.log_fingerprint` computes it.
     notes_ : tuple of str
         What a reader of the result should know.
 
@@ -178,7 +180,7 @@ class IBCB(Imitator):
     def _begin(self, log: BehaviorLog) -> None:
         self._evolution, self.solver_, self._remarks = self._run([log])
         self._fitted_with = {name: getattr(self, name) for name in _MEANING}
-        self._set_features(log)
+        self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
 
     def _continue(self, log: BehaviorLog) -> None:
@@ -247,6 +249,7 @@ class IBCB(Imitator):
         self.policy_coefs_ = scale * self._policies()
         self.next_policy_coef_ = scale * (evolution.ridge().shrinkage @ evolution.theta)
         self.diagnostics_ = list(evolution.diagnostics)
+        self.log_fingerprint_ = evolution.fingerprint
         self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
@@ -341,7 +344,7 @@ class IBCB(Imitator):
             margin,
             self._fitted_with["prune"],
         )
-        evolution.theta = shaped(arrays, "theta", (d,))
+        evolution.theta, evolution.fingerprint = shaped(arrays, "theta", (d,)), self.log_fingerprint_
         evolution.policies = list(shaped(arrays, "policies", (len(entries), d)))
         evolution.diagnostics = [
             entry._replace(
