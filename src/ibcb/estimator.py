@@ -337,6 +337,7 @@ class IBCB(Imitator):
         self._fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
         entries = [EpisodeDiagnosis(**entry) for entry in state["diagnostics"]]
         d = self.n_features_in_
+        _prior(self.prior_gram, d)
         margin = float(self._fitted_with["margin"]) if self._fitted_with["expert"] == "sbts" else None
         evolution = Evolution(
             gram_matrix("gram", shaped(arrays, "gram", (d, d)), d),
