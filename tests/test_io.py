@@ -288,6 +288,47 @@ def test_partial_fit_goes_on_where_the_stored_model_stopped(tmp_path, run, exper
     np.testing.assert_array_equal(stored_often.coef_, whole.coef_)
 
 
+def altered(log, episode, step):
+    """The log with one choice changed, which an exact solution may not survive."""
+    chosen = log.chosen.copy()
+    at = log.episode_offsets[log.warmup + episode] + step
+    chosen[at] = (chosen[at] + 1) % 4
+    return BehaviorLog(log.contexts, log.step_offsets, chosen, log.episode_offsets, warmup=log.warmup)
+
+
+CONTINUED = {
+    **{f"sbucb {solver}": {"solver": solver} for solver in ("auto", "hard", "soft", "robust", "paper")},
+    **{f"sbts {solver}": {"solver": solver, "expert": "sbts"} for solver in ("auto", "soft", "robust", "paper")},
+    "auto, robust since episode 1": {"solver": "auto", "log": "altered"},
+    "pruned": {"solver": "robust", "prune": True, "log": "altered"},
+    "prior": {"solver": "auto", "prior_gram": 5 * np.eye(3)},
+    "prior, sbts": {"solver": "soft", "expert": "sbts", "prior_gram": 5 * np.eye(3), "alpha": 0.7},
+    "single precision": {"solver": "robust", "log": "single"},
+}
+
+
+@pytest.mark.parametrize("after", [2, 4])
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_loaded_model_goes_on_to_what_a_fit_of_everything_finds(tmp_path, run, name, after):
+    """To the bit, as if it had never been stored."""
+    setting = {"l2": 0.3} | CONTINUED[name]
+    log = {
+        "plain": lambda: run.log,
+        "altered": lambda: altered(run.log, 1, 30),
+        "single": lambda: BehaviorLog(
+            run.log.contexts.astype(np.float32), run.log.step_offsets, run.log.chosen, run.log.episode_offsets, warmup=1
+        ),
+    }[setting.pop("log", "plain")]()
+    whole = IBCB(**setting).fit(log)
+    if name.startswith("auto"):
+        assert whole.solver_ == "robust"
+    model = stored(IBCB(**setting).fit(log[:after]), tmp_path / "m.safetensors")
+    for episode in log[after:]:
+        model.partial_fit(episode)
+    assert_same_model(model, whole)
+    assert_same_model(stored(model, tmp_path / "m.safetensors"), whole)
+
+
 def test_names_priors_and_notes_come_back(tmp_path, run):
     rng = np.random.default_rng(0)
     episodes = [(rng.normal(size=(40, 4, 3)), rng.integers(4, size=40)) for _ in range(3)]
@@ -335,9 +376,14 @@ def test_a_stored_auto_model_says_what_to_do_when_it_would_need_its_logs(tmp_pat
     before = model.coef_
     rng = np.random.default_rng(0)
     nonsense = BehaviorLog.from_episodes([(rng.normal(size=(60, 4, 3)), rng.integers(4, size=60))])
-    with pytest.raises(ibcb.SolverError, match=r"keeps no logs.*fit on the whole log.*solver='robust'"):
+    words = r"episode 5 has no exact solution.*steps 5:\d+.*keeps no logs.*fit on the whole log.*solver='robust'"
+    with pytest.raises(ibcb.SolverError, match=words) as caught:
         model.partial_fit(nonsense)
+    assert {row.episode for row in caught.value.__cause__.certificate} == {5}
     np.testing.assert_array_equal(model.coef_, before)
+    assert model.log_fingerprint_ == log_fingerprint(run.log)
+    kept = IBCB(l2=0.3).fit(run.log).partial_fit(nonsense)
+    assert kept.solver_ == "robust"
 
 
 def test_only_fitted_models_of_ours_are_saved(tmp_path):

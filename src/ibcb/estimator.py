@@ -148,7 +148,8 @@ class IBCB(Imitator):
         """Learn from exactly one more episode; the first may carry a warm-up.
 
         Equal to `fit` on all episodes so far. With solver="auto" the model keeps a reference to the logs it has seen,
-        because one infeasible episode means that all are solved again; a named solver keeps none.
+        because one infeasible episode means that all are solved again; a named solver keeps none. A loaded model goes
+        on in the mode it had chosen, and raises where all would have to be solved again.
         """
         self._check_parameters()
         check_log(log)
@@ -188,15 +189,15 @@ class IBCB(Imitator):
         try:
             candidate.add_log(log, self._solver(self.solver_))
             self._evolution = candidate
-        except SolverError:
+        except SolverError as error:
             if self.solver != "auto" or self.solver_ != "hard":
                 raise
             if not hasattr(self, "_seen"):
                 raise SolverError(
-                    "this episode has no exact solution, so solver='auto' would solve all earlier episodes again in "
-                    "robust mode, but a model that was stored keeps no logs. Call fit on the whole log, or start with "
-                    "solver='robust'."
-                ) from None
+                    f"episode {len(self.policy_coefs_)} has no exact solution ({_reason(error)}), so solver='auto' "
+                    "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
+                    "fit on the whole log, or start with solver='robust'."
+                ) from error
             self._evolution, self.solver_, self._remarks = self._run([*self._seen, log])
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
