@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
 import ibcb
 from ibcb.experts import draw, top_k_softmax
@@ -113,3 +114,74 @@ def test_fairness_learns_as_the_expert_inside_does(rng):
     candidates = rng.normal(size=(6, 3))
     top = set(np.argsort(-plain.scores(candidates))[:2].tolist())
     assert {fair.act(candidates) for _ in range(200)} == top
+
+
+# -- a given state -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **state: ibcb.SBUCB(4, alpha=0.7, l2=0.5, **state),
+        lambda **state: ibcb.SBTS(4, alpha=0.7, l2=0.5, random_state=3, **state),
+    ],
+)
+def test_an_expert_started_with_a_state_goes_on_as_the_one_that_learned_it(rng, make):
+    taught_one = taught(make(), rng)
+    started = make(gram=taught_one.gram_, moment=taught_one.moment_)
+    np.testing.assert_array_equal(started.coef_, taught_one.coef_)
+    S, R = rng.normal(size=(15, 4)), rng.normal(size=15)
+    for expert in (taught_one, started):
+        expert.update(S, R)
+    np.testing.assert_array_equal(started.coef_, taught_one.coef_)
+    batch = rng.normal(size=(30, 5, 4))
+    np.testing.assert_array_equal(started.act(batch), taught_one.act(batch))
+
+
+def test_a_given_state_is_copied(rng):
+    S = rng.normal(size=(9, 2))
+    gram, moment = S.T @ S, S.T @ np.ones(9)
+    expert = ibcb.SBUCB(2, gram=gram, moment=moment)
+    before = expert.act(np.eye(2)), expert.coef_.copy()
+    gram[:], moment[:] = 0, 0
+    expert.update(np.empty((0, 2)), np.empty(0))
+    assert expert.act(np.eye(2)) == before[0]
+    np.testing.assert_array_equal(expert.coef_, before[1])
+
+
+@pytest.mark.parametrize("steps", [3, 40])
+def test_pseudo_data_teach_a_ridge_regression_the_same(rng, steps):
+    """Also where fewer steps than features leave directions that nobody has seen."""
+    S, R = rng.normal(size=(steps, 5)), rng.normal(size=steps)
+    expert = ibcb.SBUCB(5, l2=0.4)
+    expert.update(S, R)
+    contexts, rewards = expert.pseudo_data()
+    assert contexts.shape == (min(steps, 5), 5)
+    np.testing.assert_allclose(contexts.T @ contexts, S.T @ S, atol=1e-12 * steps)
+    np.testing.assert_allclose(contexts.T @ rewards, S.T @ R, atol=1e-12 * steps)
+    learned = Ridge(alpha=0.4, fit_intercept=False).fit(contexts, rewards)
+    np.testing.assert_allclose(learned.coef_, expert.coef_, rtol=1e-9)
+
+
+def test_an_expert_that_knows_nothing_has_no_pseudo_data():
+    contexts, rewards = ibcb.SBUCB(3).pseudo_data()
+    assert contexts.shape == (0, 3)
+    assert rewards.shape == (0,)
+
+
+@pytest.mark.parametrize("make", [ibcb.SBUCB, ibcb.SBTS])
+@pytest.mark.parametrize(
+    "state, error, words",
+    [
+        ({"gram": np.eye(2)}, ValueError, r"moment is missing.*or neither"),
+        ({"moment": np.ones(2)}, ValueError, r"gram is missing.*or neither"),
+        ({"gram": np.eye(3), "moment": np.ones(2)}, ValueError, r"gram has shape \(3, 3\).*\(2, 2\)"),
+        ({"gram": -np.eye(2), "moment": np.ones(2)}, ValueError, "gram has a negative eigenvalue"),
+        ({"gram": np.eye(2), "moment": np.ones(3)}, ValueError, r"moment.*\(3,\).*S'R, 2 finite"),
+        ({"gram": np.eye(2), "moment": [1, np.nan]}, ValueError, r"moment.*nan.*S'R, 2 finite"),
+        ({"gram": np.eye(2), "moment": "none"}, TypeError, r"moment='none'.*S'R"),
+    ],
+)
+def test_states_that_make_no_sense_are_refused(make, state, error, words):
+    with pytest.raises(error, match=words):
+        make(2, **state)

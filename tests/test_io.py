@@ -14,7 +14,9 @@ from strategies import assert_same_log, logs, reproducible
 
 import ibcb
 from ibcb import IBCB, BaseSVC, BehaviorLog, LogFormatError
+from ibcb.fingerprint import log_fingerprint
 from ibcb.io import ModelFileError, atomic
+from ibcb.io.modelfile import content_digest
 
 
 def some_log(n=3, warmup=0, dtype=np.float64, seed=0, **extras):
@@ -250,6 +252,7 @@ def assert_same_model(one, other):
     for name in ("coef_", "next_policy_coef_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
     assert (one.n_features_in_, one.feature_names_in_) == (other.n_features_in_, other.feature_names_in_)
+    assert one.log_fingerprint_ == other.log_fingerprint_
     if isinstance(one, IBCB):
         np.testing.assert_array_equal(one.policy_coefs_, other.policy_coefs_, strict=True)
         assert (one.diagnostics_, one.solver_, one.notes_) == (other.diagnostics_, other.solver_, other.notes_)
@@ -285,6 +288,47 @@ def test_partial_fit_goes_on_where_the_stored_model_stopped(tmp_path, run, exper
     np.testing.assert_array_equal(stored_often.coef_, whole.coef_)
 
 
+def altered(log, episode, step):
+    """The log with one choice changed, which an exact solution may not survive."""
+    chosen = log.chosen.copy()
+    at = log.episode_offsets[log.warmup + episode] + step
+    chosen[at] = (chosen[at] + 1) % 4
+    return BehaviorLog(log.contexts, log.step_offsets, chosen, log.episode_offsets, warmup=log.warmup)
+
+
+CONTINUED = {
+    **{f"sbucb {solver}": {"solver": solver} for solver in ("auto", "hard", "soft", "robust", "paper")},
+    **{f"sbts {solver}": {"solver": solver, "expert": "sbts"} for solver in ("auto", "soft", "robust", "paper")},
+    "auto, robust since episode 1": {"solver": "auto", "log": "altered"},
+    "pruned": {"solver": "robust", "prune": True, "log": "altered"},
+    "prior": {"solver": "auto", "prior_gram": 5 * np.eye(3)},
+    "prior, sbts": {"solver": "soft", "expert": "sbts", "prior_gram": 5 * np.eye(3), "alpha": 0.7},
+    "single precision": {"solver": "robust", "log": "single"},
+}
+
+
+@pytest.mark.parametrize("after", [2, 4])
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_loaded_model_goes_on_to_what_a_fit_of_everything_finds(tmp_path, run, name, after):
+    """To the bit, as if it had never been stored."""
+    setting = {"l2": 0.3} | CONTINUED[name]
+    log = {
+        "plain": lambda: run.log,
+        "altered": lambda: altered(run.log, 1, 30),
+        "single": lambda: BehaviorLog(
+            run.log.contexts.astype(np.float32), run.log.step_offsets, run.log.chosen, run.log.episode_offsets, warmup=1
+        ),
+    }[setting.pop("log", "plain")]()
+    whole = IBCB(**setting).fit(log)
+    if name.startswith("auto"):
+        assert whole.solver_ == "robust"
+    model = stored(IBCB(**setting).fit(log[:after]), tmp_path / "m.safetensors")
+    for episode in log[after:]:
+        model.partial_fit(episode)
+    assert_same_model(model, whole)
+    assert_same_model(stored(model, tmp_path / "m.safetensors"), whole)
+
+
 def test_names_priors_and_notes_come_back(tmp_path, run):
     rng = np.random.default_rng(0)
     episodes = [(rng.normal(size=(40, 4, 3)), rng.integers(4, size=40)) for _ in range(3)]
@@ -308,6 +352,17 @@ def test_behaviour_cloning_comes_back(tmp_path, run):
     assert again.C == 0.5
 
 
+def test_the_metadata_say_what_is_in_the_file(model_path, run):
+    with safe_open(model_path, framework="numpy") as file:
+        meta = json.loads(file.metadata()["ibcb"])
+    assert meta["class"] == "IBCB"
+    assert meta["library_version"] == ibcb.__version__
+    assert meta["parameters"]["l2"] == 0.3
+    assert meta["state"]["feature_names"] is None
+    assert meta["state"]["log_fingerprint"] == log_fingerprint(run.log)
+    assert [entry["episode"] for entry in meta["state"]["diagnostics"]] == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("change", [{"alpha": 5.0}, {"l2": 50.0}, {"expert": "sbts"}], ids=str)
 def test_parameters_changed_after_fit_do_not_change_what_was_fitted(tmp_path, run, change):
     model = IBCB(l2=0.3).fit(run.log)
@@ -321,9 +376,14 @@ def test_a_stored_auto_model_says_what_to_do_when_it_would_need_its_logs(tmp_pat
     before = model.coef_
     rng = np.random.default_rng(0)
     nonsense = BehaviorLog.from_episodes([(rng.normal(size=(60, 4, 3)), rng.integers(4, size=60))])
-    with pytest.raises(ibcb.SolverError, match=r"keeps no logs.*fit on the whole log.*solver='robust'"):
+    words = r"episode 5 has no exact solution.*steps 5:\d+.*keeps no logs.*fit on the whole log.*solver='robust'"
+    with pytest.raises(ibcb.SolverError, match=words) as caught:
         model.partial_fit(nonsense)
+    assert {row.episode for row in caught.value.__cause__.certificate} == {5}
     np.testing.assert_array_equal(model.coef_, before)
+    assert model.log_fingerprint_ == log_fingerprint(run.log)
+    kept = IBCB(l2=0.3).fit(run.log).partial_fit(nonsense)
+    assert kept.solver_ == "robust"
 
 
 def test_only_fitted_models_of_ours_are_saved(tmp_path):
@@ -350,7 +410,9 @@ def tamper(path, change):
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         meta = json.loads(file.metadata()["ibcb"])
     change(arrays, meta)
-    save_file(arrays, path, {"ibcb": json.dumps(meta)})
+    content = json.dumps(meta)
+    # The digest of what is there now: the checks behind it must hold alone.
+    save_file(arrays, path, {"ibcb": content, "blake2b": content_digest(arrays, content)})
 
 
 TAMPERING = {
@@ -378,19 +440,53 @@ TAMPERING = {
     "gram not finite": lambda arrays, meta: arrays.update(gram=np.full((3, 3), np.inf)),
     "gram negative": lambda arrays, meta: arrays.update(gram=-100 * np.eye(3)),
     "theta of two dimensions": lambda arrays, meta: arrays.update(theta=np.zeros((3, 1))),
+    "theta in single precision": lambda arrays, meta: arrays.update(theta=arrays["theta"].astype(np.float32)),
+    "gram of whole numbers": lambda arrays, meta: arrays.update(gram=np.eye(3, dtype=np.int64)),
+    "policies of truth values": lambda arrays, meta: arrays.update(policies=arrays["policies"] > 0),
+    "prior not finite": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.full((3, 3), np.nan)}),
+    "prior of other shape": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.eye(4)}),
+    "no library version": lambda arrays, meta: meta.pop("library_version"),
+    "library version a number": lambda arrays, meta: meta.update(library_version=1.0),
+    "no fingerprint": lambda arrays, meta: meta["state"].pop("log_fingerprint"),
+    "short fingerprint": lambda arrays, meta: meta["state"].update(log_fingerprint="abc"),
+    "fingerprint a number": lambda arrays, meta: meta["state"].update(log_fingerprint=12),
 }
 
 
 @pytest.mark.parametrize("name", TAMPERING)
 def test_tampered_models_are_refused_by_name(model_path, name):
     tamper(model_path, TAMPERING[name])
-    with pytest.raises(ModelFileError, match=r"model\.safetensors"):
+    with pytest.raises(ModelFileError, match=r"model\.safetensors: (?!damaged: its digest)"):
         ibcb.load_model(model_path)
 
 
 def test_a_newer_version_asks_for_an_upgrade(model_path):
     tamper(model_path, TAMPERING["newer version"])
     with pytest.raises(ModelFileError, match=r"version 99.*reads up to 1.*Upgrade"):
+        ibcb.load_model(model_path)
+
+
+@pytest.mark.parametrize("version", ["0.1.1", "9.0.0.dev3"])
+def test_a_newer_library_with_the_same_format_can_be_read(model_path, version):
+    """It may have added what this one does not know of."""
+    before = ibcb.load_model(model_path)
+
+    def newer(arrays, meta):
+        meta.update(library_version=version, licence="MIT")
+        meta["state"].update(weather="fine")
+        arrays.update(intercepts=np.zeros(7))
+
+    tamper(model_path, newer)
+    assert_same_model(ibcb.load_model(model_path), before)
+
+
+def test_what_only_a_newer_library_knows_asks_for_it(model_path):
+    def newer(arrays, meta):
+        meta.update(library_version="9.0.0")
+        meta["parameters"].update(gamma=1)
+
+    tamper(model_path, newer)
+    with pytest.raises(ModelFileError, match=r"gamma.*written by ibcb 9\.0\.0 and this is .*upgrade, or save"):
         ibcb.load_model(model_path)
 
 
@@ -419,6 +515,50 @@ def test_truncated_models_are_refused(model_path, share):
     model_path.write_bytes(content[: int(len(content) * share)])
     with pytest.raises(ModelFileError, match=r"model\.safetensors: not a readable model file"):
         ibcb.load_model(model_path)
+
+
+def test_no_flipped_bit_goes_unseen(model_path):
+    """A bit of every third byte, header and arrays: refused by name, or the very same model (blanks in the header)."""
+    content, before = model_path.read_bytes(), ibcb.load_model(model_path)
+    rng = np.random.default_rng(0)
+    harmless = 0
+    for place in range(0, len(content), 3):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        model_path.write_bytes(damaged)
+        try:
+            again = ibcb.load_model(model_path)
+        except ModelFileError as error:
+            assert "model.safetensors" in str(error)  # noqa: PT017
+        else:
+            assert_same_model(again, before)
+            assert again.get_params() == before.get_params()
+            harmless += 1
+    assert harmless < 8  # what fills the header up
+
+
+def test_damaged_numbers_are_told_from_other_damage(model_path):
+    content = bytearray(model_path.read_bytes())
+    content[-3] ^= 1
+    model_path.write_bytes(content)
+    with pytest.raises(
+        ModelFileError, match=r"model\.safetensors: damaged: its digest is \w{32}.*save the model again"
+    ):
+        ibcb.load_model(model_path)
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "F16", "U8"])
+def test_number_formats_that_are_not_ours_are_refused(tmp_path, kind):
+    size = {"BF16": 2, "F16": 2}.get(kind, 1)
+    header = json.dumps(
+        {
+            "__metadata__": {"ibcb": '{"version": 1}'},
+            "coef": {"dtype": kind, "shape": [3], "data_offsets": [0, 3 * size]},
+        }
+    ).encode()
+    (tmp_path / "odd.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(3 * size))
+    with pytest.raises(ModelFileError, match=r"odd\.safetensors"):
+        ibcb.load_model(tmp_path / "odd.safetensors")
 
 
 def test_logs_and_noise_are_not_models(tmp_path):

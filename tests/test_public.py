@@ -8,10 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from documents import ROOT, python_blocks, run_page
 
 import ibcb
-
-ROOT = Path(__file__).parent.parent
 
 
 def test_public_names_are_pinned():
@@ -39,7 +38,7 @@ def test_imports_point_down_and_imitators_cannot_see_rewards():
 
 def test_importing_ibcb_loads_nothing_heavy():
     # scikit-learn imports pandas if it can: here it cannot, and nothing of ours may.
-    heavy = ("matplotlib", "polars", "duckdb", "typer", "dask", "pooch")
+    heavy = ("matplotlib", "polars", "duckdb", "typer", "dask", "pooch", "mabwiser", "vowpalwabbit")
     code = (
         "import sys; sys.modules['pandas'] = None; import ibcb; "
         f"print([name for name in {heavy} if name in sys.modules])"
@@ -48,14 +47,9 @@ def test_importing_ibcb_loads_nothing_heavy():
     assert found.stdout.strip() == "[]"
 
 
-def readme_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-
-
 def test_the_readme_example_runs(capsys):
-    (block,) = readme_blocks()
-    names: dict = {}
-    exec(block, names)
+    (block,) = python_blocks(ROOT / "README.md")
+    names = run_page(ROOT / "README.md")
     assert 0 <= names["choice"] < 7
     assert "(20, 10)" in capsys.readouterr().out
     assert names["model"].score(names["run"].test_log) > 0.97

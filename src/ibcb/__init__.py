@@ -17,8 +17,7 @@ from ibcb.log import BehaviorLog, LogFormatError
 from ibcb.models import load_model, save_model
 from ibcb.simulate import Run, simulate
 from ibcb.solvers import InfeasibleError, SolverError
-
-__version__ = "0.1.0"
+from ibcb.version import __version__ as __version__
 
 __all__ = [
     "BICB",

@@ -14,11 +14,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
+from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.imitator import Imitator, check_log, shaped
 from ibcb.log import BehaviorLog
-from ibcb.parameters import boolean, one_of, positive
+from ibcb.parameters import boolean, gram_matrix, one_of, positive
 from ibcb.past import missing_past
 from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
 
@@ -81,6 +83,8 @@ class IBCB(Imitator):
         Per episode: status, violated rows, duality gap, and the share of its choices foreseen from the episodes before.
     solver_ : str
         The solver that made the result.
+    log_fingerprint_ : str
+        Name of the log so far, as `ibcb.fingerprint.log_fingerprint` computes it.
     notes_ : tuple of str
         What a reader of the result should know.
 
@@ -144,7 +148,8 @@ class IBCB(Imitator):
         """Learn from exactly one more episode; the first may carry a warm-up.
 
         Equal to `fit` on all episodes so far. With solver="auto" the model keeps a reference to the logs it has seen,
-        because one infeasible episode means that all are solved again; a named solver keeps none.
+        because one infeasible episode means that all are solved again; a named solver keeps none. A loaded model goes
+        on in the mode it had chosen, and raises where all would have to be solved again.
         """
         self._check_parameters()
         check_log(log)
@@ -176,7 +181,7 @@ class IBCB(Imitator):
     def _begin(self, log: BehaviorLog) -> None:
         self._evolution, self.solver_, self._remarks = self._run([log])
         self._fitted_with = {name: getattr(self, name) for name in _MEANING}
-        self._set_features(log)
+        self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
 
     def _continue(self, log: BehaviorLog) -> None:
@@ -184,15 +189,15 @@ class IBCB(Imitator):
         try:
             candidate.add_log(log, self._solver(self.solver_))
             self._evolution = candidate
-        except SolverError:
+        except SolverError as error:
             if self.solver != "auto" or self.solver_ != "hard":
                 raise
             if not hasattr(self, "_seen"):
                 raise SolverError(
-                    "this episode has no exact solution, so solver='auto' would solve all earlier episodes again in "
-                    "robust mode, but a model that was stored keeps no logs. Call fit on the whole log, or start with "
-                    "solver='robust'."
-                ) from None
+                    f"episode {len(self.policy_coefs_)} has no exact solution ({_reason(error)}), so solver='auto' "
+                    "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
+                    "fit on the whole log, or start with solver='robust'."
+                ) from error
             self._evolution, self.solver_, self._remarks = self._run([*self._seen, log])
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
@@ -245,10 +250,71 @@ class IBCB(Imitator):
         self.policy_coefs_ = scale * self._policies()
         self.next_policy_coef_ = scale * (evolution.ridge().shrinkage @ evolution.theta)
         self.diagnostics_ = list(evolution.diagnostics)
+        self.log_fingerprint_ = evolution.fingerprint
         self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
+
+    # -- from here on ----------------------------------------------------------------------------------------------
+
+    def to_policy(
+        self,
+        *,
+        alpha: float | None = None,
+        scale: float = 1.0,
+        draws: str = "step",
+        random_state: int | np.random.Generator | None = None,
+    ) -> SBUCB | SBTS:
+        """The recovered decider as a live policy, as it was right after the log: it acts, and ``update`` teaches it.
+
+        It has the Gram matrix of all choices so far (`prior_gram` included), the l2 of the fit, and the parameters
+        ``scale * next_policy_coef_``: what ridge regression makes of those choices if s earned <scale * coef_, s>.
+
+        The log tells neither the unit of the rewards nor the length of theta: ``coef_`` is about the shortest theta
+        that explains the choices, and shorter still in robust mode. ``scale`` brings it to the rewards that the policy
+        will see; from a few rewards R of contexts S, ``scale = (S @ coef_) @ R / ((S @ coef_) @ (S @ coef_))``.
+
+        Parameters
+        ----------
+        alpha : float, optional
+            Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
+            "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
+            fit explains, whatever the scale. As ``coef_`` is short, this explores rather more than the decider did. An
+            "sbts" model has no default: its rows do not tell how widely the decider drew.
+        scale : float
+            Rewards that one unit of <coef_, s> is worth.
+        draws : {"step", "episode"}
+            Of an "sbts" policy: a fresh draw at every step, or one after every update.
+        random_state : int, Generator or None
+            Of an "sbts" policy.
+
+        Examples
+        --------
+        >>> import ibcb
+        >>> run = ibcb.simulate("synthetic", expert="sbucb", alpha=0.4, n_episodes=5, batch_size=200, seed=0)
+        >>> policy = ibcb.IBCB(expert="sbucb", alpha=0.4, l2=0.3).fit(run.log).to_policy()
+        >>> candidates = run.test_log.candidates(0)
+        >>> chosen = policy.act(candidates)
+        >>> policy.update(candidates[[chosen]], [0.7])
+        """
+        check_is_fitted(self, "next_policy_coef_")
+        scale = positive("scale", scale, "it is the unit of the rewards")
+        one_of("draws", draws, DRAWS)
+        fitted_with, phi = self._fitted_with, self._evolution.phi
+        l2, b = float(fitted_with["l2"]), phi @ (scale * self.coef_)
+        if fitted_with["expert"] == "sbucb":
+            weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
+            return SBUCB(self.n_features_in_, alpha=weight, l2=l2, gram=phi, moment=b)
+        if alpha is None:
+            raise ValueError(
+                "alpha is not given, and the choices of an sbts decider do not tell it: they give the direction of "
+                "theta, not how widely it drew. Give alpha= in the unit of the rewards, and scale= to bring coef_ "
+                "into that unit."
+            )
+        return SBTS(self.n_features_in_, alpha=alpha, l2=l2, draws=draws, random_state=random_state, gram=phi, moment=b)
+
+    # -- storing ---------------------------------------------------------------------------------------------------
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
@@ -272,14 +338,15 @@ class IBCB(Imitator):
         self._fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
         entries = [EpisodeDiagnosis(**entry) for entry in state["diagnostics"]]
         d = self.n_features_in_
+        _prior(self.prior_gram, d)
         margin = float(self._fitted_with["margin"]) if self._fitted_with["expert"] == "sbts" else None
         evolution = Evolution(
-            _prior(shaped(arrays, "gram", (d, d)), d),
+            gram_matrix("gram", shaped(arrays, "gram", (d, d)), d),
             float(self._fitted_with["l2"]),
             margin,
             self._fitted_with["prune"],
         )
-        evolution.theta = shaped(arrays, "theta", (d,))
+        evolution.theta, evolution.fingerprint = shaped(arrays, "theta", (d,)), self.log_fingerprint_
         evolution.policies = list(shaped(arrays, "policies", (len(entries), d)))
         evolution.diagnostics = [
             entry._replace(
@@ -333,18 +400,4 @@ def _reason(error: SolverError) -> str:
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:
-    if prior_gram is None:
-        return np.zeros((d, d))
-    try:
-        phi = np.asarray(prior_gram, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"prior_gram={prior_gram!r} is not a matrix; it must be S'S, numbers of shape ({d}, {d})."
-        ) from None
-    if phi.shape != (d, d):
-        raise ValueError(f"prior_gram has shape {phi.shape}; the log's contexts need ({d}, {d}).")
-    if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):
-        raise ValueError("prior_gram must be finite and symmetric: S'S of the contexts chosen before the log.")
-    if np.linalg.eigvalsh(phi)[0] < -1e-6 * np.abs(phi).max(initial=0):
-        raise ValueError("prior_gram has a negative eigenvalue; S'S of the contexts chosen before the log has none.")
-    return phi
+    return np.zeros((d, d)) if prior_gram is None else gram_matrix("prior_gram", prior_gram, d)

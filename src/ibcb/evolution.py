@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from ibcb.constraints import EpisodeView, JointView, Tally, View
 from ibcb.engine import blocks
+from ibcb.fingerprint import NO_LOG, with_episode
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, gram, ridge
 from ibcb.solvers import Certificate, Solution
@@ -62,6 +63,8 @@ class Evolution:
     policies : list of ndarray of shape (d,)
         Policy parameters that made each episode's choices, for alpha = 1.
     diagnostics : list of EpisodeDiagnosis
+    fingerprint : str
+        Of the log so far.
     """
 
     def __init__(self, phi: NDArray[np.float64], l2: float, margin: float | None, prune: bool) -> None:
@@ -69,10 +72,11 @@ class Evolution:
         self.theta = np.zeros(len(phi))
         self.policies: list[NDArray[np.float64]] = []
         self.diagnostics: list[EpisodeDiagnosis] = []
+        self.fingerprint = NO_LOG
 
     def copy(self) -> Evolution:
         twin = Evolution(self.phi, self.l2, self.margin, self.prune)
-        twin.theta = self.theta
+        twin.theta, twin.fingerprint = self.theta, self.fingerprint
         twin.policies, twin.diagnostics = self.policies.copy(), self.diagnostics.copy()
         return twin
 
@@ -99,7 +103,7 @@ class Evolution:
                     foreseen = solution.before.agreeing / episode.n_steps if taught else None
                     self._record(episode, now, solution, solution.after, foreseen)
             # After the episode: its own choices were made before this update.
-            self._remember(episode)
+            self._remember(episode, by_policy)
 
     def add_jointly(self, log: BehaviorLog, solver: Solver) -> None:
         """One problem over all episodes (the paper's non-incremental form)."""
@@ -107,7 +111,7 @@ class Evolution:
         for by_policy, episode in log.episodes():
             if by_policy:
                 ridges.append((episode, self.ridge()))
-            self._remember(episode)
+            self._remember(episode, by_policy)
         views = [self._view(episode, now, number) for number, (episode, now) in enumerate(ridges)]
         known = [view for view in views if view is not None]
         solution = self._solve(JointView(known), solver) if known else None
@@ -139,8 +143,11 @@ class Evolution:
             return replace(kept, iterations=passes, before=solution.before, after=view.tally(kept.theta))
         return solution
 
-    def _remember(self, episode: BehaviorLog) -> None:
-        self.phi = self.phi + gram(episode.contexts.take(episode.chosen_rows, axis=0))
+    def _remember(self, episode: BehaviorLog, by_policy: bool) -> None:
+        phi = gram(episode.contexts.take(episode.chosen_rows, axis=0))
+        self.phi = self.phi + phi
+        counts = episode.candidates_per_step or np.diff(episode.step_offsets)
+        self.fingerprint = with_episode(self.fingerprint, counts, episode.chosen, phi, by_policy=by_policy)
 
     def _record(
         self,

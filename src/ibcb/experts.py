@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 
 from ibcb.intake import candidate_array
 from ibcb.log import BehaviorLog
-from ibcb.parameters import at_least_zero, one_of, positive, whole
+from ibcb.parameters import at_least_zero, gram_matrix, one_of, positive, whole
 from ibcb.ridge import gram, ridge
 
 __all__ = ["SBTS", "SBUCB", "TopK", "draw", "top_k_softmax"]
@@ -25,19 +25,26 @@ DRAWS = ("step", "episode")
 
 
 class _Expert:
-    """One shared ridge model: Phi, b and theta = Psi^-1 b."""
+    """One shared ridge model: Phi = S'S, b = S'R and theta = Psi^-1 b, kept as ``gram_``, ``moment_`` and ``coef_``."""
 
-    def __init__(self, n_features: int, *, alpha: float, l2: float) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        alpha: float,
+        l2: float,
+        gram: ArrayLike | None = None,
+        moment: ArrayLike | None = None,
+    ) -> None:
         d = whole("n_features", n_features, 1, "the length of a context")
         self.alpha = at_least_zero("alpha", alpha, "0 never explores")
         self.l2 = positive("l2", l2, "without it Psi has no inverse before the first update")
-        self.gram_: NDArray[np.float64] = np.zeros((d, d))
-        self._moment = np.zeros(d)
+        self.gram_, self.moment_ = _state(gram, moment, d)
         self._refit()
 
     @property
     def n_features(self) -> int:
-        return len(self._moment)
+        return len(self.moment_)
 
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Learn from a batch: the chosen contexts, shape (B, d), and their rewards, shape (B,)."""
@@ -52,18 +59,34 @@ class _Expert:
             if not np.isfinite(values).all():
                 place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
                 raise ValueError(f"update: {what}{list(place)} is {values[place]}; they must be finite.")
-        before = self.gram_, self._moment
-        self.gram_, self._moment = self.gram_ + gram(S), self._moment + S.T @ R
+        before = self.gram_, self.moment_
+        self.gram_, self.moment_ = self.gram_ + gram(S), self.moment_ + S.T @ R
         try:
             self._refit()
         except ValueError:
-            self.gram_, self._moment = before
+            self.gram_, self.moment_ = before
             raise
+
+    def pseudo_data(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """At most d contexts S and rewards R that teach what this policy has learned: S'S = gram_, S'R = moment_.
+
+        Any other ridge model with the same l2 is in the same state after learning from them.
+
+        Returns
+        -------
+        contexts : ndarray of shape (k, d)
+        rewards : ndarray of shape (k,)
+        """
+        # S = sqrt(w) V' with gram_ = V diag(w) V', in the directions that have been seen.
+        w, V = np.linalg.eigh(self.gram_)
+        seen = w > len(w) * np.finfo(np.float64).eps * w[-1]
+        root = np.sqrt(w[seen])
+        return root[:, None] * V.T[seen], V.T[seen] @ self.moment_ / root
 
     def _refit(self) -> None:
         self._ridge = ridge(self.gram_, self.l2)
         #: policy parameters theta_n, shape (d,)
-        self.coef_ = self._ridge.solve(self._moment)
+        self.coef_ = self._ridge.solve(self.moment_)
 
     def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
         """Expected reward of every candidate, without exploration."""
@@ -85,6 +108,16 @@ class _Expert:
 class SBUCB(_Expert):
     """Batched UCB: the largest <theta, s> + alpha H(s).
 
+    Parameters
+    ----------
+    n_features : int
+    alpha : float
+        Exploration weight.
+    l2 : float
+        Ridge parameter lambda.
+    gram, moment : arrays of shape (d, d) and (d,), optional
+        S'S and S'R of what has been learned already; without them nothing has.
+
     Examples
     --------
     >>> import numpy as np
@@ -97,8 +130,16 @@ class SBUCB(_Expert):
     2
     """
 
-    def __init__(self, n_features: int, *, alpha: float = 0.4, l2: float = 1.0) -> None:
-        super().__init__(n_features, alpha=alpha, l2=l2)
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        alpha: float = 0.4,
+        l2: float = 1.0,
+        gram: ArrayLike | None = None,
+        moment: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment)
 
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
         widths = self._ridge.widths(candidates.reshape(-1, self.n_features))
@@ -111,6 +152,8 @@ class SBTS(_Expert):
 
     Parameters
     ----------
+    n_features, alpha, l2, gram, moment
+        As of `SBUCB`.
     draws : {"step", "episode"}
         A fresh theta~ at every step, or one after every update that serves until the next.
     random_state : int, Generator or None
@@ -124,10 +167,12 @@ class SBTS(_Expert):
         l2: float = 1.0,
         draws: str = "step",
         random_state: int | np.random.Generator | None = None,
+        gram: ArrayLike | None = None,
+        moment: ArrayLike | None = None,
     ) -> None:
         self.draws = one_of("draws", draws, DRAWS)
         self._rng = np.random.default_rng(random_state)
-        super().__init__(n_features, alpha=alpha, l2=l2)
+        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment)
 
     def _refit(self) -> None:
         super()._refit()
@@ -209,6 +254,22 @@ def draw(probabilities: NDArray[np.float64], uniforms: NDArray[np.float64]) -> N
     threshold = np.asarray(uniforms)[..., None] * cumulative[..., -1:]
     picked: NDArray[np.int64] = np.argmax(cumulative > threshold, axis=-1)
     return picked
+
+
+def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]:
+    """What an expert starts with: the given S'S and S'R, or nothing."""
+    if gram is None and moment is None:
+        return np.zeros((d, d)), np.zeros(d)
+    if gram is None or moment is None:
+        missing = "gram" if gram is None else "moment"
+        raise ValueError(f"{missing} is missing; give both S'S as gram= and S'R as moment=, or neither.")
+    try:
+        b = np.array(moment, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"moment={moment!r} is not a vector; it must be S'R, {d} numbers.") from None
+    if b.shape != (d,) or not np.isfinite(b).all():
+        raise ValueError(f"moment is {b} of shape {b.shape}; it must be S'R, {d} finite numbers.")
+    return gram_matrix("gram", gram, d).copy(), b
 
 
 def _candidates(candidates: Any, d: int) -> NDArray[Any]:

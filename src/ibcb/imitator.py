@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.intake import candidate_array, distinct_names
 from ibcb.log import BehaviorLog
 from ibcb.preparation import Preparation
@@ -20,8 +21,8 @@ __all__ = ["Imitator", "argmax_per_step", "check_log", "shaped"]
 class Imitator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns one weight per feature from a log, then acts greedily on it.
 
-    A subclass implements ``fit`` and sets ``next_policy_coef_`` (the weights it acts on), ``coef_``, ``n_features_in_``
-    and ``feature_names_in_``.
+    A subclass implements ``fit`` and sets ``next_policy_coef_`` (the weights it acts on), ``coef_``, and by
+    ``_set_features`` what it knows of the log: ``n_features_in_``, ``feature_names_in_`` and ``log_fingerprint_``.
     """
 
     # No metadata routing: the log is all there is to pass.
@@ -40,6 +41,8 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
     feature_names_in_: tuple[str, ...] | None
     #: how the log's features were made of raw columns; `ibcb.read_log(path, preparation=...)` does the same again
     preparation_: Preparation | None
+    #: name of the log that was fitted, see `ibcb.fingerprint`
+    log_fingerprint_: str
 
     def fit(self, log: BehaviorLog, y: None = None) -> Self:
         """Learn from a log; ``y`` is ignored and only there for scikit-learn's conventions."""
@@ -104,16 +107,21 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
                 "there; bring the columns into the order of the fitted log."
             )
 
-    def _set_features(self, log: BehaviorLog) -> None:
+    def _set_features(self, log: BehaviorLog, fingerprint: str | None = None) -> None:
         self.n_features_in_ = log.n_features
         self.feature_names_in_ = log.feature_names
         self.preparation_ = log.preparation
+        self.log_fingerprint_ = log_fingerprint(log) if fingerprint is None else fingerprint
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays = {"coef": self.coef_, "next_policy_coef": self.next_policy_coef_}
         preparation = None if self.preparation_ is None else self.preparation_.to_json()
-        return arrays, {"feature_names": self.feature_names_in_, "preparation": preparation}
+        return arrays, {
+            "feature_names": self.feature_names_in_,
+            "preparation": preparation,
+            "log_fingerprint": self.log_fingerprint_,
+        }
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
@@ -123,6 +131,9 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = distinct_names(state["feature_names"], self.n_features_in_)
         stored = state["preparation"]
         self.preparation_ = None if stored is None else Preparation.from_json(stored)
+        if not is_fingerprint(state["log_fingerprint"]):
+            raise ValueError(f"log_fingerprint is {state['log_fingerprint']!r}, not 32 hexadecimal digits")
+        self.log_fingerprint_ = state["log_fingerprint"]
 
 
 def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from ibcb.baselines import BICB, BIRL, BaseSVC, ChoiceModel
 from ibcb.estimator import IBCB
 from ibcb.imitator import Imitator
 from ibcb.io import ModelFileError, read_model_file, write_model_file
+from ibcb.version import __version__
 
 __all__ = ["load_model", "save_model"]
 
@@ -20,7 +21,7 @@ _CLASSES: dict[str, type[Imitator]] = {cls.__name__: cls for cls in (IBCB, BaseS
 
 
 def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a safetensors file.
+    """Write a fitted estimator to a safetensors file, which names the library's version and the log too.
 
     A model with solver="auto" is stored without the logs it has seen; see `IBCB.partial_fit`.
     """
@@ -34,26 +35,35 @@ def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
             arrays[f"parameter.{name}"] = np.asarray(value, dtype=np.float64)
         else:
             parameters[name] = value.item() if isinstance(value, np.generic) else value
-    meta = {"class": type(model).__name__, "parameters": parameters, "state": state}
+    meta = {
+        "class": type(model).__name__,
+        "library_version": __version__,
+        "parameters": parameters,
+        "state": state,
+    }
     write_model_file(path, arrays, meta)
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Read a fitted estimator; `partial_fit` goes on where it stopped. Nothing in the file is executed."""
     arrays, meta = read_model_file(path)
-    name = Path(path).name
-    kind = meta.get("class")
+    name, kind, written_by = Path(path).name, meta.get("class"), meta.get("library_version")
+    remedy = "save the model again."
+    if written_by != __version__:
+        remedy = f"it was written by ibcb {written_by} and this is {__version__}; upgrade, or {remedy}"
     if not isinstance(kind, str) or kind not in _CLASSES:
-        raise ModelFileError(f"{name}: holds a {kind!r}, which this version does not know.")
+        raise ModelFileError(f"{name}: holds a {kind!r}, which this version does not know; {remedy}")
     try:
+        if not isinstance(written_by, str):
+            raise TypeError(f"library_version is {written_by!r}")
+        for key, array in arrays.items():
+            if array.dtype != np.float64 or not np.isfinite(array).all():
+                raise ValueError(f"array {key!r} of {array.dtype} must hold finite float64 numbers")
         parameters = dict(meta["parameters"])
         for key in [key for key in arrays if key.startswith("parameter.")]:
             parameters[key.removeprefix("parameter.")] = arrays.pop(key)
-        for key, array in arrays.items():
-            if array.dtype != np.float64 or not np.isfinite(array).all():
-                raise ValueError(f"array {key!r} must hold finite float64 numbers")
         model = _CLASSES[kind](**parameters)
         model.set_state(arrays, meta["state"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ModelFileError(f"{name}: damaged or tampered with ({error!r}); save the model again.") from None
+        raise ModelFileError(f"{name}: damaged or tampered with ({error!r}); {remedy}") from None
     return model

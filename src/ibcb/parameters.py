@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["at_least_zero", "boolean", "finite", "generator", "one_of", "positive", "whole"]
+__all__ = ["at_least_zero", "boolean", "finite", "generator", "gram_matrix", "one_of", "positive", "whole"]
 
 
 def finite(name: str, value: Any) -> float:
@@ -54,6 +55,21 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, known))}.")
     return value
+
+
+def gram_matrix(name: str, value: ArrayLike, d: int) -> NDArray[np.float64]:
+    """The value as S'S of some contexts of d features: finite, symmetric, no negative eigenvalue; shape (d, d)."""
+    try:
+        phi = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r} is not a matrix; it must be S'S, numbers of shape ({d}, {d}).") from None
+    if phi.shape != (d, d):
+        raise ValueError(f"{name} has shape {phi.shape}; S'S of contexts of {d} features has ({d}, {d}).")
+    if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):
+        raise ValueError(f"{name} must be finite and symmetric: S'S of the contexts chosen before.")
+    if np.linalg.eigvalsh(phi)[0] < -1e-6 * np.abs(phi).max(initial=0):
+        raise ValueError(f"{name} has a negative eigenvalue; S'S of the contexts chosen before has none.")
+    return phi
 
 
 def generator(random_state: Any) -> np.random.Generator:

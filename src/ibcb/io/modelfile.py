@@ -1,9 +1,14 @@
-"""The container of a saved model: named arrays and JSON in one safetensors file."""
+"""The container of a saved model: named arrays and JSON in one safetensors file, with a digest over both.
+
+The digest finds damage: safetensors itself has no checksum. It is no signature; whoever can write the file can write
+the digest too. Nothing in a file is executed, whoever wrote it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +19,10 @@ from safetensors.numpy import save_file
 
 from ibcb.io.files import atomic
 
-__all__ = ["ModelFileError", "read_model_file", "write_model_file"]
+__all__ = ["ModelFileError", "content_digest", "read_model_file", "write_model_file"]
 
 _KEY = "ibcb"
+_DIGEST = "blake2b"
 _VERSION = 1
 
 
@@ -31,8 +37,18 @@ def write_model_file(path: str | os.PathLike[str], arrays: dict[str, NDArray[Any
             f"{Path(path).name}: models are kept as safetensors; give a path that ends in .safetensors."
         )
     content = json.dumps({"version": _VERSION, **meta}, allow_nan=False)
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic(path) as temporary:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary, {_KEY: content})
+        save_file(whole, temporary, {_KEY: content, _DIGEST: content_digest(whole, content)})
+
+
+def content_digest(arrays: dict[str, NDArray[Any]], content: str) -> str:
+    """blake2b over the JSON and, in the order of their names, over the arrays with type and shape."""
+    digest = blake2b(json.dumps(content).encode(), digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -47,20 +63,26 @@ def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any
             raise ModelFileError(f"{name}: a Parquet file, not a saved model; are the arguments swapped?")
     try:
         with safe_open(path, framework="numpy") as file:
-            content = (file.metadata() or {}).get(_KEY)
+            header = file.metadata() or {}
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFileError(f"{name}: not a readable model file ({error}).") from None
+    content = header.get(_KEY)
     if content is None:
         raise ModelFileError(f"{name}: a safetensors file, but not one written by ibcb.")
     try:
         meta = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         meta = None
     if not isinstance(meta, dict) or not isinstance(meta.get("version"), int):
         raise ModelFileError(f"{name}: the metadata is damaged; save the model again.")
     if meta["version"] > _VERSION:
         raise ModelFileError(
             f"{name}: written in format version {meta['version']}; this ibcb reads up to {_VERSION}. Upgrade ibcb."
+        )
+    if header.get(_DIGEST) != content_digest(arrays, content):
+        raise ModelFileError(
+            f"{name}: damaged: its digest is {header.get(_DIGEST)}, that of its content "
+            f"{content_digest(arrays, content)}. Copy the file again, or save the model again."
         )
     return arrays, meta

@@ -1,0 +1,122 @@
+"""The pages of docs/howto run, and do what they say."""
+
+import numpy as np
+import pytest
+from documents import ROOT, python_blocks, run_page
+
+HOWTO = ROOT / "docs" / "howto"
+ELSEWHERE = HOWTO / "use-elsewhere.md"
+MABWISER_MISSING = "MABWiser cannot be imported: its recipe in use-elsewhere.md is NOT tested"
+VOWPAL_WABBIT_MISSING = "Vowpal Wabbit cannot be imported: its recipe in use-elsewhere.md is NOT tested"
+
+
+def upper_bounds(policy, rows):
+    """<theta, s> + alpha sqrt(s' Psi^-1 s) of every row, by plain inversion."""
+    psi_inverse = np.linalg.inv(policy.gram_ + policy.l2 * np.eye(policy.n_features))
+    return rows @ policy.coef_ + policy.alpha * np.sqrt(np.einsum("ij,jk,ik->i", rows, psi_inverse, rows))
+
+
+def test_every_page_is_tested_here():
+    assert [page.name for page in sorted(HOWTO.glob("*.md"))] == [ELSEWHERE.name]
+
+
+def test_sections_of_a_page_can_be_run_alone(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\na = 1\n```\n## One\n```python\nb = a\n```\n## Two\n```sh\nls\n```\n```python\n1 / 0\n```\n"
+    )
+    assert len(python_blocks(page)) == 3
+    assert run_page(page, ("One",))["b"] == 1
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_page(page)
+    assert (str(caught.traceback[-1].path), caught.traceback[-1].lineno + 1) == (str(page), 13)
+    with pytest.raises(AssertionError, match="no section"):
+        run_page(page, ("Three",))
+
+
+def test_the_unit_of_the_rewards_is_found_from_a_few_of_them():
+    names = run_page(ELSEWHERE, ("Here",))
+    run, policy, model = names["run"], names["policy"], names["model"]
+    raw, scaled, true = (np.linalg.norm(each) for each in (model.next_policy_coef_, policy.coef_, run.expert.coef_))
+    assert abs(np.log(scaled / true)) < 0.2 < abs(np.log(raw / true))
+    candidates = run.test_log.contexts.reshape(-1, 10, 10)
+    assert np.mean(policy.act(candidates) == run.expert.act(candidates)) > 0.98
+
+
+def test_mabwiser_takes_over_scores_and_goes_on_the_same():
+    pytest.importorskip("mabwiser", reason=MABWISER_MISSING, exc_type=ImportError)
+    names = run_page(ELSEWHERE, ("MABWiser",))
+    mab, policy, rows = names["mab"], names["policy"], names["run"].test_log.contexts[:500]
+    policy.update(names["candidates"][[names["chosen"]]], [0.7])
+
+    def theirs():
+        return [each["take"] for each in mab.predict_expectations(rows)]
+
+    np.testing.assert_allclose(theirs(), upper_bounds(policy, rows), rtol=1e-9, atol=1e-12)
+    rng = np.random.default_rng(0)
+    S, R = rng.normal(size=(60, 10)), rng.normal(size=60)
+    mab.partial_fit(["take"] * 60, R, S)
+    policy.update(S, R)
+    np.testing.assert_allclose(theirs(), upper_bounds(policy, rows), rtol=1e-9, atol=1e-12)
+
+
+def test_vowpal_wabbit_ranks_as_predict_does():
+    vowpalwabbit = pytest.importorskip("vowpalwabbit", reason=VOWPAL_WABBIT_MISSING, exc_type=ImportError)
+    names = run_page(ELSEWHERE, ("Vowpal Wabbit",))
+    model, example, run = names["model"], names["example"], names["run"]
+    weights = dict(enumerate(-model.next_policy_coef_))
+    sets = run.test_log.contexts.reshape(-1, 10, 10)
+
+    def started(options):
+        vw = vowpalwabbit.Workspace(f"{options} --noconstant --quiet")
+        for i, weight in weights.items():
+            vw.set_weight(vw.hash_feature(f"x{i}", vw.hash_space("candidate")), 0, weight)
+        return vw
+
+    costs = started("--cb_adf")
+    for candidates in sets[:300]:
+        # Vowpal Wabbit computes in single precision.
+        np.testing.assert_allclose(costs.predict(example(candidates)), -model.decision_function(candidates), atol=1e-5)
+    policy = started("--cb_explore_adf --epsilon 0.1")
+    picks = [int(np.argmax(policy.predict(example(candidates)))) for candidates in sets[:300]]
+    assert np.mean(picks == model.predict(sets[:300])) > 0.99
+    before = [policy.get_weight(policy.hash_feature(f"x{i}", policy.hash_space("candidate"))) for i in weights]
+    np.testing.assert_allclose(before, list(weights.values()), rtol=1e-6)
+
+
+def test_vowpal_wabbit_learns_on_from_there(tmp_path):
+    """Where rewards are linear: better than it began, better on the way than one that starts with nothing."""
+    vowpalwabbit = pytest.importorskip("vowpalwabbit", reason=VOWPAL_WABBIT_MISSING, exc_type=ImportError)
+    example = run_page(ELSEWHERE, ("Vowpal Wabbit",))["example"]
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=4)
+    start = theta + 0.5 * rng.normal(size=4)
+    sets = rng.normal(size=(400, 6, 4))
+
+    def regret(vw):
+        scores = sets[:200] @ theta
+        picks = [int(np.argmax(vw.predict(example(candidates)))) for candidates in sets[:200]]
+        return float(np.mean(scores.max(axis=1) - scores[np.arange(200), picks]))
+
+    def life(weights):
+        """Regret before learning and after every ten steps, and the workspace."""
+        vw = vowpalwabbit.Workspace("--cb_explore_adf --epsilon 0.1 --noconstant --quiet")
+        for i, weight in enumerate(weights):
+            vw.set_weight(vw.hash_feature(f"x{i}", vw.hash_space("candidate")), 0, -weight)
+        luck, path = np.random.default_rng(1), [regret(vw)]
+        for number, candidates in enumerate(sets[200:], start=1):
+            p = np.array(vw.predict(example(candidates)))
+            chosen = int(luck.choice(6, p=p / p.sum()))
+            vw.learn(example(candidates, chosen, candidates[chosen] @ theta + 0.1 * luck.normal(), p[chosen]))
+            if number % 10 == 0:
+                path.append(regret(vw))
+        return path, vw
+
+    warm, vw = life(start)
+    cold, _ = life(np.zeros(4))
+    assert warm[-1] < warm[0]
+    assert np.mean(warm) < 0.5 * np.mean(cold)
+    vw.save(str(tmp_path / "policy.vw"))
+    again = vowpalwabbit.Workspace(f"-i {tmp_path / 'policy.vw'} --quiet")
+    for candidates in sets[:50]:
+        assert again.predict(example(candidates)) == vw.predict(example(candidates))
