@@ -118,10 +118,11 @@ def test_a_thompson_sampler_draws_around_the_recovered_policy():
     assert len({steady.act(np.eye(4)) for _ in range(20)}) == 1
 
 
-def test_the_exploration_of_a_thompson_sampler_must_be_given():
-    model = IBCB(expert="sbts", l2=0.3).fit(small_run("sbts").log)
-    with pytest.raises(ValueError, match=r"alpha is not given.*sbts.*Give alpha=.*scale="):
-        model.to_policy()
+def test_the_exploration_of_a_thompson_sampler_is_a_guess_unless_given():
+    model = IBCB(expert="sbts", l2=0.3, alpha=0.7).fit(small_run("sbts").log)
+    assert model.to_policy().alpha == 0.7
+    assert model.to_policy(scale=3.0).alpha == pytest.approx(2.1)
+    assert model.to_policy(alpha=0.4, scale=3.0).alpha == 0.4
 
 
 def earned(policy, phase, batch_size):

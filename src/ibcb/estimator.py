@@ -280,8 +280,8 @@ class IBCB(Imitator):
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
-            fit explains, whatever the scale. As ``coef_`` is short, this explores rather more than the decider did. An
-            "sbts" model has no default: its rows do not tell how widely the decider drew.
+            fit explains, whatever the scale. As ``coef_`` is short, this explores rather more than the decider did. For
+            "sbts" the same default is a mere guess: its rows do not tell how widely the decider drew.
         scale : float
             Rewards that one unit of <coef_, s> is worth.
         draws : {"step", "episode"}
@@ -303,16 +303,11 @@ class IBCB(Imitator):
         one_of("draws", draws, DRAWS)
         fitted_with, phi = self._fitted_with, self._evolution.phi
         l2, b = float(fitted_with["l2"]), phi @ (scale * self.coef_)
+        weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
         if fitted_with["expert"] == "sbucb":
-            weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
             return SBUCB(self.n_features_in_, alpha=weight, l2=l2, gram=phi, moment=b)
-        if alpha is None:
-            raise ValueError(
-                "alpha is not given, and the choices of an sbts decider do not tell it: they give the direction of "
-                "theta, not how widely it drew. Give alpha= in the unit of the rewards, and scale= to bring coef_ "
-                "into that unit."
-            )
-        return SBTS(self.n_features_in_, alpha=alpha, l2=l2, draws=draws, random_state=random_state, gram=phi, moment=b)
+        state: dict[str, Any] = {"gram": phi, "moment": b, "random_state": random_state}
+        return SBTS(self.n_features_in_, alpha=weight, l2=l2, draws=draws, **state)
 
     # -- storing ---------------------------------------------------------------------------------------------------
 
