@@ -25,6 +25,7 @@ import math
 import os
 import shutil
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -144,7 +145,8 @@ class NpzSource:
                         )
         except LogFormatError:
             raise
-        except _BROKEN as error:
+        # NumPy reads headers with Python's own parser of literals.
+        except (*_BROKEN, SyntaxError, tokenize.TokenError) as error:
             raise LogFormatError(f"not a readable NumPy archive ({error}); write it with numpy.savez.") from None
         return result
 
