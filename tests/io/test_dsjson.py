@@ -338,6 +338,8 @@ BROKEN = {
         r"line 1: Timestamp is 'timestamp_utc'.*--drop Timestamp",
     ),
     "time of no day": ([decision({"x": 1}, Timestamp="2020-02-30T00:00Z")], r"line 1: Timestamp is '2020-02-30"),
+    "time of half a minute": ([decision({"x": 1}, Timestamp="2020-02-20T00:00.5Z")], r"line 1: Timestamp is"),
+    "time run together": ([decision({"x": 1}, Timestamp="2020-02-20T00:0031Z")], r"line 1: Timestamp is"),
     "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], r"line 1: Timestamp is '1066-10-14"),
     "time a list": ([decision({"x": 1}, Timestamp=[1])], r"line 1: the time is \[1\]; expected a number or a text"),
     "time missing": ([TIMED, dict(TIMED, Timestamp=None)], r"line 2: Timestamp is missing, unlike .*--drop Timestamp"),

@@ -40,7 +40,7 @@ from ibcb.log import BehaviorLog
 __all__ = ["DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 
 _ROLES = ("episode", "timestamp", "step_id")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(\.\d+)?\s*(Z|[+-]\d\d:?\d\d)?")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 
 
 class DSJsonSource(SparseSource):
@@ -299,8 +299,9 @@ class DSJsonSource(SparseSource):
         try:
             if match is None or not 1678 <= int(text.strip()[:4]) <= 2261:
                 raise ValueError
-            date, clock, fraction, zone = match.groups()
-            time = np.datetime64(f"{date}T{clock}{(fraction or '')[:10]}", "ns")
+            date, clock, zone = match.groups()
+            clock, dot, fraction = clock.partition(".")
+            time = np.datetime64(f"{date}T{clock}{dot}{fraction[:9]}", "ns")
         except ValueError:
             raise self._error(
                 place,
