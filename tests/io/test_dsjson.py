@@ -342,9 +342,19 @@ BROKEN = {
     "time run together": ([decision({"x": 1}, Timestamp="2020-02-20T00:0031Z")], r"line 1: Timestamp is"),
     "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], r"line 1: Timestamp is '1066-10-14"),
     "time a list": ([decision({"x": 1}, Timestamp=[1])], r"line 1: the time is \[1\]; expected a number or a text"),
-    "time missing": ([TIMED, dict(TIMED, Timestamp=None)], r"line 2: Timestamp is missing, unlike .*--drop Timestamp"),
-    "id appears": ([GOOD, GOOD | {"EventId": "a"}], r"line 2: EventId is there, unlike in the lines before it"),
-    "episode missing": ([GOOD | {"ibcb_episode": 0}, GOOD], r"line 2: ibcb_episode is missing, unlike"),
+    "time missing": (
+        [TIMED, dict(TIMED, Timestamp=None)],
+        r"line 2: Timestamp is missing, but a time in .*--drop Timestamp",
+    ),
+    "id appears": (
+        [GOOD, GOOD | {"EventId": "a"}],
+        r"line 2: EventId is text, but missing in the lines before it.*--drop EventId",
+    ),
+    "time a number": ([TIMED, dict(TIMED, Timestamp=5)], r"line 2: Timestamp is a number, but a time in the lines"),
+    "episode missing": (
+        [GOOD | {"ibcb_episode": 0}, GOOD],
+        r"line 2: ibcb_episode is missing, but a number in the lines before it\.",
+    ),
     "no features": ([decision({}, {"_tag": "x"})], r"log\.dsjson: no candidate has a feature"),
 }
 

@@ -58,7 +58,7 @@ class DSJsonSource(SparseSource):
         self._private: dict[str, None] = {}
         self._models: set[str] = set()
         self._unnamed = True
-        self._has: tuple[bool, ...] | None = None
+        self._kinds: tuple[str, ...] | None = None
         self._order: NDArray[np.int64] | None = None
         super().__init__(path, reading)
         if self._unnamed and reading.preparation is None and reading.features is None and not reading.drop:
@@ -66,7 +66,7 @@ class DSJsonSource(SparseSource):
 
     # -- the two passes --------------------------------------------------------------------------------------------
 
-    def _first_pass(self) -> Iterator[Decision]:
+    def _decisions(self) -> Iterator[Decision]:
         keys: list[tuple[Any, Any]] = []
         offsets: list[tuple[int, int]] = []
         for offset, number, decision in self._read():
@@ -280,16 +280,16 @@ class DSJsonSource(SparseSource):
                 raise self._error(place, f"the {what} is {_short(value)}; expected a number or a text.")
         if isinstance(timestamp, str) and ("timestamp" in named or "ibcb_timestamp" not in line):
             timestamp = self._time(timestamp, place)
-        has = (episode is not None, step_id is not None, timestamp is not None)
-        if self._has is None:
-            self._has = has
-        elif has != self._has:
-            index = next(i for i in range(3) if has[i] != self._has[i])
+        kinds = (_kind(episode), _kind(step_id), _kind(timestamp))
+        if self._kinds is None:
+            self._kinds = kinds
+        elif kinds != self._kinds:
+            index = next(i for i in range(3) if kinds[i] != self._kinds[i])
             usual = (("episode", "ibcb_episode"), ("step_id", "EventId"), ("timestamp", "Timestamp"))[index]
             key = named.get(*usual)
-            remedy = "" if index == 0 else f"; drop=['{key}'] (--drop {key}) reads the log without"
+            remedy = f"; drop=['{key}'] (--drop {key}) reads the log without" if key in self._own_keys() else ""
             raise self._error(
-                place, f"{key} is {'there' if has[index] else 'missing'}, unlike in the lines before it{remedy}."
+                place, f"{key} is {kinds[index]}, but {self._kinds[index]} in the lines before it{remedy}."
             )
         return episode, step_id, timestamp
 
@@ -422,6 +422,12 @@ def _at(line: dict[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return "a number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "a time"
 
 
 def _short(value: Any) -> str:

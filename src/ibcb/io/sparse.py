@@ -61,15 +61,11 @@ class SparseSource:
     # -- what a format provides ------------------------------------------------------------------------------------
 
     def _decisions(self) -> Iterator[Decision]:
-        """All decisions in the order of the file; raises where one is broken."""
+        """All decisions in the order of the file, for the first pass; raises where one is broken."""
         raise NotImplementedError
 
     def _in_order(self) -> Iterator[Decision]:
         """All decisions in the order in which they are to be read."""
-        return self._decisions()
-
-    def _first_pass(self) -> Iterator[Decision]:
-        """All decisions in the order of the file, for the only pass before `batches`."""
         return self._decisions()
 
     def _remarks(self) -> list[str]:
@@ -84,7 +80,7 @@ class SparseSource:
         found: dict[str, None] = {}
         seen: set[str] = set()
         steps = 0
-        for decision in self._first_pass():
+        for decision in self._decisions():
             steps += 1
             for candidate in decision.candidates:
                 if seen >= candidate.keys():
@@ -116,7 +112,7 @@ class SparseSource:
         seen: set[str] = set()
         ignored: dict[str, None] = {}
         steps = 0
-        for decision in self._first_pass():
+        for decision in self._decisions():
             steps += 1
             for candidate in decision.candidates:
                 if seen >= candidate.keys():
