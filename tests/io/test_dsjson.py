@@ -158,8 +158,8 @@ def test_a_line_of_the_decision_service(tmp_path):
     assert steps.episode is None
     assert source.notes == (
         "shared features (GUser) are the same for all candidates of a step, so that no linear policy can depend on "
-        "them; left out",
-        "keys of candidates that begin with _ are not features; left out: _tag",
+        "them; left out.",
+        "keys of candidates that begin with _ are not features; left out: _tag.",
     )
 
 
@@ -194,8 +194,8 @@ def test_lines_without_a_decision_are_counted(tmp_path):
     source = source_of(tmp_path, *lines)
     assert the_only(source).contexts.tolist() == [[1], [2]]
     assert source.notes == (
-        "3 lines without a decision (rewards that came later, checkpoints) left out",
-        "1 decision marked _skipLearn, from which the decider never learned, left out",
+        "3 lines without a decision (rewards that came later, checkpoints) left out.",
+        "1 decision marked _skipLearn, from which the decider never learned, left out.",
     )
 
 
@@ -228,7 +228,7 @@ def test_columns_name_keys_within_objects(tmp_path):
     assert log.step_ids.tolist() == [0, 1, 2, 3]
     source = source_of(tmp_path, *lines, drop=["Timestamp"])
     assert the_only(source).timestamps is None
-    assert source.notes[-1].endswith("(--column episode=VWState.m) makes an episode of each")
+    assert source.notes[-1].endswith("(--column episode=VWState.m) makes an episode of each.")
 
 
 def test_sorting_by_time_and_episode(tmp_path, rng, monkeypatch):
@@ -267,19 +267,19 @@ def test_given_features_decide_what_is_read(tmp_path):
     assert again.feature_names == ("x", "c=red", "c=blue")
     assert the_only(again).contexts.tolist() == [[5, 0, 0], [0, 1, 0]]
     assert again.notes == (
-        "1 feature not asked for left out: c=green",
-        "1 feature asked for appear nowhere and are 0: c=blue",
+        "1 feature not asked for left out: c=green.",
+        "1 feature asked for appear nowhere: c=blue.",
     )
     assert source_of(tmp_path, decision({"x": 1, "y": 2}), drop=["x"]).feature_names == ("y",)
 
 
-def test_unnamed_features_can_be_asked_for_by_number(tmp_path):
+def test_unnamed_features_can_be_asked_for_by_the_names_they_are_written_with(tmp_path):
     log = BehaviorLog([[1.0, 2.0, 3.0]], [0, 1], [0], [0, 1])
     write_dsjson(in_parts(log), tmp_path / "log.dsjson")
     whole = DSJsonSource(tmp_path / "log.dsjson", Reading())
     assert (whole.feature_names, whole.preparation) == (None, None)
-    part = DSJsonSource(tmp_path / "log.dsjson", Reading(features=["2", "0"]))
-    assert part.feature_names == ("2", "0")
+    part = DSJsonSource(tmp_path / "log.dsjson", Reading(features=["x2", "x0"]))
+    assert part.feature_names == ("x2", "x0")
     assert the_only(part).contexts.tolist() == [[3, 1]]
 
 

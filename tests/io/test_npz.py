@@ -112,6 +112,16 @@ def test_parts_must_have_the_same_float_type(tmp_path):
         write_npz([(0, one), (1, other)], tmp_path / "log.npz")
 
 
+def test_how_the_features_were_made_comes_back(tmp_path):
+    preparation = Preparation((FeatureColumn("a", fill=0.5), FeatureColumn("b", ("x",))), (("step", "request"),))
+    log = BehaviorLog(
+        np.ones((1, 2)), [0, 1], [0], [0, 1], feature_names=preparation.feature_names, preparation=preparation
+    )
+    write_npz([(0, log)], tmp_path / "log.npz")
+    assert NpzSource(tmp_path / "log.npz", Reading()).preparation == preparation
+    assert NpzSource(tmp_path / "log.npz", Reading(drop=["a"])).preparation is None
+
+
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +172,7 @@ def test_without_choices_chosen_may_be_missing(tmp_path):
 
 def test_other_arrays_are_left_out_and_noted(tmp_path):
     source = source_of(tmp_path, **fine(rewards=np.array([1.0]), user=np.array([{}], dtype=object)))
-    assert source.notes == ("arrays left out: rewards, user",)
+    assert source.notes == ("arrays left out: rewards, user.",)
     assert assembled(source).n_steps == 4
 
 
@@ -237,6 +247,12 @@ BROKEN = {
     "names twice": (fine(feature_names=["a", "a"]), "'a' twice"),
     "names numbers": (fine(feature_names=[1, 2]), "feature_names has dtype int64"),
     "times complex": (fine(timestamps=np.ones(4, complex)), "timestamps has dtype complex128"),
+    "preparation": (fine(preparation="{}"), "array 'preparation' is damaged"),
+    "preparation no JSON": (fine(preparation=[1, 2]), "array 'preparation' is damaged"),
+    "other preparation": (
+        fine(preparation='{"columns": [], "roles": {}}'),
+        "array 'preparation' makes other features than feature_names",
+    ),
     "ids too many": (fine(step_ids=np.arange(5)), r"step_ids has shape \(5,\)"),
 }
 

@@ -74,7 +74,7 @@ def test_every_item_is_a_candidate_with_its_features(tmp_path, given):
     assert len(log) == len(np.unique(times.astype("M8[D]")))
     assert source.notes == (
         "user features (user_feature_0, user_feature_1, user_feature_2, user_feature_3) are the same for all "
-        "candidates of a step, so that no linear policy can depend on them; left out",
+        "candidates of a step, so that no linear policy can depend on them; left out.",
     )
 
 
@@ -148,7 +148,7 @@ def test_the_preparation_reads_new_data_the_same_way(tmp_path):
     context[1][4] = "new category"
     source = OpenBanditSource(written(tmp_path / "two", context, table), Reading(preparation=preparation))
     assert source.feature_names == first.feature_names
-    assert source.notes[0] == "item_feature_2: categories unknown to the model are 0 throughout: new category"
+    assert source.notes[0] == "item_feature_2: categories unknown to the model count as none: new category."
     (steps,), (before,) = source.batches(), first.batches()
     gone = first.feature_names.index(f"item_feature_2={hashed(2, 0)}")
     expected = before.contexts.copy()
@@ -175,6 +175,27 @@ def test_a_missing_category_is_all_zeros(tmp_path):
     source = OpenBanditSource(written(tmp_path, context, table), Reading(features=["item_feature_1"]))
     (steps,) = source.batches()
     assert steps.contexts.sum(axis=1).tolist() == [1, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("missing, number", [("zero", 0.0), ("mean", None)])
+def test_missing_numbers_are_imputed_where_asked(tmp_path, missing, number):
+    context, table = dataset(rows=1)
+    rest = [float(row[2]) for row in context[2:]]
+    context[1][2] = ""
+    folder = written(tmp_path / "one", context, table)
+    source = OpenBanditSource(folder, Reading(features=["item_feature_0"], missing=missing))
+    (steps,) = source.batches()
+    assert steps.contexts[0, 0] == (np.mean(rest) if number is None else number)
+    assert source.preparation.columns[0].fill == steps.contexts[0, 0]
+
+
+def test_missing_affinities_can_be_zero(tmp_path):
+    context, table = dataset(rows=2)
+    table[1][10 + 3] = ""
+    reading = Reading(features=["user-item_affinity"], missing="zero")
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), reading).batches()
+    assert steps.contexts[3, 0] == 0
+    assert steps.contexts[8, 0] == float(table[2][13])
 
 
 def test_without_choices_the_item_may_be_missing(tmp_path):

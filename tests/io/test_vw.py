@@ -32,7 +32,7 @@ def as_read_back(log):
         log.step_offsets,
         log.chosen,
         [0, log.n_steps],
-        feature_names=log.feature_names or [str(column) for column in range(log.n_features)],
+        feature_names=log.feature_names or [f"x{column}" for column in range(log.n_features)],
     )
 
 
@@ -122,7 +122,7 @@ def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     assert steps.timestamps is None
     assert source.notes == (
         "the features of the shared lines (user^age, user^city) are the same for all candidates of a step, so that no "
-        "linear policy can depend on them; left out",
+        "linear policy can depend on them; left out.",
     )
 
 
@@ -165,8 +165,8 @@ def test_given_features_decide_what_is_read(tmp_path, given):
     assert the_only(source).contexts.tolist() == [[2, 0, 1], [0, 0, 0]]
     assert source.feature_names == source.preparation.feature_names == names
     assert source.notes == (
-        "2 features not asked for left out: c, d",
-        "1 feature asked for appear nowhere and are 0: missing",
+        "2 features not asked for left out: c, d.",
+        "1 feature asked for appear nowhere: missing.",
     )
 
 
@@ -175,6 +175,12 @@ def test_the_preparation_of_a_log_reads_new_data_the_same_way(tmp_path):
     again = Preparation.from_json(preparation.to_json())
     steps = the_only(source_of(tmp_path, "| b:5\n| c:1 a:4\n", preparation=again, choices=False))
     assert steps.contexts.tolist() == [[0, 5], [4, 0]]
+
+
+def test_what_stands_for_missing_numbers_in_a_model_s_log_stands_for_them_here(tmp_path):
+    columns = (FeatureColumn("a", fill=0.5), FeatureColumn("c", ("red", "blue")), FeatureColumn("b"))
+    source = source_of(tmp_path, "0:1:1 | c=red b:2\n| a:3\n", preparation=Preparation(columns))
+    assert the_only(source).contexts.tolist() == [[0.5, 1, 0, 2], [3, 0, 0, 0]]
 
 
 def test_features_can_be_dropped(tmp_path):
@@ -255,7 +261,7 @@ def test_too_many_features_are_refused_with_a_remedy(tmp_path):
     with pytest.raises(LogFormatError, match=r"line 40001: 20001 different features.*at most 20000.*--features"):
         source_of(tmp_path, text)
     source = source_of(tmp_path, text, features=["w7"])
-    assert source.notes == ("more than 20000 features not asked for left out: w0, w1, w2, w3, w4 and 19995 more",)
+    assert source.notes == ("more than 20000 features not asked for left out: w0, w1, w2, w3, w4 and 19995 more.",)
 
 
 READINGS = {

@@ -16,7 +16,8 @@ no linear policy can depend on them; they are left out. Lines that are no decisi
 skipped and counted, and so are those marked ``_skipLearn``.
 
 The writer adds keys that Vowpal Wabbit does not look at: ``ibcb_episode``, ``ibcb_unnamed`` where the features have no
-names, ``ibcb_timestamp`` and ``ibcb_step_id`` where these are not times and texts. Only the float type is lost.
+names, ``ibcb_timestamp`` and ``ibcb_step_id`` where these are not times and texts. Only the float type is lost, and how
+the features were made.
 """
 
 from __future__ import annotations
@@ -119,20 +120,20 @@ class DSJsonSource(SparseSource):
         if self._shared:
             remarks.append(
                 f"shared features ({some(self._shared)}) are the same for all candidates of a step, so that no linear "
-                "policy can depend on them; left out"
+                "policy can depend on them; left out."
             )
         if self._private:
-            remarks.append(f"keys of candidates that begin with _ are not features; left out: {some(self._private)}")
+            remarks.append(f"keys of candidates that begin with _ are not features; left out: {some(self._private)}.")
         if self._lines_without["no decision"]:
             count = plural(self._lines_without["no decision"], "line")
-            remarks.append(f"{count} without a decision (rewards that came later, checkpoints) left out")
+            remarks.append(f"{count} without a decision (rewards that came later, checkpoints) left out.")
         if self._lines_without["not learned from"]:
             count = plural(self._lines_without["not learned from"], "decision")
-            remarks.append(f"{count} marked _skipLearn, from which the decider never learned, left out")
+            remarks.append(f"{count} marked _skipLearn, from which the decider never learned, left out.")
         if len(self._models) > 1 and "episode" not in self._reading.columns:
             remarks.append(
                 "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
-                "(--column episode=VWState.m) makes an episode of each"
+                "(--column episode=VWState.m) makes an episode of each."
             )
         return remarks
 

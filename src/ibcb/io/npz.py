@@ -12,6 +12,7 @@ warmup              ()                         how many leading episodes the pol
 feature_names       (d,)                       text
 timestamps          (steps,)                   times, numbers or text
 step_ids            (steps,)                   whole numbers or text
+preparation         ()                         text: how the features were made, as JSON
 =================== ========================== ========================================================================
 
 All but contexts and chosen may be missing. Other arrays are left out. Nothing is unpickled: arrays of objects are
@@ -21,6 +22,7 @@ refused before their data is read. Contexts are read a part at a time, so that a
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import shutil
@@ -53,6 +55,7 @@ _ARRAYS = (
     "feature_names",
     "timestamps",
     "step_ids",
+    "preparation",
 )
 _KINDS = {"episode": "iufbMUS", "timestamps": "iufMU", "step_ids": "iufMU", "feature_names": "U"}
 _SAYS = "; save it as numbers, times or text (dtype 'U')"
@@ -89,7 +92,6 @@ class NpzSource:
         self._path = existing(path)
         self.name = self._path.name
         refuse_roles(reading, self.name)
-        self.preparation = reading.preparation
         try:
             self._arrays = self._headers()
             self._open(reading)
@@ -118,9 +120,10 @@ class NpzSource:
         self._timestamps = self._per_step("timestamps", steps)
         self._step_ids = self._per_step("step_ids", steps)
         self.feature_names, self._columns = self._features(contexts.shape[-1], reading)
+        self.preparation = reading.preparation or self._read_preparation()
         self._order = sorted_steps(self._episode, self._timestamps) if reading.sort else None
         others = [name for name in self._arrays if name not in _ARRAYS]
-        self.notes = (f"arrays left out: {some(others)}",) if others else ()
+        self.notes = (f"arrays left out: {some(others)}.",) if others else ()
 
     # -- headers and small arrays ----------------------------------------------------------------------------------
 
@@ -232,6 +235,19 @@ class NpzSource:
         number = np.cumsum(np.concatenate([[0], (labels[1:] != labels[:-1]).astype(np.int64)]))
         return number - warmup_count(warmup.item(), int(number[-1]) + 1)
 
+    def _read_preparation(self) -> Preparation | None:
+        """How the features were made, if that was stored and all of them are read."""
+        stored = self._load("preparation")
+        if stored is None or self._columns is not None:
+            return None
+        try:
+            result = Preparation.from_json(json.loads(str(stored.item())))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise LogFormatError("array 'preparation' is damaged; write the log again, or leave it out.") from None
+        if result.feature_names != self.feature_names:
+            raise LogFormatError("array 'preparation' makes other features than feature_names has; leave it out.")
+        return result
+
     def _per_step(self, name: str, steps: int) -> NDArray[Any] | None:
         array = self._arrays.get(name)
         if array is None:
@@ -273,7 +289,7 @@ class NpzSource:
 
     # -- contexts --------------------------------------------------------------------------------------------------
 
-    def batches(self) -> Iterator[Steps]:
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         try:
             yield from self._in_memory() if self._order is not None or self._contexts.fortran else self._streamed()
@@ -401,12 +417,14 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
     """
     small: dict[str, list[NDArray[Any]]] = {}
     names: tuple[str, ...] | None = None
+    preparation: Preparation | None = None
     rows, d, dtype = 0, 0, np.dtype(np.float64)
     with tempfile.TemporaryFile(dir=Path(path).resolve().parent) as waiting:
         for number, part in same_features(parts):
             if rows and part.contexts.dtype != dtype:
                 raise LogFormatError(f"episode {number}: contexts are {part.contexts.dtype}, those before {dtype}.")
             names, d, dtype = part.feature_names, part.n_features, part.contexts.dtype
+            preparation = part.preparation
             waiting.write(np.ascontiguousarray(part.contexts).data)
             rows += part.n_rows
             small.setdefault("counts", []).append(np.diff(part.step_offsets))
@@ -419,6 +437,8 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
         arrays["step_offsets"] = np.concatenate([[0], np.cumsum(arrays.pop("counts"))])
         if names is not None:
             arrays["feature_names"] = _storable(np.array(names, dtype=object), "feature_names")
+        if preparation is not None:
+            arrays["preparation"] = np.array(json.dumps(preparation.to_json()))
         waiting.seek(0)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             with archive.open(zipfile.ZipInfo("contexts.npy"), "w", force_zip64=True) as file:

@@ -40,8 +40,9 @@ class OpenBanditSource:
     """Steps from a folder of the Open Bandit Dataset, or from the CSV file of impressions in it; see `Source`.
 
     ``reading.features`` and ``reading.drop`` name columns of ``item_context.csv`` and ``user-item_affinity``,
-    ``reading.one_hot`` columns of numbers that are categories. Rows must be in the order of time; ``reading.sort`` puts
-    them so, in memory. With ``reading.choices=False`` the column ``item_id`` may be missing; ``chosen`` is 0 then.
+    ``reading.one_hot`` columns of numbers that are categories. Rows must be in the order of time; ``sort`` puts them
+    so, in memory. ``missing`` says what stands for missing numbers of items; "zero" also for missing affinities. With
+    ``choices=False`` the column ``item_id`` may be missing; ``chosen`` is 0 then.
     """
 
     name: str
@@ -61,6 +62,7 @@ class OpenBanditSource:
         self.preparation = reading.preparation or Preparation(columns)
         self.feature_names = self.preparation.feature_names
         self._template, self._affinity = self._features(raw, columns, notes)
+        self._affinity_fill = next((column.fill for column in columns if column.name == _AFFINITY), None)
         header = self._header()
         self._wanted = [f"{_AFFINITY}_{item}" for item in ids] if self._affinity is not None else []
         self._check_columns(header)
@@ -69,7 +71,7 @@ class OpenBanditSource:
         if left_out:
             notes.append(
                 f"user features ({some(left_out)}) are the same for all candidates of a step, so that no linear policy "
-                "can depend on them; left out"
+                "can depend on them; left out."
             )
         self.notes = tuple(notes)
 
@@ -120,8 +122,15 @@ class OpenBanditSource:
         for name in names:
             number = name == _AFFINITY or (name not in one_hot and all(_is_number(text) for text in raw[name] if text))
             categories = None if number else tuple(dict.fromkeys(text for text in raw[name] if text))
-            columns.append(FeatureColumn(name, categories))
+            columns.append(FeatureColumn(name, categories, self._fill(name, raw) if number else None))
         return tuple(columns)
+
+    def _fill(self, name: str, raw: dict[str, list[str]]) -> float | None:
+        """What stands for a missing number."""
+        if self._reading.missing == "zero":
+            return 0.0
+        known = [float(text) for text in raw.get(name, ()) if text]
+        return sum(known) / len(known) if self._reading.missing == "mean" and known else None
 
     def _features(
         self, raw: dict[str, list[str]], columns: tuple[FeatureColumn, ...], notes: list[str]
@@ -144,7 +153,7 @@ class OpenBanditSource:
                 blocks.append(np.array([[float(text == category) for category in column.categories] for text in texts]))
                 unknown = dict.fromkeys(text for text in texts if text and text not in column.categories)
                 if unknown:
-                    notes.append(f"{column.name}: categories unknown to the model are 0 throughout: {some(unknown)}")
+                    notes.append(f"{column.name}: categories unknown to the model count as none: {some(unknown)}.")
         return np.concatenate(blocks, axis=1), affinity
 
     def _number(self, text: str, column: FeatureColumn, item: np.int64) -> float:
@@ -153,8 +162,8 @@ class OpenBanditSource:
         if not _is_number(text) or not np.isfinite(float(text)):
             what = repr(text) if text else "missing"
             raise LogFormatError(
-                f"{_ITEMS}, item {item}: {column.name} is {what}; expected a finite number. Impute it, or leave the "
-                f"column out: drop=['{column.name}'] (--drop {column.name})."
+                f"{_ITEMS}, item {item}: {column.name} is {what}; expected a finite number. Impute it (--missing mean "
+                f"or zero), or leave the column out: drop=['{column.name}'] (--drop {column.name})."
             )
         return float(text)
 
@@ -184,7 +193,7 @@ class OpenBanditSource:
                 f"{_AFFINITY}) reads without."
             )
 
-    def batches(self) -> Iterator[Steps]:
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         most = max(1, BATCH_NUMBERS // self._template.size)
         last: Any = None
@@ -253,13 +262,15 @@ class OpenBanditSource:
         if self._affinity is not None:
             for position, name in enumerate(self._wanted):
                 values = table[name].to_numpy()
+                if self._affinity_fill is not None and table[name].null_count:
+                    values = np.where(table[name].is_null().to_numpy(), self._affinity_fill, values)
                 bad = ~np.isfinite(values)
                 if bad.any():
                     at = int(np.argmax(bad))
                     what = values[at] if table[name][at].is_valid else "missing"
                     raise LogFormatError(
                         f"{self.name}, line {lines[at]}: {name} is {what}; contexts must be finite. Impute the value "
-                        "or drop the row."
+                        "(--missing zero) or drop the row."
                     )
                 contexts[:, position, self._affinity] = values
         chosen = np.zeros(n, dtype=np.int64)

@@ -55,7 +55,11 @@ class SparseSource:
         names = self._all_names() if asked is None else self._of_those(asked)
         self._columns = {name: column for column, name in enumerate(names)}
         self.feature_names = tuple(names)
-        self.preparation = reading.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
+        preparation = reading.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
+        self.preparation = preparation
+        # A model may have been fitted to data where something else stood for missing numbers.
+        fills = {column.name: column.fill or 0.0 for column in preparation.columns if column.categories is None}
+        self._absent = np.array([fills.get(name, 0.0) for name in names])
         self.notes = (*self.notes, *self._remarks())
 
     # -- what a format provides ------------------------------------------------------------------------------------
@@ -129,10 +133,10 @@ class SparseSource:
         notes = []
         if ignored:
             many = "more than " if len(ignored) >= MOST_FEATURES else ""
-            notes.append(f"{many}{plural(len(ignored), 'feature')} not asked for left out: {some(ignored)}")
+            notes.append(f"{many}{plural(len(ignored), 'feature')} not asked for left out: {some(ignored)}.")
         absent = [name for name in asked if name not in seen]
         if absent:
-            notes.append(f"{plural(len(absent), 'feature')} asked for appear nowhere and are 0: {some(absent)}")
+            notes.append(f"{plural(len(absent), 'feature')} asked for appear nowhere: {some(absent)}.")
         self.notes = tuple(notes)
         return asked
 
@@ -145,10 +149,10 @@ class SparseSource:
 
     # -- the second pass -------------------------------------------------------------------------------------------
 
-    def batches(self) -> Iterator[Steps]:
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, dense, a few million numbers at a time."""
         d = len(self._columns)
-        batch = _Batch(self._columns)
+        batch = _Batch(self._columns, self._absent)
         for decision in self._in_order():
             count = len(decision.candidates)
             if count * d > _MOST_NUMBERS:
@@ -159,7 +163,7 @@ class SparseSource:
                 )
             if batch.rows and (batch.rows + count) * d > BATCH_NUMBERS:
                 yield batch.steps()
-                batch = _Batch(self._columns)
+                batch = _Batch(self._columns, self._absent)
             batch.add(decision)
         if batch.rows:
             yield batch.steps()
@@ -168,9 +172,9 @@ class SparseSource:
 class _Batch:
     """Decisions on their way into dense steps: where each number will stand, and the number."""
 
-    def __init__(self, columns: dict[str, int]) -> None:
+    def __init__(self, columns: dict[str, int], absent: NDArray[np.float64]) -> None:
         self.rows = 0
-        self._columns = columns
+        self._columns, self._absent = columns, absent
         # Plain arrays: a few million numbers as Python objects would be many times as large.
         self._places, self._values = array("q"), array("d")
         self._counts: list[int] = []
@@ -193,7 +197,7 @@ class _Batch:
 
     def steps(self) -> Steps:
         d = len(self._columns)
-        flat = np.zeros(self.rows * d)
+        flat = np.tile(self._absent, self.rows)
         # Assigned, not added: -0.0 stays what it is.
         flat[np.asarray(self._places)] = np.asarray(self._values)
         episode, step_ids, timestamps = (as_array(list(values)) for values in zip(*self._extras, strict=True))
@@ -218,8 +222,8 @@ def as_array(values: list[Any]) -> NDArray[Any] | None:
 
 
 def names_to_write(part: BehaviorLog) -> tuple[str, ...]:
-    """The names of a log's features; numbers where they have none."""
-    names = part.feature_names or tuple(str(column) for column in range(part.n_features))
+    """The names of a log's features; x0, x1, ... where they have none."""
+    names = part.feature_names or tuple(f"x{column}" for column in range(part.n_features))
     for name in names:
         try:
             name.encode()

@@ -59,7 +59,7 @@ class VWSource(SparseSource):
             return []
         return [
             f"the features of the shared lines ({some(self._shared)}) are the same for all candidates of a step, so "
-            "that no linear policy can depend on them; left out"
+            "that no linear policy can depend on them; left out."
         ]
 
     def _decisions(self) -> Iterator[Decision]:
