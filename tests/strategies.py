@@ -5,7 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ibcb import BehaviorLog
+from ibcb.io.steps import Reading, numbered
 
+NAMES = st.text(max_size=5)
 reproducible = settings(derandomize=True, deadline=None, max_examples=25)
 
 
@@ -21,7 +23,8 @@ def assert_same_log(one, other):
 
 
 @st.composite
-def logs(draw):
+def logs(draw, *, names=NAMES):
+    """Small ragged logs of any kind; ``names`` draws one feature's name."""
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     width = 32 if dtype is np.float32 else 64
     d = draw(st.integers(1, 3))
@@ -38,7 +41,46 @@ def logs(draw):
         [draw(st.integers(0, m - 1)) for m in counts],
         np.cumsum([0, *map(len, sizes)]),
         warmup=draw(st.integers(0, len(sizes) - 1)),
-        feature_names=draw(st.none() | st.lists(st.text(max_size=5), min_size=d, max_size=d, unique=True)),
+        feature_names=draw(st.none() | st.lists(names, min_size=d, max_size=d, unique=True)),
         timestamps=draw(st.none() | st.lists(floats, min_size=steps, max_size=steps)),
         step_ids=draw(st.none() | st.lists(whole, min_size=steps, max_size=steps).map(lambda v: np.array(v, np.int64))),
+    )
+
+
+def in_parts(log, most=2):
+    """A log as writers take it: (episode number, part), with parts of a few steps."""
+    for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
+        for first in range(0, episode.n_steps, most):
+            steps = slice(first, min(first + most, episode.n_steps))
+            offsets = episode.step_offsets[steps.start : steps.stop + 1]
+            yield (
+                number,
+                BehaviorLog(
+                    episode.contexts[offsets[0] : offsets[-1]],
+                    offsets - offsets[0],
+                    episode.chosen[steps],
+                    [0, len(offsets) - 1],
+                    feature_names=episode.feature_names,
+                    timestamps=None if episode.timestamps is None else episode.timestamps[steps],
+                    step_ids=None if episode.step_ids is None else episode.step_ids[steps],
+                ),
+            )
+
+
+def assembled(source, reading=None):
+    """The log that a source holds."""
+    numbers, batches = zip(*numbered(source.batches(), reading or Reading()), strict=True)
+    episode = np.concatenate(numbers)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
+    columns = {name: [getattr(batch, name) for batch in batches] for name in batches[0]._fields}
+    flat = {name: None if values[0] is None else np.concatenate(values) for name, values in columns.items()}
+    return BehaviorLog(
+        flat["contexts"],
+        np.concatenate([[0], np.cumsum(flat["counts"])]),
+        flat["chosen"],
+        edges,
+        warmup=int(np.count_nonzero(episode[edges[:-1]] < 0)),
+        feature_names=source.feature_names,
+        timestamps=flat["timestamps"],
+        step_ids=flat["step_ids"],
     )

@@ -19,17 +19,26 @@ from numpy.typing import NDArray
 
 from ibcb.intake import LogFormatError
 from ibcb.io.columns import assign_roles
+from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
 from ibcb.io.files import atomic
+from ibcb.io.npz import NpzSource, write_npz
+from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
 from ibcb.io.parquet import long_tables, write_steps
 from ibcb.io.steps import Reading, Source, Steps, numbered
 from ibcb.io.tables import Tables, table_source
+from ibcb.io.vw import VWSource, looks_like_vw, write_vw
 from ibcb.log import BehaviorLog
 
 __all__ = ["LOST", "WRITABLE", "DiskLog", "open_log", "read_log", "write_log"]
 
-WRITABLE = (".parquet", ".arrow", ".csv")
+_WRITERS = {".npz": write_npz, ".vw": write_vw, ".dsjson": write_dsjson}
+WRITABLE = (".parquet", ".arrow", ".csv", *_WRITERS)
 #: what a format that is written cannot carry
-LOST = {".csv": "the float type, missing feature names, and how the features were made"}
+LOST = {
+    ".csv": "the float type, missing feature names, and how the features were made",
+    ".dsjson": "the float type, and how the features were made",
+    ".vw": "episodes, warm-up, times, ids, the float type, missing feature names, and how the features were made",
+}
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".arrow", ".ipc", ".feather")
 #: numbers in memory at a time when a log is streamed
@@ -44,7 +53,9 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     ----------
     source : path, or DataFrame
         Parquet, CSV or TSV (also gzipped) or Arrow IPC, or a folder of such files, read in the order of their names;
-        or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow.
+        or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy archives
+        (``.npz``), Vowpal Wabbit text (``.vw``), dsjson, and folders of the Open Bandit Dataset: see `ibcb.io.npz`,
+        `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`.
 
         Two forms are understood. *One row per candidate* (long): columns that name the step and mark the chosen
         candidate, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``, ``chosen`` (the
@@ -193,7 +204,8 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
     path : path
         The suffix tells the format. ``.parquet`` carries everything and is read fastest: one row per step, or with
         ``long=True`` one per candidate. ``.arrow`` and ``.csv`` have one row per candidate; CSV does not keep the float
-        type, nor whether the features had names.
+        type, nor whether the features had names. ``.npz`` carries everything. ``.dsjson`` and ``.vw`` are for Vowpal
+        Wabbit; `ibcb.io.LOST` tells what a format loses.
     """
     if not isinstance(log, (BehaviorLog, DiskLog)):
         raise TypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
@@ -204,9 +216,12 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
     elif suffix in (".parquet", ".arrow", ".csv"):
         with atomic(path) as temporary:
             _write_long(log.parts(), temporary, suffix)
+    elif suffix in _WRITERS:
+        with atomic(path) as temporary:
+            _WRITERS[suffix](log.parts(), temporary)
     else:
         raise LogFormatError(
-            f"{Path(path).name}: a log cannot be written under that name; it must end in .parquet, .arrow or .csv."
+            f"{Path(path).name}: a log cannot be written under that name; it must end in one of {', '.join(WRITABLE)}."
         )
 
 
@@ -253,8 +268,17 @@ def _open_source(source: Any, reading: Reading) -> Source:
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
+    if looks_like_openbandit(path):
+        return OpenBanditSource(path, reading)
     if path.is_dir():
         return table_source(_from_folder(path, reading), reading)
+    kind = path.suffix.lower()
+    if kind == ".npz":
+        return NpzSource(path, reading)
+    if kind == ".vw" or (kind == ".txt" and looks_like_vw(path)):
+        return VWSource(path, reading)
+    if kind == ".dsjson" or (kind in (".json", ".jsonl", ".ndjson") and looks_like_dsjson(path)):
+        return DSJsonSource(path, reading)
     return table_source(_from_file(path, reading), reading)
 
 
@@ -280,7 +304,8 @@ def _from_file(path: Path, reading: Reading) -> Tables:
         return _ipc(path)
     if kind in (".csv", ".tsv", ".csv.gz", ".tsv.gz"):
         return _csv(path, reading)
-    raise LogFormatError(f"the format is not known by the name; it must end in one of {', '.join(_TABLES)}.")
+    known = ", ".join((*_TABLES, ".npz", ".vw", ".dsjson"))
+    raise LogFormatError(f"the format is not known by the name; it must end in one of {known}.")
 
 
 def _suffix(path: Path) -> str:
@@ -438,7 +463,9 @@ def _named(name: str) -> Iterator[None]:
         yield
     except LogFormatError as error:
         message = str(error)
-        raise LogFormatError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
+        raise LogFormatError(
+            message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
+        ) from None
     except TypeError as error:
         raise LogFormatError(f"{name}: {error}") from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:

@@ -1,0 +1,461 @@
+"""Logs as NumPy archives (.npz), such as ``numpy.savez("log.npz", contexts=..., chosen=..., episode=...)`` writes.
+
+=================== ========================== ========================================================================
+array               shape                      holds
+=================== ========================== ========================================================================
+contexts            (rows, d) or (steps, M, d) the candidates' features
+chosen              (steps,)                   position of the chosen candidate, from 0
+step_offsets        (steps + 1,)               with (rows, d): first row of every step, and the number of rows
+episode             (steps,)                   label of the step's episode; whole numbers below 0 are the warm-up
+episode_offsets     (episodes + 1,)            instead of ``episode``: first step of each, and the number of steps
+warmup              ()                         how many leading episodes the policy did not choose
+feature_names       (d,)                       text
+timestamps          (steps,)                   times, numbers or text
+step_ids            (steps,)                   whole numbers or text
+preparation         ()                         text: how the features were made, as JSON
+=================== ========================== ========================================================================
+
+All but contexts and chosen may be missing. Other arrays are left out. Nothing is unpickled: arrays of objects are
+refused before their data is read. Contexts are read a part at a time, so that an archive may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.intake import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
+from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_roles, same_features, some, sorted_steps
+from ibcb.io.steps import Reading, Steps
+from ibcb.log import BehaviorLog
+from ibcb.preparation import Preparation
+
+__all__ = ["NpzSource", "write_npz"]
+
+_ARRAYS = (
+    "contexts",
+    "chosen",
+    "step_offsets",
+    "episode",
+    "episode_offsets",
+    "warmup",
+    "feature_names",
+    "timestamps",
+    "step_ids",
+    "preparation",
+)
+_KINDS = {"episode": "iufbMUS", "timestamps": "iufMU", "step_ids": "iufMU", "feature_names": "U"}
+_SAYS = "; save it as numbers, times or text (dtype 'U')"
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
+
+
+class _Array(NamedTuple):
+    """What the header of an array says."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    header: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class NpzSource:
+    """Steps from a NumPy archive; see `Source`.
+
+    With ``reading.choices=False`` the array ``chosen`` may be missing, and is 0 then. ``reading.sort`` orders the steps
+    by episode and time, in memory.
+    """
+
+    name: str
+    preparation: Preparation | None
+    feature_names: tuple[str, ...] | None
+    notes: tuple[str, ...]
+
+    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
+        self._path = existing(path)
+        self.name = self._path.name
+        refuse_roles(reading, self.name)
+        try:
+            self._arrays = self._headers()
+            self._open(reading)
+        except (LogFormatError, TypeError) as error:
+            raise LogFormatError(f"{self.name}: {error}") from None
+
+    def _open(self, reading: Reading) -> None:
+        """Read everything but the contexts."""
+        contexts = self._arrays.get("contexts")
+        if contexts is None:
+            raise LogFormatError(
+                f"array 'contexts' is missing; a log has contexts and chosen, this file has {some(self._arrays, 10)}."
+            )
+        if len(contexts.shape) not in (2, 3) or 0 in contexts.shape:
+            raise LogFormatError(
+                f"contexts has shape {contexts.shape}; expected (rows, features) with step_offsets, or (steps, "
+                "candidates, features), and none of them 0."
+            )
+        if contexts.dtype.kind not in "fiub" or (contexts.dtype.kind == "f" and contexts.dtype.itemsize not in (4, 8)):
+            raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
+        self._contexts = contexts
+        self._counts = self._read_counts()
+        steps = len(self._counts)
+        self._chosen = self._read_chosen(steps, reading)
+        self._episode = self._read_episode(steps)
+        self._timestamps = self._per_step("timestamps", steps)
+        self._step_ids = self._per_step("step_ids", steps)
+        self.feature_names, self._columns = self._features(contexts.shape[-1], reading)
+        self.preparation = reading.preparation or self._read_preparation()
+        self._order = sorted_steps(self._episode, self._timestamps) if reading.sort else None
+        others = [name for name in self._arrays if name not in _ARRAYS]
+        self.notes = (f"arrays left out: {some(others)}.",) if others else ()
+
+    # -- headers and small arrays ----------------------------------------------------------------------------------
+
+    def _headers(self) -> dict[str, _Array]:
+        """What every array of the archive says of itself; none of their data is read."""
+        result: dict[str, _Array] = {}
+        try:
+            with zipfile.ZipFile(self._path) as archive:
+                for info in archive.infolist():
+                    name = info.filename.removesuffix(".npy")
+                    if name == info.filename:
+                        continue
+                    if name in result:
+                        raise LogFormatError(f"array {name!r} is there twice; save the archive again.")
+                    with archive.open(info) as file:
+                        result[name] = _header(name, file)
+                    if info.file_size != result[name].header + result[name].nbytes and name in _ARRAYS:
+                        raise LogFormatError(
+                            f"array {name!r} says it has shape {result[name].shape} of {result[name].dtype}, "
+                            f"{result[name].nbytes} bytes, but holds {info.file_size - result[name].header}; the file "
+                            "is damaged. Save it again."
+                        )
+        except LogFormatError:
+            raise
+        # NumPy reads headers with Python's own parser of literals.
+        except (*_BROKEN, SyntaxError, tokenize.TokenError) as error:
+            raise LogFormatError(f"not a readable NumPy archive ({error}); write it with numpy.savez.") from None
+        return result
+
+    def _load(self, name: str) -> NDArray[Any] | None:
+        """One whole array, if it is there."""
+        array = self._arrays.get(name)
+        if array is None:
+            return None
+        memory = _memory()
+        if array.nbytes > memory:
+            raise LogFormatError(
+                f"array {name!r} has shape {array.shape}, {array.nbytes} bytes; this machine's memory has {memory}. "
+                "Split the log, or is the file damaged?"
+            )
+        with _data(self._path, array) as file:
+            data = _exactly(file, array.nbytes, name)
+            _exactly(file, 0, name, last=True)
+        shape = array.shape[::-1] if array.fortran else array.shape
+        result = np.frombuffer(data, dtype=array.dtype).reshape(shape)
+        result = result.T if array.fortran else result
+        return result.astype(array.dtype.newbyteorder("="), copy=False)
+
+    def _read_counts(self) -> NDArray[np.int64]:
+        shape = self._contexts.shape
+        offsets = self._load("step_offsets")
+        if len(shape) == 3:
+            if offsets is not None:
+                raise LogFormatError(
+                    f"contexts has shape {shape}, the same number of candidates at each step; leave out step_offsets, "
+                    "or give contexts as (rows, features)."
+                )
+            return np.full(shape[0], shape[1], dtype=np.int64)
+        if offsets is None:
+            raise LogFormatError(
+                f"contexts has shape {shape}, but array 'step_offsets' is missing: the first row of every step, and "
+                "the number of rows."
+            )
+        counts = np.diff(rising_offsets(offsets, shape[0], "step_offsets", "rows"))
+        if len(counts) == 0:
+            raise LogFormatError("The log is empty: step_offsets marks no step.")
+        if (counts == 0).any():
+            raise LogFormatError(f"step {int(np.argmax(counts == 0))} has no candidates; leave it out.")
+        return counts
+
+    def _read_chosen(self, steps: int, reading: Reading) -> NDArray[np.int64]:
+        values = self._load("chosen")
+        if values is None:
+            if not reading.choices:
+                return np.zeros(steps, dtype=np.int64)
+            raise LogFormatError(
+                f"array 'chosen' is missing: the position of the chosen candidate at each step; this file has "
+                f"{some(self._arrays, 10)}."
+            )
+        chosen = whole_numbers(values, "chosen")
+        if len(chosen) != steps:
+            raise LogFormatError(f"chosen has {len(chosen)} entries but the contexts have {plural(steps, 'step')}.")
+        wrong = (chosen < 0) | (chosen >= self._counts)
+        if wrong.any():
+            step = int(np.argmax(wrong))
+            count = plural(int(self._counts[step]), "candidate")
+            raise LogFormatError(f"step {step}: chosen is {chosen[step]} but the step has {count}; indices start at 0.")
+        return chosen
+
+    def _read_episode(self, steps: int) -> NDArray[Any] | None:
+        """A label per step; whole numbers below 0 for the warm-up."""
+        labels, offsets, warmup = self._per_step("episode", steps), self._load("episode_offsets"), self._load("warmup")
+        if labels is not None and offsets is not None:
+            raise LogFormatError("both 'episode' and 'episode_offsets' are there; keep one of them.")
+        if offsets is not None:
+            sizes = np.diff(rising_offsets(offsets, steps, "episode_offsets", "steps"))
+            if (sizes == 0).any():
+                raise LogFormatError(f"episode {int(np.argmax(sizes == 0))} has no steps; leave it out.")
+            labels = np.repeat(np.arange(len(sizes)), sizes)
+        if warmup is None:
+            return labels
+        if warmup.shape != () or labels is None:
+            what = f"has shape {warmup.shape}; it is one whole number" if labels is not None else "needs the episodes"
+            raise LogFormatError(f"warmup {what}: how many leading episodes the policy did not choose.")
+        if labels.dtype.kind in "iu" and (labels < 0).any():
+            raise LogFormatError(
+                "warmup is given and some episodes are below 0, which also says warm-up; keep one of them."
+            )
+        number = np.cumsum(np.concatenate([[0], (labels[1:] != labels[:-1]).astype(np.int64)]))
+        return number - warmup_count(warmup.item(), int(number[-1]) + 1)
+
+    def _read_preparation(self) -> Preparation | None:
+        """How the features were made, if that was stored and all of them are read."""
+        stored = self._load("preparation")
+        if stored is None or self._columns is not None:
+            return None
+        try:
+            result = Preparation.from_json(json.loads(str(stored.item())))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise LogFormatError("array 'preparation' is damaged; write the log again, or leave it out.") from None
+        if result.feature_names != self.feature_names:
+            raise LogFormatError("array 'preparation' makes other features than feature_names has; leave it out.")
+        return result
+
+    def _per_step(self, name: str, steps: int) -> NDArray[Any] | None:
+        array = self._arrays.get(name)
+        if array is None:
+            return None
+        if array.dtype.kind not in _KINDS[name]:
+            raise LogFormatError(f"{name} has dtype {array.dtype}{_SAYS}.")
+        if array.shape != (steps,):
+            raise LogFormatError(f"{name} has shape {array.shape}; expected one entry per step, ({steps},).")
+        return self._load(name)
+
+    def _features(self, d: int, reading: Reading) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
+        """Names of the features to read, and their columns; None: all of them."""
+        stored, names = self._arrays.get("feature_names"), None
+        if stored is not None:
+            if stored.dtype.kind not in _KINDS["feature_names"] or len(stored.shape) != 1:
+                raise LogFormatError(
+                    f"feature_names has dtype {stored.dtype} and shape {stored.shape}; expected ({d},) of text (dtype "
+                    "'U')."
+                )
+            loaded = self._load("feature_names")
+            names = None if loaded is None else distinct_names(loaded.tolist(), d)
+        asked = asked_names(reading)
+        if names is None:
+            if reading.preparation is not None and asked is not None and len(asked) == d:
+                return asked, None
+            if asked is not None or reading.drop:
+                raise LogFormatError(
+                    f"features were asked for by name, but array 'feature_names' is missing; add it, with {d} names."
+                )
+            return None, None
+        absent = [name for name in (*(asked or ()), *reading.drop) if name not in names]
+        if absent:
+            raise LogFormatError(f"no feature is named {some(absent)}; the file has {some(names, 10)}.")
+        kept = asked if asked is not None else tuple(name for name in names if name not in reading.drop)
+        if not kept:
+            raise LogFormatError("every feature was dropped; keep at least one.")
+        position = {name: column for column, name in enumerate(names)}
+        return kept, None if kept == names else np.array([position[name] for name in kept])
+
+    # -- contexts --------------------------------------------------------------------------------------------------
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """All steps from the first on, a few million numbers at a time."""
+        try:
+            yield from self._in_memory() if self._order is not None or self._contexts.fortran else self._streamed()
+        except LogFormatError as error:
+            raise LogFormatError(f"{self.name}: {error}") from None
+
+    def _streamed(self) -> Iterator[Steps]:
+        array, d = self._contexts, self._contexts.shape[-1]
+        offset = 0
+        with _data(self._path, array) as file:
+            for first, end in self._cuts():
+                rows = int(self._counts[first:end].sum())
+                data = _exactly(file, rows * d * array.dtype.itemsize, "contexts")
+                yield self._steps(
+                    np.frombuffer(data, dtype=array.dtype).reshape(rows, d), np.arange(first, end), offset
+                )
+                offset += rows
+            _exactly(file, 0, "contexts", last=True)
+
+    def _in_memory(self) -> Iterator[Steps]:
+        """All contexts at once: sorted, or stored column by column."""
+        contexts = self._load("contexts")
+        assert contexts is not None
+        contexts = contexts.reshape(-1, contexts.shape[-1])
+        starts = np.cumsum(self._counts) - self._counts
+        order = np.arange(len(starts)) if self._order is None else self._order
+        for first, end in self._cuts(order):
+            steps = order[first:end]
+            rows = np.concatenate([np.arange(starts[t], starts[t] + self._counts[t]) for t in steps])
+            yield self._steps(contexts[rows], steps, None)
+
+    def _cuts(self, order: NDArray[np.int64] | None = None) -> Iterator[tuple[int, int]]:
+        """Ranges of consecutive steps with as many rows as make a batch, and one step at least."""
+        counts = self._counts if order is None else self._counts[order]
+        most = max(1, BATCH_NUMBERS // self._contexts.shape[-1])
+        ends = np.cumsum(counts)
+        first, before = 0, 0
+        while first < len(counts):
+            end = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+            yield first, end
+            first, before = end, int(ends[end - 1])
+
+    def _steps(self, contexts: NDArray[Any], steps: NDArray[np.int64], offset: int | None) -> Steps:
+        kind = contexts.dtype.newbyteorder("=") if contexts.dtype.kind == "f" else np.dtype(np.float64)
+        contexts = contexts.astype(kind, copy=False)
+        if self._columns is not None:
+            contexts = np.ascontiguousarray(contexts[:, self._columns])
+        bad = ~np.isfinite(contexts)
+        if bad.any():
+            row, column = (int(i) for i in np.argwhere(bad)[0])
+            step = int(steps[int(np.searchsorted(np.cumsum(self._counts[steps]), row, side="right"))])
+            where = "" if offset is None else f", row {offset + row} of contexts"
+            feature = column if self.feature_names is None else repr(self.feature_names[column])
+            raise LogFormatError(
+                f"step {step}{where}: feature {feature} is {contexts[row, column]}; contexts must be finite. Impute "
+                "the value or drop the step."
+            )
+        return Steps(
+            contexts,
+            self._counts[steps],
+            self._chosen[steps],
+            episode=None if self._episode is None else self._episode[steps],
+            step_ids=None if self._step_ids is None else self._step_ids[steps],
+            timestamps=None if self._timestamps is None else self._timestamps[steps],
+        )
+
+
+@contextlib.contextmanager
+def _data(path: Path, array: _Array) -> Iterator[IO[bytes]]:
+    """The data of an array in an archive, as a file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            file = stack.enter_context(archive.open(f"{array.name}.npy"))
+        except (*_BROKEN, KeyError) as error:
+            raise LogFormatError(f"not a readable NumPy archive ({error}); has the file changed?") from None
+        _exactly(file, array.header, array.name)
+        yield file
+
+
+def _header(name: str, file: IO[bytes]) -> _Array:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise LogFormatError(f"array {name!r} is in version {version} of NumPy's format; save it with numpy.savez.")
+    if dtype.hasobject and name in _ARRAYS:
+        raise LogFormatError(
+            f"array {name!r} holds Python objects, which only pickle can read, and a pickle can execute anything; it "
+            f"is not read{_SAYS}."
+        )
+    if any(length < 0 for length in shape):
+        raise LogFormatError(f"array {name!r} says it has shape {shape}; the file is damaged. Save it again.")
+    return _Array(name, shape, dtype, fortran, file.tell())
+
+
+def _exactly(file: IO[bytes], size: int, name: str, *, last: bool = False) -> bytes:
+    """So many bytes; with ``last`` the end of the array, where its checksum is compared."""
+    try:
+        data = file.read(1 if last else size)
+    except _BROKEN as error:
+        raise LogFormatError(f"array {name!r} cannot be read ({error}); the file is damaged. Save it again.") from None
+    if len(data) != size:
+        raise LogFormatError(f"array {name!r} has not the length that it says; the file is damaged. Save it again.")
+    return data
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**40
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
+    """Write a log, part by part, with nothing lost; `NpzSource` and ``numpy.load`` read it.
+
+    The number of rows stands before the rows, so that contexts wait in a file beside ``path`` until all are there.
+    """
+    small: dict[str, list[NDArray[Any]]] = {}
+    names: tuple[str, ...] | None = None
+    preparation: Preparation | None = None
+    rows, d, dtype = 0, 0, np.dtype(np.float64)
+    with tempfile.TemporaryFile(dir=Path(path).resolve().parent) as waiting:
+        for number, part in same_features(parts):
+            if rows and part.contexts.dtype != dtype:
+                raise LogFormatError(f"episode {number}: contexts are {part.contexts.dtype}, those before {dtype}.")
+            names, d, dtype = part.feature_names, part.n_features, part.contexts.dtype
+            preparation = part.preparation
+            waiting.write(np.ascontiguousarray(part.contexts).data)
+            rows += part.n_rows
+            small.setdefault("counts", []).append(np.diff(part.step_offsets))
+            small.setdefault("chosen", []).append(part.chosen)
+            small.setdefault("episode", []).append(np.full(part.n_steps, number, dtype=np.int64))
+            for name, values in (("timestamps", part.timestamps), ("step_ids", part.step_ids)):
+                if values is not None:
+                    small.setdefault(name, []).append(_storable(values, name))
+        arrays = {name: np.concatenate(values) for name, values in small.items()}
+        arrays["step_offsets"] = np.concatenate([[0], np.cumsum(arrays.pop("counts"))])
+        if names is not None:
+            arrays["feature_names"] = _storable(np.array(names, dtype=object), "feature_names")
+        if preparation is not None:
+            arrays["preparation"] = np.array(json.dumps(preparation.to_json()))
+        waiting.seek(0)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            with archive.open(zipfile.ZipInfo("contexts.npy"), "w", force_zip64=True) as file:
+                descr = np.lib.format.dtype_to_descr(dtype)
+                header = {"descr": descr, "fortran_order": False, "shape": (rows, d)}
+                np.lib.format.write_array_header_1_0(file, header)
+                shutil.copyfileobj(waiting, file, 2**22)
+            for name, values in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, values, allow_pickle=False)
+
+
+def _storable(values: NDArray[Any], what: str) -> NDArray[Any]:
+    """Objects that are texts as an array of text."""
+    if values.dtype.kind != "O":
+        return values
+    for value in values.tolist():
+        if not isinstance(value, str) or value.endswith("\0"):
+            raise LogFormatError(f"{what} holds {value!r}; npz can hold numbers, times and texts that end in no null.")
+    return values.astype(np.str_)

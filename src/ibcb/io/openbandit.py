@@ -1,0 +1,366 @@
+"""The layout of the Open Bandit Dataset: a folder with a CSV file of impressions beside ``item_context.csv``.
+
+Impressions, such as ``bts/all/all.csv``: ``timestamp``, ``item_id`` (what was shown), ``position``, ``click``,
+``propensity_score``, ``user_feature_0`` to ``3``, and ``user-item_affinity_0``, ``_1``, ... for the items. Items:
+``item_id``, ``item_feature_0`` (a number) and ``item_feature_1`` to ``3`` (hashed categories).
+
+Each impression is a step, its candidates are all items in the order of their ids. Their features are the numbers and
+categories (one feature for each) of ``item_context.csv``, and ``user-item_affinity``: that of the user of the step to
+the item. User features are the same for all candidates of a step, so that no linear policy can depend on them; they are
+left out. Clicks and propensities are never read. Nothing says where an episode ends: cut by time, as in
+``episode_every="1d"``.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from numpy.typing import NDArray
+
+from ibcb.intake import LogFormatError, plural
+from ibcb.io.sources import BATCH_NUMBERS, refuse_roles, some
+from ibcb.io.steps import Reading, Steps
+from ibcb.preparation import FeatureColumn, Preparation
+
+__all__ = ["OpenBanditSource", "looks_like_openbandit"]
+
+_ITEMS = "item_context.csv"
+_AFFINITY = "user-item_affinity"
+
+
+class OpenBanditSource:
+    """Steps from a folder of the Open Bandit Dataset, or from the CSV file of impressions in it; see `Source`.
+
+    ``reading.features`` and ``reading.drop`` name columns of ``item_context.csv`` and ``user-item_affinity``,
+    ``reading.one_hot`` columns of numbers that are categories. Rows must be in the order of time; ``sort`` puts them
+    so, in memory. ``missing`` says what stands for missing numbers of items; "zero" also for missing affinities. With
+    ``choices=False`` the column ``item_id`` may be missing; ``chosen`` is 0 then.
+    """
+
+    name: str
+    preparation: Preparation | None
+    feature_names: tuple[str, ...] | None
+    notes: tuple[str, ...]
+
+    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
+        self._path = _impressions(Path(path))
+        self.name = self._path.name
+        refuse_roles(reading, self.name)
+        self._reading = reading
+        ids, raw = self._items()
+        self._ids = np.array(ids, dtype=np.int64)
+        notes: list[str] = []
+        columns = self._columns(raw) if reading.preparation is None else reading.preparation.columns
+        self.preparation = reading.preparation or Preparation(columns)
+        self.feature_names = self.preparation.feature_names
+        self._template, self._affinity = self._features(raw, columns, notes)
+        self._affinity_fill = next((column.fill for column in columns if column.name == _AFFINITY), None)
+        header = self._header()
+        self._wanted = [f"{_AFFINITY}_{item}" for item in ids] if self._affinity is not None else []
+        self._check_columns(header)
+        self._has_choices = "item_id" in header
+        left_out = [column for column in header if column.startswith("user_feature")]
+        if left_out:
+            notes.append(
+                f"user features ({some(left_out)}) are the same for all candidates of a step, so that no linear policy "
+                "can depend on them; left out."
+            )
+        self.notes = tuple(notes)
+
+    # -- items -----------------------------------------------------------------------------------------------------
+
+    def _items(self) -> tuple[list[int], dict[str, list[str]]]:
+        """Ids of the items, rising, and their columns as text."""
+        path = self._path.parent / _ITEMS
+        if not path.is_file():
+            raise LogFormatError(
+                f"{self.name}: {_ITEMS} is missing beside it; the items' features are there. Copy it from the dataset."
+            )
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            try:
+                header, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise LogFormatError(f"{_ITEMS}: not a readable CSV file in UTF-8 ({error}).") from None
+        if "item_id" not in header:
+            raise LogFormatError(f"{_ITEMS}: column 'item_id' is missing; it has {some(header, 10) or 'no columns'}.")
+        _check_distinct(header, _ITEMS)
+        if not rows:
+            raise LogFormatError(f"{_ITEMS}: no items; a step needs at least one candidate.")
+        for number, row in enumerate(rows, start=2):
+            if len(row) != len(header):
+                raise LogFormatError(f"{_ITEMS}, line {number}: {len(row)} fields, but the header has {len(header)}.")
+        at = header.index("item_id")
+        ids = [_item_id(row[at], f"{_ITEMS}, line {number}") for number, row in enumerate(rows, start=2)]
+        if len(set(ids)) < len(ids):
+            twice = next(item for item in ids if ids.count(item) > 1)
+            raise LogFormatError(f"{_ITEMS}: item_id {twice} is there twice; keep one row for each item.")
+        order = np.argsort(ids)
+        # The first column of the dataset's files is a row number without a name.
+        names = [column for column in header if column not in ("", "item_id")]
+        return sorted(ids), {name: [rows[i][header.index(name)].strip() for i in order] for name in names}
+
+    def _columns(self, raw: dict[str, list[str]]) -> tuple[FeatureColumn, ...]:
+        """What is made of each column: a number, or a feature for each category."""
+        reading = self._reading
+        known = (*raw, _AFFINITY)
+        absent = [name for name in (*(reading.features or ()), *reading.drop) if name not in known]
+        if absent:
+            raise LogFormatError(f"{self.name}: no feature column {some(absent)}; there are {some(known, 20)}.")
+        names = [name for name in reading.features or known if name not in reading.drop]
+        if not names:
+            raise LogFormatError(f"{self.name}: every feature was dropped; keep at least one.")
+        one_hot = () if isinstance(reading.one_hot, bool) else reading.one_hot
+        columns = []
+        for name in names:
+            number = name == _AFFINITY or (name not in one_hot and all(_is_number(text) for text in raw[name] if text))
+            categories = None if number else tuple(dict.fromkeys(text for text in raw[name] if text))
+            columns.append(FeatureColumn(name, categories, self._fill(name, raw) if number else None))
+        return tuple(columns)
+
+    def _fill(self, name: str, raw: dict[str, list[str]]) -> float | None:
+        """What stands for a missing number."""
+        if self._reading.missing == "zero":
+            return 0.0
+        known = [float(text) for text in raw.get(name, ()) if text]
+        return sum(known) / len(known) if self._reading.missing == "mean" and known else None
+
+    def _features(
+        self, raw: dict[str, list[str]], columns: tuple[FeatureColumn, ...], notes: list[str]
+    ) -> tuple[NDArray[np.float64], int | None]:
+        """The items' features (items, d), 0 where the affinity will stand, and the column where it will."""
+        blocks: list[NDArray[np.float64]] = []
+        affinity: int | None = None
+        for column in columns:
+            if column.name == _AFFINITY:
+                affinity = sum(block.shape[1] for block in blocks)
+                blocks.append(np.zeros((len(self._ids), 1)))
+                continue
+            if column.name not in raw:
+                raise LogFormatError(f"{_ITEMS}: column {column.name!r} is missing; the model was fitted with it.")
+            texts = raw[column.name]
+            if column.categories is None:
+                numbers = [self._number(text, column, item) for text, item in zip(texts, self._ids, strict=True)]
+                blocks.append(np.array(numbers)[:, None])
+            else:
+                blocks.append(np.array([[float(text == category) for category in column.categories] for text in texts]))
+                unknown = dict.fromkeys(text for text in texts if text and text not in column.categories)
+                if unknown:
+                    notes.append(f"{column.name}: categories unknown to the model count as none: {some(unknown)}.")
+        return np.concatenate(blocks, axis=1), affinity
+
+    def _number(self, text: str, column: FeatureColumn, item: np.int64) -> float:
+        if not text and column.fill is not None:
+            return column.fill
+        if not _is_number(text) or not np.isfinite(float(text)):
+            what = repr(text) if text else "missing"
+            raise LogFormatError(
+                f"{_ITEMS}, item {item}: {column.name} is {what}; expected a finite number. Impute it (--missing mean "
+                f"or zero), or leave the column out: drop=['{column.name}'] (--drop {column.name})."
+            )
+        return float(text)
+
+    # -- impressions -----------------------------------------------------------------------------------------------
+
+    def _header(self) -> list[str]:
+        with self._path.open(encoding="utf-8-sig", newline="") as file:
+            try:
+                header = next(csv.reader(file, strict=True), [])
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise LogFormatError(f"{self.name}: not a readable CSV file in UTF-8 ({error}).") from None
+        if not header:
+            raise LogFormatError(f"{self.name}: the file is empty; it needs a header and a row for each impression.")
+        return header
+
+    def _check_columns(self, header: list[str]) -> None:
+        _check_distinct(header, self.name)
+        needed = ["timestamp", *(["item_id"] if self._reading.choices else [])]
+        for column in needed:
+            if column not in header:
+                raise LogFormatError(f"{self.name}: column {column!r} is missing; it has {some(header, 10)}.")
+        absent = [column for column in self._wanted if column not in header]
+        if absent:
+            raise LogFormatError(
+                f"{self.name}: {plural(len(absent), 'column')} of affinity missing: {some(absent)}; {_ITEMS} has "
+                f"{plural(len(self._ids), 'item')}. Do the two files belong together? drop=['{_AFFINITY}'] (--drop "
+                f"{_AFFINITY}) reads without."
+            )
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """All steps from the first on, a few million numbers at a time."""
+        most = max(1, BATCH_NUMBERS // self._template.size)
+        last: Any = None
+        for table in self._tables():
+            for first in range(0, len(table), most):
+                part = table.slice(first, most)
+                times, lines = self._times(part), part["line"].to_numpy()
+                before = np.concatenate([times[:1] if last is None else [last], times[:-1]])
+                falls = np.flatnonzero(times < before)
+                if len(falls):
+                    at = int(falls[0])
+                    raise LogFormatError(
+                        f"{self.name}, line {lines[at]}: timestamp {times[at]} follows {before[at]}; sort the rows by "
+                        "timestamp, or read with sort=True (--sort)."
+                    )
+                yield self._steps(part, times, lines)
+                last = times[-1]
+        if last is None:
+            raise LogFormatError(f"{self.name}: the log is empty: it has no impression.")
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """The columns that are needed and the line of each row, block by block.
+
+        Where asked to sort, all at once and in the order of time.
+        """
+        types = {name: pa.float64() for name in self._wanted} | {"timestamp": pa.string()}
+        if self._has_choices:
+            types["item_id"] = pa.string()
+        options = {
+            "read_options": pacsv.ReadOptions(use_threads=False, block_size=2**22),
+            "convert_options": pacsv.ConvertOptions(include_columns=list(types), column_types=types),
+        }
+        try:
+            if self._reading.sort:
+                table = _with_lines(pacsv.read_csv(self._path, **options), 2)
+                yield table.take(pa.array(np.argsort(self._times(table), kind="stable")))
+                return
+            line = 2
+            with pacsv.open_csv(self._path, **options) as reader:
+                for batch in reader:
+                    yield _with_lines(pa.Table.from_batches([batch]), line)
+                    line += len(batch)
+        except pa.ArrowInvalid as error:
+            raise LogFormatError(f"{self.name}: not a readable CSV file ({error}).") from None
+
+    def _times(self, table: pa.Table) -> NDArray[Any]:
+        """Times in UTC; those without a zone are taken for UTC."""
+        whole = _utc(table["timestamp"])
+        if whole is not None:
+            return whole
+        # Some have a zone and some have not, or one is no time: one by one.
+        result = np.empty(len(table), dtype="datetime64[ns]")
+        for at, text in enumerate(table["timestamp"].to_pylist()):
+            time = _utc(pa.chunked_array([[text]], pa.string()))
+            if time is None:
+                raise LogFormatError(
+                    f"{self.name}, line {table['line'][at]}: timestamp is {text!r}; expected a time such as "
+                    "2019-11-24 00:00:22.579000+00:00."
+                )
+            result[at] = time[0]
+        return result
+
+    def _steps(self, table: pa.Table, times: NDArray[Any], lines: NDArray[np.int64]) -> Steps:
+        n, (items, d) = len(table), self._template.shape
+        contexts = np.broadcast_to(self._template, (n, items, d)).copy()
+        if self._affinity is not None:
+            for position, name in enumerate(self._wanted):
+                values = table[name].to_numpy()
+                if self._affinity_fill is not None and table[name].null_count:
+                    values = np.where(table[name].is_null().to_numpy(), self._affinity_fill, values)
+                bad = ~np.isfinite(values)
+                if bad.any():
+                    at = int(np.argmax(bad))
+                    what = values[at] if table[name][at].is_valid else "missing"
+                    raise LogFormatError(
+                        f"{self.name}, line {lines[at]}: {name} is {what}; contexts must be finite. Impute the value "
+                        "(--missing zero) or drop the row."
+                    )
+                contexts[:, position, self._affinity] = values
+        chosen = np.zeros(n, dtype=np.int64)
+        if self._has_choices:
+            chosen = self._positions(table["item_id"].to_pylist(), lines)
+        return Steps(contexts.reshape(n * items, d), np.full(n, items, dtype=np.int64), chosen, timestamps=times)
+
+    def _positions(self, texts: list[str], lines: NDArray[np.int64]) -> NDArray[np.int64]:
+        ids = np.array([_item_id(text, f"{self.name}, line {line}") for text, line in zip(texts, lines, strict=True)])
+        positions = np.searchsorted(self._ids, ids)
+        unknown = self._ids[np.minimum(positions, len(self._ids) - 1)] != ids
+        if unknown.any():
+            at = int(np.argmax(unknown))
+            raise LogFormatError(
+                f"{self.name}, line {lines[at]}: item_id is {ids[at]}, which {_ITEMS} does not have; its "
+                f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}. Do the files belong together?"
+            )
+        return positions.astype(np.int64)
+
+
+def looks_like_openbandit(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder, or a CSV file with what is beside it, is laid out as the Open Bandit Dataset."""
+    found = Path(path)
+    if found.is_dir():
+        return (found / _ITEMS).is_file()
+    if found.suffix.lower() != ".csv" or not (found.parent / _ITEMS).is_file():
+        return False
+    try:
+        with found.open(encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return found.name == _ITEMS or {"item_id", "timestamp"} <= set(header)
+
+
+def _impressions(path: Path) -> Path:
+    """The file of impressions: the one given, or the only one in a folder."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} does not exist; give a folder of the Open Bandit Dataset, or a CSV file in it."
+        )
+    if path.name == _ITEMS:
+        path = path.parent
+    if not path.is_dir():
+        return path
+    if not (path / _ITEMS).is_file():
+        raise LogFormatError(
+            f"{path.name}: no {_ITEMS} in this folder; give one that has it beside the impressions, such as bts/all."
+        )
+    files = sorted(file.name for file in path.glob("*.csv") if file.name != _ITEMS)
+    if len(files) != 1:
+        raise LogFormatError(
+            f"{path.name}: {'several CSV files' if files else 'no CSV file'} beside {_ITEMS}"
+            f"{f' ({some(files)})' if files else ''}; give the path of the file of impressions."
+        )
+    return path / files[0]
+
+
+def _check_distinct(header: list[str], name: str) -> None:
+    if len(set(header)) < len(header):
+        twice = next(column for column in header if header.count(column) > 1)
+        raise LogFormatError(f"{name}: column {twice!r} is there twice; keep one of them.")
+
+
+def _item_id(text: str | None, place: str) -> int:
+    try:
+        return int(text or "")
+    except ValueError:
+        raise LogFormatError(f"{place}: item_id is {text or 'missing'!r}; expected a whole number.") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _with_lines(table: pa.Table, first: int) -> pa.Table:
+    return table.append_column("line", pa.array(np.arange(first, first + len(table))))
+
+
+def _utc(texts: pa.ChunkedArray) -> NDArray[Any] | None:
+    """Times in UTC, if all texts are times, with a zone or without one."""
+    for kind in (pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")):
+        try:
+            times = pc.cast(texts, kind)
+        except pa.ArrowInvalid:
+            continue
+        if times.null_count == 0:
+            return np.asarray(times.to_numpy(), dtype="datetime64[ns]")
+    return None

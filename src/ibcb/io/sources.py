@@ -1,0 +1,98 @@
+"""What the sources of steps share: files that must be there, names that were asked for, the order of steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.intake import LogFormatError
+from ibcb.io.steps import Reading
+from ibcb.log import BehaviorLog
+
+__all__ = ["BATCH_NUMBERS", "asked_names", "existing", "refuse_roles", "same_features", "sorted_steps", "some"]
+
+#: contexts are handed on in batches of about so many numbers
+BATCH_NUMBERS = 4_000_000
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """The path, of a file that is there."""
+    found = Path(path)
+    if not found.exists():
+        raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
+    if found.is_dir():
+        raise LogFormatError(f"{found.name}: a folder; give the path of a file.")
+    return found
+
+
+def asked_names(reading: Reading) -> tuple[str, ...] | None:
+    """The features that were asked for, in order: those of a model, else those of a user; None where nobody asked."""
+    if reading.preparation is not None:
+        return reading.preparation.feature_names
+    if reading.features is None:
+        return None
+    names = tuple(str(name) for name in reading.features if name not in reading.drop)
+    if not names:
+        raise LogFormatError("features names no feature; name at least one, or leave it out to read all of them.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LogFormatError(f"features has {twice!r} twice; names must differ.")
+    return names
+
+
+def refuse_roles(reading: Reading, name: str, known: tuple[str, ...] = ()) -> None:
+    """Raise where a column was named for a role that this format has no columns for."""
+    for role, column in reading.columns.items():
+        if role not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it has no columns to name"
+            raise LogFormatError(f"{name}: {column!r} was named as column {role!r}, but in this format {takes}.")
+
+
+def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
+    """The order of the steps by episode and time; what is equal stays as it is.
+
+    Episodes that are no numbers have no order of their own: they are ordered by time, and where there is no time by
+    their first appearance.
+    """
+    keys = []
+    if timestamps is not None:
+        # Text has no place in lexsort; its ranks do.
+        text = timestamps.dtype.kind not in "iufM"
+        keys.append(np.unique(timestamps, return_inverse=True)[1] if text else timestamps)
+    if episode is not None and episode.dtype.kind in "iu":
+        keys.append(episode)
+    elif episode is not None and timestamps is None:
+        first: dict[Any, int] = {}
+        keys.append(np.array([first.setdefault(label, len(first)) for label in episode.tolist()], dtype=np.int64))
+    if not keys:
+        raise LogFormatError("nothing to sort by: the log holds neither times nor episodes; read it without sort.")
+    return np.lexsort(keys)
+
+
+def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, BehaviorLog]]:
+    """The parts of a log as they come; every one must have the features and the extras of the first."""
+    first: tuple[Any, ...] | None = None
+    for number, part in parts:
+        shape = (part.n_features, part.feature_names, part.timestamps is None, part.step_ids is None)
+        if first is None:
+            first = shape
+        elif shape != first:
+            raise LogFormatError(
+                f"episode {number}: features, timestamps or step_ids are not those of the episodes before it; "
+                "every part of a log needs the same."
+            )
+        yield number, part
+    if first is None:
+        raise LogFormatError("The log is empty: there is no step to write; it needs at least one.")
+
+
+def some(names: Iterable[str], most: int = 5) -> str:
+    """The first few names, for a note."""
+    listed = list(names)
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + rest

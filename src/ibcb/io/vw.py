@@ -1,0 +1,285 @@
+"""Vowpal Wabbit's text format for contextual bandits (``--cb_adf``).
+
+A step is a block of lines, blocks are separated by blank lines. A block may begin with a line ``shared |...``; every
+other line is a candidate, and that of the chosen one bears the label ``action:cost:probability``::
+
+    shared |user age:31
+    |item:2 price:0.5 red
+    2:-1:0.25 |item price:0.25 |text sale
+
+A candidate's features are ``ns^name`` (``name`` where the namespace has no name), their values the written ones times
+the namespace's weight; without a value it is 1, and what is there several times is added up. A text as value, as in
+``city:paris``, makes the feature ``ns^city^paris`` with value 1, as in Vowpal Wabbit.
+
+Costs and probabilities are never kept: they are rewards and what the decider knew, not what it did. The features of the
+``shared`` line are the same for all candidates of a step, so that no linear policy can depend on them; they are left
+out. The format has no place for episodes, warm-up, timestamps, the float type, and features without a name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ibcb.intake import LogFormatError
+from ibcb.io.sources import refuse_roles, same_features, some
+from ibcb.io.sparse import Decision, SparseSource, names_to_write
+from ibcb.io.steps import Reading
+from ibcb.log import BehaviorLog
+
+__all__ = ["VWSource", "looks_like_vw", "write_vw"]
+
+_ESCAPES = {"%": "%25", " ": "%20", "\t": "%09", "\n": "%0A", "\r": "%0D", "\0": "%00", ":": "%3A", "|": "%7C"}
+_CHARACTERS = {code: character for character, code in _ESCAPES.items()}
+_NO_NAME = "%_"
+_MOST_CACHED = 100_000
+
+
+class VWSource(SparseSource):
+    """Steps from Vowpal Wabbit text; see `Source`.
+
+    With ``reading.choices=False`` blocks need no label; ``chosen`` is 0 where there is none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
+        refuse_roles(reading, Path(path).name)
+        if reading.sort:
+            raise LogFormatError(
+                f"{Path(path).name}: Vowpal Wabbit text holds neither times nor episodes to sort by; read it without "
+                "sort."
+            )
+        self._names: dict[str, dict[str, str]] = {}
+        self._shared: dict[str, None] = {}
+        super().__init__(path, reading)
+
+    def _remarks(self) -> list[str]:
+        if not self._shared:
+            return []
+        return [
+            f"the features of the shared lines ({some(self._shared)}) are the same for all candidates of a step, so "
+            "that no linear policy can depend on them; left out."
+        ]
+
+    def _decisions(self) -> Iterator[Decision]:
+        block: list[tuple[int, str]] = []
+        with self._path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                try:
+                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
+                except UnicodeDecodeError as error:
+                    raise self._error(
+                        f"line {number}", f"byte {error.start} is not UTF-8; save the file as UTF-8."
+                    ) from None
+                if line.strip(" "):
+                    block.append((number, line))
+                elif block:
+                    yield self._decision(block)
+                    block = []
+        if block:
+            yield self._decision(block)
+
+    def _decision(self, block: list[tuple[int, str]]) -> Decision:
+        first = f"line {block[0][0]}"
+        candidates: list[dict[str, float]] = []
+        chosen: int | None = None
+        for index, (number, line) in enumerate(block):
+            place = f"line {number}"
+            head, bar, features = line.partition("|")
+            if not bar:
+                raise self._error(
+                    place,
+                    f"{_short(line)} has no '|'; a line is '[label] |namespace features', as in '0:1:0.5 |a x:2'.",
+                )
+            label = self._label(head, place)
+            if label == "shared":
+                if index > 0:
+                    raise self._error(
+                        place,
+                        "a shared line within a block; it must be the first. Blocks are separated by blank lines: is "
+                        "one missing before it?",
+                    )
+                self._shared.update(
+                    (name, None) for name in self._features(features, place) if len(self._shared) < 1000
+                )
+                continue
+            if label:
+                if chosen is not None:
+                    raise self._error(
+                        place,
+                        f"a second labelled candidate in the block that begins at {first}; one is chosen at each step. "
+                        "Blocks are separated by blank lines: is one missing?",
+                    )
+                chosen = len(candidates)
+            candidates.append(self._features(features, place))
+        if not candidates:
+            raise self._error(first, "a shared line without candidates; a block needs a line for each of them.")
+        if chosen is None and self._reading.choices:
+            raise self._error(
+                first,
+                "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
+                "action:cost:probability and a space, as in '0:1:0.5 |a x:2'.",
+            )
+        return Decision(first, candidates, chosen or 0)
+
+    def _label(self, head: str, place: str) -> str:
+        """What stands before the first bar, without a tag: "", "shared" or a label."""
+        words = head.split(" ")
+        touching = words[-1]
+        words = [word for word in words if word]
+        if words and (touching or words[-1].startswith("'")):
+            tag = words.pop()
+            if touching and (tag == "shared" or re.fullmatch(r"\d+(:[^:]*){1,2}", tag)):
+                raise self._error(
+                    place,
+                    f"{tag!r} touches the '|', so that Vowpal Wabbit takes it for a tag; put a space between them.",
+                )
+        if not words:
+            return ""
+        if words == ["shared"]:
+            return "shared"
+        if len(words) == 1 and re.fullmatch(r"[^:]+:[^:]+:[^:]+", words[0]):
+            action, cost, probability = words[0].split(":")
+            if action != "shared" and _number(cost) is not None and _number(probability) is not None:
+                return action
+        raise self._error(
+            place,
+            f"{_short(' '.join(words))} is no label; expected nothing, 'shared', or action:cost:probability for the "
+            "chosen candidate.",
+        )
+
+    def _features(self, text: str, place: str) -> dict[str, float]:
+        """Names and values of all namespaces of a line; ``text`` is what follows the first bar."""
+        result: dict[str, float] = {}
+        for section in text.split("|"):
+            namespace, weight = "", 1.0
+            tokens = section.split(" ")
+            if tokens[0]:
+                namespace, weight = self._namespace(tokens[0], place)
+            names = self._names.setdefault(namespace, {})
+            for token in tokens[1:]:
+                if not token:
+                    continue
+                raw, colon, text_value = token.partition(":")
+                value = weight
+                if colon:
+                    number = _number(text_value)
+                    if number is None:
+                        raw, value = self._text_value(token, raw, text_value, place)
+                    else:
+                        value = number * weight
+                        if value - value != 0:
+                            raise self._error(
+                                place,
+                                f"the value of {_short(token)} is not finite; impute it or leave the step out.",
+                            )
+                name = names.get(raw)
+                if name is None:
+                    if not raw:
+                        raise self._error(place, f"{_short(token)} is a value without a name; name every feature.")
+                    name = _unescaped(raw) if not namespace else f"{_unescaped(namespace)}^{_unescaped(raw)}"
+                    if len(names) < _MOST_CACHED:
+                        names[raw] = name
+                result[name] = result[name] + value if name in result else value
+        return result
+
+    def _namespace(self, token: str, place: str) -> tuple[str, float]:
+        namespace, colon, text = token.partition(":")
+        weight = _number(text) if colon else 1.0
+        if not namespace or weight is None or weight - weight != 0:
+            raise self._error(
+                place,
+                f"{_short(token)} after '|' is no namespace; expected a name, or name:weight with a finite number. A "
+                "space after '|' begins the features of the namespace without a name.",
+            )
+        return namespace, weight
+
+    def _text_value(self, token: str, raw: str, text: str, place: str) -> tuple[str, float]:
+        """The feature that a text as value stands for."""
+        if not raw or not text or text[0] in "+-.0123456789" or ":" in text:
+            raise self._error(place, f"{_short(token)} is no feature; expected name or name:number.")
+        return f"{raw}^{text}", 1.0
+
+
+def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
+    """Write a log, part by part, so that the same names, numbers and choices are read back.
+
+    The label's cost 0 and probability 1 are placeholders: a log has neither. Numbers are written as the shortest text
+    that is the same double. The first candidate has all features, so that their order comes back; the others leave out
+    those that are 0, as is usual. Characters that the format cannot hold are written as %20 and the like.
+    """
+    with Path(path).open("w", encoding="utf-8", newline="\n") as file:
+        columns: list[tuple[str, str]] | None = None
+        for _, part in same_features(parts):
+            every = columns is None
+            if columns is None:
+                columns = [_column(name) for name in names_to_write(part)]
+            start = 0
+            for chosen, end in zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), strict=True):
+                for index, row in enumerate(part.contexts[start:end].tolist()):
+                    label = f"{index + 1}:0:1 " if index == chosen else ""
+                    file.write(f"{label}{_line(columns, row, every)}\n")
+                    every = False
+                file.write("\n")
+                start = end
+
+
+def looks_like_vw(path: str | os.PathLike[str]) -> bool:
+    """Whether the first line that is not blank could be one of a block."""
+    try:
+        with Path(path).open(encoding="utf-8-sig") as file:
+            for _ in range(100):
+                line = file.readline(65_536)
+                if line.strip() or not line:
+                    break
+    except (OSError, UnicodeDecodeError):
+        return False
+    return re.match(r"\s*(shared\s+|[\w-]+:[\d.eE+-]+:[\d.eE+-]+\s+)?('\S*\s*|[\w./#-]*)\|", line) is not None
+
+
+def _line(columns: list[tuple[str, str]], row: list[float], every: bool) -> str:
+    """One candidate's features, those of a namespace together; zeros only where ``every`` feature is to be there."""
+    pieces: list[str] = []
+    current: str | None = None
+    for (namespace, feature), value in zip(columns, row, strict=True):
+        text = repr(value)
+        if text == "0.0" and not every:
+            continue
+        if namespace != current:
+            pieces.append(f"|{namespace}")
+            current = namespace
+        pieces.append(f"{feature}:{text}")
+    return " ".join(pieces) or "|"
+
+
+def _column(name: str) -> tuple[str, str]:
+    """Namespace and feature of a name, as they are written."""
+    namespace, _, feature = name.partition("^")
+    if not namespace or not feature:
+        return "", _escaped(name)
+    return _escaped(namespace), _escaped(feature)
+
+
+def _escaped(name: str) -> str:
+    return "".join(_ESCAPES.get(character, character) for character in name) or _NO_NAME
+
+
+def _unescaped(raw: str) -> str:
+    if "%" not in raw:
+        return raw
+    if raw == _NO_NAME:
+        return ""
+    return re.sub("%(25|20|09|0A|0D|00|3A|7C)", lambda match: _CHARACTERS[match[0]], raw)
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is, if it is one. Python's 1_000 is none."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,430 @@
+"""dsjson: what is written comes back and is what Vowpal Wabbit reads, and what is broken is named."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import NAMES, assembled, assert_same_log, in_parts, logs, reproducible
+
+from ibcb import BehaviorLog, LogFormatError
+from ibcb.io import sparse
+from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
+from ibcb.io.steps import Reading
+
+
+def source_of(tmp_path, *lines, **reading):
+    path = tmp_path / "log.dsjson"
+    texts = [line if isinstance(line, (str, bytes)) else json.dumps(line) for line in lines]
+    path.write_bytes(b"\n".join(text if isinstance(text, bytes) else text.encode() for text in texts))
+    return DSJsonSource(path, Reading(**reading))
+
+
+def the_only(source):
+    (batch,) = source.batches()
+    return batch
+
+
+def decision(*candidates, index=0, **changes):
+    """One line with the keys that a decision needs, and changes to them; None takes a key away."""
+    line = {"_labelIndex": index, "_label_Action": index + 1, "a": [index + 1], "c": {"_multi": list(candidates)}}
+    return {key: value for key, value in (line | changes).items() if value is not None}
+
+
+def doubles(log):
+    """The same log in double precision."""
+    return BehaviorLog(
+        log.contexts.astype(np.float64),
+        log.step_offsets,
+        log.chosen,
+        log.episode_offsets,
+        warmup=log.warmup,
+        feature_names=log.feature_names,
+        timestamps=log.timestamps,
+        step_ids=log.step_ids,
+    )
+
+
+# -- round trip ----------------------------------------------------------------------------------------------------
+
+
+@reproducible
+@given(logs(names=NAMES.filter(lambda name: not name.startswith("_"))))
+def test_a_log_comes_back_to_the_bit_but_for_its_float_type(tmp_path_factory, log):
+    path = tmp_path_factory.getbasetemp() / "round-trip.dsjson"
+    write_dsjson(in_parts(log), path)
+    again = assembled(DSJsonSource(path, Reading()))
+    assert_same_log(again, doubles(log))
+    assert again.contexts.tobytes() == log.contexts.astype(np.float64).tobytes()
+    for name in ("timestamps", "step_ids"):
+        if getattr(log, name) is not None:
+            assert getattr(again, name).dtype == getattr(log, name).dtype
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(6, dtype=np.int32),
+        np.arange(6, dtype=np.uint64) + 2**63,
+        np.linspace(0, 1, 6),
+        np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(6),
+        np.datetime64("1969-12-31T23:59:59.999999") + np.arange(6),
+        np.datetime64("2024-02-29T12:00:00") + np.arange(6),
+        np.datetime64("2024-02-29") + np.arange(6),
+        np.array([f"étape {i}" for i in range(6)]),
+        np.array([f"2024-02-2{i}" for i in range(6)], dtype=object),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
+    ids = values if values.dtype.kind != "M" else None
+    log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=ids)
+    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
+    assert_same_log(assembled(DSJsonSource(tmp_path / "log.dsjson", Reading())), log)
+
+
+UNWRITABLE = {
+    "private name": ({"feature_names": ["_x"]}, "'_x': in dsjson keys that begin with _ are not features; rename"),
+    "half a character": ({"feature_names": ["\ud800"]}, "no text that UTF-8 can hold"),
+    "time of no day": ({"timestamps": np.array(["NaT"], "M8[s]")}, "timestamps holds NaT"),
+    "time long ago": ({"timestamps": np.array(["1066-10-14"], "M8[D]")}, "timestamps holds 1066-10-14.*1678 to 2261"),
+    "time too fine": ({"timestamps": np.array(["2000-01-01T00:00:00.0000000001"], "M8[ps]")}, "nanoseconds"),
+    "time nan": ({"timestamps": [np.nan]}, "timestamps holds nan"),
+    "id true": ({"step_ids": [True]}, "step_ids holds True"),
+    "id a list": ({"step_ids": np.array([None], dtype=object)}, "step_ids holds None"),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_what_dsjson_cannot_hold_is_not_written(tmp_path, name):
+    extras, words = UNWRITABLE[name]
+    log = BehaviorLog([[1.0]], [0, 1], [0], [0, 1], **extras)
+    with pytest.raises(LogFormatError, match=words):
+        write_dsjson(in_parts(log), tmp_path / "log.dsjson")
+
+
+def test_a_line_is_what_the_documentation_says(tmp_path):
+    log = BehaviorLog(
+        [[0.0, 1.5], [0.0, -2.0], [-0.0, 0.0]],
+        [0, 3],
+        [1],
+        [0, 1],
+        feature_names=["a", "b.c"],
+        timestamps=[np.datetime64("2020-11-15T17:09:31.835")],
+        step_ids=[7],
+    )
+    write_dsjson([(-3, log)], tmp_path / "log.dsjson")
+    assert json.loads((tmp_path / "log.dsjson").read_text()) == {
+        "_label_cost": 0,
+        "_label_probability": 1,
+        "_label_Action": 2,
+        "_labelIndex": 1,
+        "Timestamp": "2020-11-15T17:09:31.835000000Z",
+        "Version": "1",
+        "EventId": "7",
+        "ibcb_step_id": 7,
+        "a": [2, 1, 3],
+        "c": {"_multi": [{"a": 0.0, "b.c": 1.5}, {"b.c": -2.0}, {"a": -0.0}]},
+        "p": [1, 0, 0],
+        "VWState": {"m": "N/A"},
+        "ibcb_episode": -3,
+    }
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_the_decision_service(tmp_path):
+    line = (
+        '{"_label_cost":-1.0,"_label_probability":0.5,"_label_Action":2,"_labelIndex":1,'
+        '"o":[{"v":1.0,"EventId":"38cbf24f","ActionTaken":false}],"Timestamp":"2020-11-15T17:09:31.8350000Z",'
+        '"Version":"1","EventId":"38cbf24f","a":[2,1],"c":{"GUser":{"id":"person5","major":"engineering"},"_multi":['
+        '{"_tag":"x","TAction":{"topic":"SkiConditions-VT"},"j":[{"roast":"light"},{"size":{"ml":250}}]},'
+        '{"TAction":{"topic":"HerbGarden","hot":true,"cold":false,"none":null},"v":[0.5,null,2],"t":["a","b","a"]}]},'
+        '"p":[0.5,0.5],"VWState":{"m":"N/A"}}'
+    )
+    source = source_of(tmp_path, line)
+    steps = the_only(source)
+    rows = [dict(zip(source.feature_names, row, strict=True)) for row in steps.contexts.tolist()]
+    names = ["TAction.topic=SkiConditions-VT", "j.roast=light", "j.size.ml", "TAction.topic=HerbGarden"]
+    assert list(source.feature_names) == [*names, "TAction.hot", "TAction.cold", "v[0]", "v[2]", "t=a", "t=b"]
+    assert [{name: value for name, value in row.items() if value} for row in rows] == [
+        {names[0]: 1, names[1]: 1, names[2]: 250},
+        {names[3]: 1, "TAction.hot": 1, "v[0]": 0.5, "v[2]": 2, "t=a": 2, "t=b": 1},
+    ]
+    assert steps.chosen.tolist() == [1]
+    assert steps.step_ids.tolist() == ["38cbf24f"]
+    np.testing.assert_array_equal(steps.timestamps, np.array(["2020-11-15T17:09:31.835"], "M8[ns]"), strict=True)
+    assert steps.episode is None
+    assert source.notes == (
+        "shared features (GUser) are the same for all candidates of a step, so that no linear policy can depend on "
+        "them; left out.",
+        "keys of candidates that begin with _ are not features; left out: _tag.",
+    )
+
+
+@pytest.mark.parametrize(
+    "kept", [["_labelIndex"], ["_label_Action"], ["a"], ["_labelIndex", "a"], ["_label_Action", "a"]]
+)
+def test_every_key_that_tells_the_choice_is_enough(tmp_path, kept):
+    gone = {key: None for key in ("_labelIndex", "_label_Action", "a") if key not in kept}
+    line = decision({"x": 1}, {"x": 2}, {"x": 3}, index=2, **gone)
+    assert the_only(source_of(tmp_path, line)).chosen.tolist() == [2]
+
+
+def test_costs_and_probabilities_leave_no_trace(tmp_path):
+    plain = decision({"x": 1}, {"x": 2}, index=1)
+    for extra in ({"_label_cost": -3, "_label_probability": 0.1, "p": [0.1, 0.9], "o": [{"v": 5}]}, {}):
+        source = source_of(tmp_path, plain | extra)
+        assert (source.feature_names, source.notes) == (("x",), ())
+        assert the_only(source).contexts.tolist() == [[1], [2]]
+
+
+def test_lines_without_a_decision_are_counted(tmp_path):
+    line = decision({"x": 1})
+    lines = [
+        {"EventId": "1", "RewardValue": 0.5},
+        line,
+        "[1, 2]",
+        "",
+        decision({"y": 1}, _skipLearn=True),
+        decision({"x": 2}, _skipLearn=False),
+        "3",
+    ]
+    source = source_of(tmp_path, *lines)
+    assert the_only(source).contexts.tolist() == [[1], [2]]
+    assert source.notes == (
+        "3 lines without a decision (rewards that came later, checkpoints) left out.",
+        "1 decision marked _skipLearn, from which the decider never learned, left out.",
+    )
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("2020-11-15T17:09:31Z", "2020-11-15T17:09:31"),
+        ("2020-11-15T17:09:31", "2020-11-15T17:09:31"),
+        ("2020-11-15 17:09", "2020-11-15T17:09"),
+        ("2020-11-15T17:09:31.1234567Z", "2020-11-15T17:09:31.1234567"),
+        ("2020-11-15T17:09:31.1234567891234Z", "2020-11-15T17:09:31.123456789"),
+        ("2020-11-15T01:00:00+02:00", "2020-11-14T23:00"),
+        ("2020-11-15T23:00:00.5-0130", "2020-11-16T00:30:00.5"),
+    ],
+)
+def test_times_are_read_as_utc(tmp_path, text, expected):
+    steps = the_only(source_of(tmp_path, decision({"x": 1}, Timestamp=text)))
+    np.testing.assert_array_equal(steps.timestamps, np.array([expected], "M8[ns]"), strict=True)
+
+
+def test_columns_name_keys_within_objects(tmp_path):
+    lines = [
+        decision({"x": i}, Timestamp="?", at=10.5 + i, user={"id": i}, VWState={"m": model})
+        for i, model in enumerate("aabb")
+    ]
+    columns = {"episode": "VWState.m", "timestamp": "at", "step_id": "user.id"}
+    log = assembled(source_of(tmp_path, *lines, columns=columns))
+    assert log.episode_offsets.tolist() == [0, 2, 4]
+    assert log.timestamps.tolist() == [10.5, 11.5, 12.5, 13.5]
+    assert log.step_ids.tolist() == [0, 1, 2, 3]
+    source = source_of(tmp_path, *lines, drop=["Timestamp"])
+    assert the_only(source).timestamps is None
+    assert source.notes[-1].endswith("(--column episode=VWState.m) makes an episode of each.")
+
+
+def test_sorting_by_time_and_episode(tmp_path, rng, monkeypatch):
+    order = rng.permutation(20)
+    times = [f"2020-01-01T00:00:{second:02}Z" for second in range(20)]
+    lines = [
+        line
+        for i in order.tolist()
+        for line in (decision({"x": i}, Timestamp=times[i], model="ab"[i // 12]), {"EventId": "é", "RewardValue": 1})
+    ]
+    monkeypatch.setattr(sparse, "BATCH_NUMBERS", 3)
+    source = source_of(tmp_path, *lines, sort=True)
+    for _ in range(2):
+        assert [value for batch in source.batches() for value in batch.contexts[:, 0]] == list(range(20))
+    numbered = [
+        dict(line, ibcb_episode=(line["c"]["_multi"][0]["x"] + 10) // 20) if "c" in line else line for line in lines
+    ]
+    log = assembled(source_of(tmp_path, *numbered, sort=True))
+    assert log.contexts[:, 0].tolist() == list(range(20))
+    assert log.episode_offsets.tolist() == [0, 10, 20]
+    labelled = source_of(tmp_path, *lines, sort=True, columns={"episode": "model"}, drop=["Timestamp"])
+    labels = np.concatenate([batch.episode for batch in labelled.batches()])
+    assert np.count_nonzero(labels[1:] != labels[:-1]) == 1
+    with pytest.raises(LogFormatError, match=r"log\.dsjson: nothing to sort by"):
+        source_of(tmp_path, decision({"x": 1}), sort=True)
+
+
+def test_without_choices_no_key_needs_to_tell_them(tmp_path):
+    lines = [{"c": {"_multi": [{"x": 1}, {"x": 2}]}}, decision({"x": 3}, {"x": 4}, index=1)]
+    assert the_only(source_of(tmp_path, *lines, choices=False)).chosen.tolist() == [0, 1]
+
+
+def test_given_features_decide_what_is_read(tmp_path):
+    first = source_of(tmp_path, decision({"x": 1, "c": "red"}, {"x": 2, "c": "blue"}))
+    again = source_of(tmp_path, decision({"c": "green", "x": 5}, {"c": "red"}), preparation=first.preparation)
+    assert again.feature_names == ("x", "c=red", "c=blue")
+    assert the_only(again).contexts.tolist() == [[5, 0, 0], [0, 1, 0]]
+    assert again.notes == (
+        "1 feature not asked for left out: c=green.",
+        "1 feature asked for appear nowhere: c=blue.",
+    )
+    assert source_of(tmp_path, decision({"x": 1, "y": 2}), drop=["x"]).feature_names == ("y",)
+
+
+def test_unnamed_features_can_be_asked_for_by_the_names_they_are_written_with(tmp_path):
+    log = BehaviorLog([[1.0, 2.0, 3.0]], [0, 1], [0], [0, 1])
+    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
+    whole = DSJsonSource(tmp_path / "log.dsjson", Reading())
+    assert (whole.feature_names, whole.preparation) == (None, None)
+    part = DSJsonSource(tmp_path / "log.dsjson", Reading(features=["x2", "x0"]))
+    assert part.feature_names == ("x2", "x0")
+    assert the_only(part).contexts.tolist() == [[3, 1]]
+
+
+def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
+    sizes = [rng.integers(1, 6, size=20) for _ in range(3)]
+    log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in size], [0] * 20) for size in sizes], warmup=1)
+    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
+    monkeypatch.setattr(sparse, "BATCH_NUMBERS", 30)
+    source = DSJsonSource(tmp_path / "log.dsjson", Reading())
+    batches = list(source.batches())
+    assert len(batches) > 10
+    assert all(batch.contexts.size <= 30 for batch in batches)
+    for _ in range(2):
+        assert_same_log(assembled(source), log)
+
+
+# -- broken files --------------------------------------------------------------------------------------------------
+
+GOOD = decision({"x": 1}, {"x": 2})
+TIMED = decision({"x": 1}, Timestamp="2020-01-01T00:00Z", EventId="a")
+DEEP = '{"c":{"_multi":[' + '{"a":' * 600 + "1" + "}" * 600 + "]}}"
+BROKEN = {
+    "empty": ([""], r"log\.dsjson: the log is empty"),
+    "no decision": ([{"EventId": "a"}, "[]"], r"log\.dsjson: no decision in 2 lines; .*c\._multi"),
+    "not JSON": ([GOOD, "{"], r"line 2: not a line of JSON"),
+    "cut": ([GOOD, json.dumps(GOOD)[:-3]], r"line 2: not a line of JSON"),
+    "two in a line": ([json.dumps(GOOD) * 2], r"line 1: not a line of JSON \(Extra data"),
+    "VW text": (["0:1:1 |a x:1"], r"line 1: not a line of JSON"),
+    "CSV": (["episode,step", "0,1"], r"line 1: not a line of JSON"),
+    "not UTF-8": ([GOOD, b'{"caf\xe9": 1}'], r"line 2: byte 5 is not UTF-8"),
+    "half a character": (['{"c":{"_multi":[{"\\uD800":1}]}}'], r"line 1: a text holds half a character"),
+    "bottomless": (["[" * 100_000], r"line 1: not a line of JSON"),
+    "NaN": (['{"c":{"_multi":[{"x":NaN}]}}'], r"line 1: .*NaN is no number"),
+    "infinite": (['{"a":1,"c":{"_multi":[{"x":1e999}]}}'], r"line 1, candidate 0: feature 'x' is not finite"),
+    "huge": ([decision({"x": 10**400})], r"line 1, candidate 0: feature 'x' is not finite"),
+    "many digits": (['{"a":1,"c":{"_multi":[{"x":' + "9" * 5000 + "}]}}"], r"line 1"),
+    "--json": ([{"_multi": [{"x": 1}]}], r"line 1: _multi stands at the top: this is Vowpal Wabbit's --json"),
+    "no candidates": ([decision()], r"line 1: c has no list _multi of candidates"),
+    "no _multi": ([decision(c={"x": 1})], r"line 1: c has no list _multi"),
+    "c a list": ([decision(c=[1])], r"line 1: c has no list _multi"),
+    "slots": ([decision(c={"_multi": [{"x": 1}], "_slots": []})], r"line 1: the line has _slots, several choices"),
+    "candidate a number": ([decision({"x": 1}, 3)], r"line 1, candidate 1: 3 is no object"),
+    "candidate elsewhere": ([decision({"__aid": 7})], r"line 1, candidate 0: its features are elsewhere \(__aid"),
+    "array in array": ([decision({"x": [[1]]})], r"line 1, candidate 0: 'x' holds an array within an array"),
+    "no choice": ([GOOD, {"c": {"_multi": [{"x": 1}]}}], r"line 2: no key tells which candidate was chosen"),
+    "choice disagrees": (
+        [decision({"x": 1}, {"x": 2}, a=[2, 1])],
+        r"line 1: _labelIndex tells candidate 0, _label_Action tells candidate 0, a tells candidate 1.*disagree",
+    ),
+    "choice too large": ([decision({"x": 1}, _labelIndex=1)], r"line 1: _labelIndex is 1 but the line has 1 candidate"),
+    "choice zero": ([decision({"x": 1}, _label_Action=0)], r"line 1: _label_Action is 0 .* counts from 1"),
+    "choice text": ([decision({"x": 1}, a=["1"])], r"line 1: a is '1'; expected a whole number, counted from 1"),
+    "choice true": ([decision({"x": 1}, _labelIndex=True)], r"line 1: _labelIndex is True; expected a whole number"),
+    "time": (
+        [decision({"x": 1}, Timestamp="timestamp_utc")],
+        r"line 1: Timestamp is 'timestamp_utc'.*--drop Timestamp",
+    ),
+    "time of no day": ([decision({"x": 1}, Timestamp="2020-02-30T00:00Z")], r"line 1: Timestamp is '2020-02-30"),
+    "time of half a minute": ([decision({"x": 1}, Timestamp="2020-02-20T00:00.5Z")], r"line 1: Timestamp is"),
+    "time run together": ([decision({"x": 1}, Timestamp="2020-02-20T00:0031Z")], r"line 1: Timestamp is"),
+    "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], r"line 1: Timestamp is '1066-10-14"),
+    "time a list": ([decision({"x": 1}, Timestamp=[1])], r"line 1: the time is \[1\]; expected a number or a text"),
+    "time missing": (
+        [TIMED, dict(TIMED, Timestamp=None)],
+        r"line 2: Timestamp is missing, but a time in .*--drop Timestamp",
+    ),
+    "id appears": (
+        [GOOD, GOOD | {"EventId": "a"}],
+        r"line 2: EventId is text, but missing in the lines before it.*--drop EventId",
+    ),
+    "time a number": ([TIMED, dict(TIMED, Timestamp=5)], r"line 2: Timestamp is a number, but a time in the lines"),
+    "episode missing": (
+        [GOOD | {"ibcb_episode": 0}, GOOD],
+        r"line 2: ibcb_episode is missing, but a number in the lines before it\.",
+    ),
+    "no features": ([decision({}, {"_tag": "x"})], r"log\.dsjson: no candidate has a feature"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_by_file_line_and_reason(tmp_path, name):
+    lines, words = BROKEN[name]
+    with pytest.raises(LogFormatError, match=words) as caught:
+        source_of(tmp_path, *lines)
+    assert str(caught.value).startswith("log.dsjson")
+
+
+def test_the_unbroken_file_is_read(tmp_path):
+    assert the_only(source_of(tmp_path, GOOD)).contexts.tolist() == [[1], [2]]
+    assert the_only(source_of(tmp_path, TIMED)).step_ids.tolist() == ["a"]
+
+
+def test_deep_objects_are_flattened_or_refused(tmp_path):
+    try:
+        source = source_of(tmp_path, DEEP, choices=False)
+    except LogFormatError as error:
+        assert "line 1" in str(error)  # noqa: PT017
+    else:
+        assert source.feature_names == (".".join("a" * 600),)
+
+
+def test_a_role_that_dsjson_has_no_key_for_is_refused(tmp_path):
+    with pytest.raises(LogFormatError, match=r"column 'chosen', but in this format it takes episode, timestamp"):
+        source_of(tmp_path, GOOD, columns={"chosen": "x"})
+
+
+@pytest.mark.parametrize(
+    "lines, expected",
+    [
+        ([GOOD], True),
+        ([{"RewardValue": 1}, "", GOOD], True),
+        ([], False),
+        (["episode,step"], False),
+        ([{"episode": 0, "c": 1}], False),
+        ([b"\xff\xfe"], False),
+    ],
+)
+def test_dsjson_is_recognised_by_its_first_lines(tmp_path, lines, expected):
+    path = tmp_path / "log.json"
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
+    assert looks_like_dsjson(path) is expected
+
+
+# -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
+
+
+def test_vowpal_wabbit_reads_the_numbers_and_labels_that_we_write(tmp_path, rng):
+    package = pytest.importorskip(
+        "vowpalwabbit", reason="vowpalwabbit is not installed: that Vowpal Wabbit reads our files was NOT tested"
+    )
+    contexts = [rng.normal(size=(m, 3)) * (rng.random((m, 3)) < 0.7) for m in (3, 1, 4, 2)]
+    log = BehaviorLog.from_episodes(
+        [(contexts, [2, 0, 3, 0])], feature_names=["a", "b c", "d.e"], step_ids=np.arange(4)
+    )
+    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
+    workspace = package.Workspace("--cb_adf --dsjson --noconstant --quiet --strict_parse")
+    for step, line in enumerate((tmp_path / "log.dsjson").read_text().splitlines()):
+        shared, *examples = workspace.parse(line)
+        assert not list(shared.iter_features())
+        for index, (example, row) in enumerate(zip(examples, log.candidates(step), strict=True)):
+            found = sorted(value for _, value in example.iter_features())
+            np.testing.assert_allclose(found, sorted(row[row != 0]), rtol=1e-6)
+            assert len(example.get_label().costs) == (index == log.chosen[step])
+        workspace.learn([shared, *examples])
+    workspace.finish()
+    whole = package.Workspace(f"--cb_adf --dsjson --quiet --strict_parse -d {tmp_path / 'log.dsjson'}")
+    assert whole.get_weighted_examples() == log.n_steps
+    whole.finish()

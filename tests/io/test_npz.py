@@ -1,0 +1,438 @@
+"""NumPy archives: nothing is lost, nothing is executed, and what is broken is named."""
+
+import io
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import NAMES, assembled, assert_same_log, in_parts, logs, reproducible
+
+from ibcb import BehaviorLog, LogFormatError
+from ibcb.io import npz
+from ibcb.io.npz import NpzSource, write_npz
+from ibcb.io.steps import Reading
+from ibcb.preparation import FeatureColumn, Preparation
+
+
+def source_of(tmp_path, *, reading=None, **arrays):
+    np.savez(tmp_path / "log.npz", **arrays)
+    return NpzSource(tmp_path / "log.npz", reading or Reading())
+
+
+def fine(**changes):
+    """Arrays of a log of four steps and two episodes; None takes an array away."""
+    arrays = {
+        "contexts": np.arange(18.0).reshape(9, 2),
+        "step_offsets": np.array([0, 2, 5, 6, 9]),
+        "chosen": np.array([1, 2, 0, 0]),
+        "episode": np.array([-1, 0, 0, 1]),
+    }
+    return {name: array for name, array in (arrays | changes).items() if array is not None}
+
+
+# -- round trip ----------------------------------------------------------------------------------------------------
+
+
+@reproducible
+@given(logs(names=NAMES.filter(lambda name: not name.endswith("\0"))))
+def test_a_log_comes_back_to_the_bit(tmp_path_factory, log):
+    path = tmp_path_factory.getbasetemp() / "round-trip.npz"
+    write_npz(in_parts(log), path)
+    again = assembled(NpzSource(path, Reading()))
+    assert_same_log(again, log)
+    assert again.contexts.dtype == log.contexts.dtype
+    assert again.contexts.tobytes() == log.contexts.tobytes()
+    for name in ("timestamps", "step_ids"):
+        if getattr(log, name) is not None:
+            assert getattr(again, name).dtype == getattr(log, name).dtype
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(6, dtype=np.int16),
+        np.arange(6, dtype=np.uint64) + 2**63,
+        np.linspace(0, 1, 6, dtype=np.float32),
+        np.array(["1066-10-14"] * 6, "M8[D]"),
+        np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(6),
+        np.array([f"étape {i}" for i in range(6)]),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_timestamps_and_ids_keep_their_type(tmp_path, values):
+    log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=values)
+    write_npz(in_parts(log), tmp_path / "log.npz")
+    again = assembled(NpzSource(tmp_path / "log.npz", Reading()))
+    assert_same_log(again, log)
+    assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
+
+
+def test_texts_as_objects_are_written_as_text(tmp_path):
+    ids = np.array(["a", "bcd"], dtype=object)
+    log = BehaviorLog(np.ones((2, 1)), [0, 1, 2], [0, 0], [0, 2], step_ids=ids)
+    write_npz(in_parts(log, most=1), tmp_path / "log.npz")
+    assert_same_log(assembled(NpzSource(tmp_path / "log.npz", Reading())), log)
+
+
+def test_numpy_reads_what_we_write_and_the_bytes_repeat(tmp_path):
+    log = BehaviorLog(np.ones((3, 2)), [0, 1, 3], [0, 1], [0, 1, 2], warmup=1, feature_names=["a", "é"])
+    for name in ("one.npz", "two.npz"):
+        write_npz(in_parts(log), tmp_path / name)
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    with np.load(tmp_path / "one.npz", allow_pickle=False) as arrays:
+        assert {name: arrays[name].tolist() for name in arrays} == {
+            "contexts": log.contexts.tolist(),
+            "chosen": [0, 1],
+            "episode": [-1, 0],
+            "step_offsets": [0, 1, 3],
+            "feature_names": ["a", "é"],
+        }
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["one.npz", "two.npz"]
+
+
+@pytest.mark.parametrize(
+    "extras, words",
+    [
+        ({"feature_names": ["a\0"]}, r"feature_names holds 'a\\x00'"),
+        ({"step_ids": np.array([(1, 2), None], dtype=object)[:1]}, r"step_ids holds \(1, 2\)"),
+    ],
+)
+def test_what_npz_cannot_hold_is_not_written(tmp_path, extras, words):
+    log = BehaviorLog([[1.0]], [0, 1], [0], [0, 1], **extras)
+    with pytest.raises(LogFormatError, match=words):
+        write_npz(in_parts(log), tmp_path / "log.npz")
+
+
+def test_parts_must_have_the_same_float_type(tmp_path):
+    one, other = (BehaviorLog(np.ones((1, 1), kind), [0, 1], [0], [0, 1]) for kind in ("f4", "f8"))
+    with pytest.raises(LogFormatError, match="episode 1: contexts are float64, those before float32"):
+        write_npz([(0, one), (1, other)], tmp_path / "log.npz")
+
+
+def test_how_the_features_were_made_comes_back(tmp_path):
+    preparation = Preparation((FeatureColumn("a", fill=0.5), FeatureColumn("b", ("x",))), (("step", "request"),))
+    log = BehaviorLog(
+        np.ones((1, 2)), [0, 1], [0], [0, 1], feature_names=preparation.feature_names, preparation=preparation
+    )
+    write_npz([(0, log)], tmp_path / "log.npz")
+    assert NpzSource(tmp_path / "log.npz", Reading()).preparation == preparation
+    assert NpzSource(tmp_path / "log.npz", Reading(drop=["a"])).preparation is None
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_and_its_own_arrays_are_the_same(tmp_path):
+    log = BehaviorLog(np.arange(8.0).reshape(4, 2), [0, 2, 3, 4], [1, 0, 0], [0, 1, 3], warmup=1)
+    names = ("contexts", "step_offsets", "chosen", "episode_offsets", "warmup")
+    source = source_of(tmp_path, **{name: getattr(log, name) for name in names})
+    assert_same_log(assembled(source), log)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("kind", ["f4", "f8", ">f8", "i2", "u8", "?"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_any_kind_and_order(tmp_path, save, kind, order):
+    contexts = np.asarray(np.arange(24).reshape(3, 4, 2) % 5, dtype=kind, order=order)
+    save(tmp_path / "log.npz", contexts=contexts, chosen=[0, 3, 1.0], episode=["a", "a", "b"])
+    log = assembled(NpzSource(tmp_path / "log.npz", Reading()))
+    assert log.contexts.dtype == (np.float32 if kind == "f4" else np.float64)
+    np.testing.assert_array_equal(log.contexts, contexts.reshape(12, 2))
+    assert log.episode_offsets.tolist() == [0, 2, 3]
+    assert log.candidates_per_step == 4
+
+
+def test_labels_and_a_number_of_warm_up_episodes(tmp_path):
+    log = assembled(source_of(tmp_path, **fine(episode=np.array(["x", "y", "y", "z"]), warmup=np.array(2))))
+    assert (log.warmup, log.episode_offsets.tolist()) == (2, [0, 1, 3, 4])
+
+
+def test_features_are_chosen_by_name(tmp_path):
+    arrays = fine(feature_names=np.array(["a", "b"]))
+    for reading in (Reading(features=["b"]), Reading(drop=["a"])):
+        log = assembled(source_of(tmp_path, reading=reading, **arrays))
+        assert log.feature_names == ("b",)
+        np.testing.assert_array_equal(log.contexts[:, 0], arrays["contexts"][:, 1])
+    preparation = Preparation((FeatureColumn("b"), FeatureColumn("a")))
+    log = assembled(source_of(tmp_path, reading=Reading(preparation=preparation), **arrays))
+    np.testing.assert_array_equal(log.contexts, arrays["contexts"][:, ::-1])
+    unnamed = source_of(tmp_path, reading=Reading(preparation=preparation), **fine())
+    assert unnamed.feature_names == ("b", "a")
+    np.testing.assert_array_equal(assembled(unnamed).contexts, arrays["contexts"])
+
+
+def test_without_choices_chosen_may_be_missing(tmp_path):
+    reading = Reading(choices=False)
+    assert assembled(source_of(tmp_path, reading=reading, **fine(chosen=None))).chosen.tolist() == [0, 0, 0, 0]
+    assert assembled(source_of(tmp_path, reading=reading, **fine())).chosen.tolist() == [1, 2, 0, 0]
+
+
+def test_other_arrays_are_left_out_and_noted(tmp_path):
+    source = source_of(tmp_path, **fine(rewards=np.array([1.0]), user=np.array([{}], dtype=object)))
+    assert source.notes == ("arrays left out: rewards, user.",)
+    assert assembled(source).n_steps == 4
+
+
+def test_sorting_by_episode_and_time(tmp_path, rng, monkeypatch):
+    sizes = rng.integers(1, 4, size=30)
+    order = rng.permutation(30)
+    rows = [np.full((size, 2), step, dtype=float) for step, size in enumerate(sizes)]
+    arrays = {
+        "contexts": np.concatenate([rows[step] for step in order]),
+        "step_offsets": np.cumsum([0, *sizes[order]]),
+        "chosen": np.zeros(30, int),
+        "episode": order // 10,
+        "timestamps": order / 7,
+    }
+    with pytest.raises(LogFormatError, match=r"follows.*sort=True"):
+        assembled(source_of(tmp_path, **arrays))
+    monkeypatch.setattr(npz, "BATCH_NUMBERS", 20)
+    log = assembled(source_of(tmp_path, reading=Reading(sort=True), **arrays))
+    np.testing.assert_array_equal(log.contexts, np.concatenate(rows))
+    assert log.episode_offsets.tolist() == [0, 10, 20, 30]
+    with pytest.raises(LogFormatError, match=r"log\.npz: nothing to sort by"):
+        source_of(tmp_path, reading=Reading(sort=True), **fine(episode=None))
+
+
+def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
+    sizes = rng.integers(1, 9, size=60)
+    log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in sizes], [0] * 60)])
+    write_npz(in_parts(log), tmp_path / "log.npz")
+    monkeypatch.setattr(npz, "BATCH_NUMBERS", 16)
+    source = NpzSource(tmp_path / "log.npz", Reading())
+    batches = list(source.batches())
+    assert all(batch.contexts.size <= 16 or len(batch.counts) == 1 for batch in batches)
+    for _ in range(2):
+        assert_same_log(assembled(source), log)
+
+
+# -- broken files --------------------------------------------------------------------------------------------------
+
+ROWS = np.ones((9, 2))
+BROKEN = {
+    "no contexts": (fine(contexts=None), "array 'contexts' is missing; .*this file has step_offsets, chosen, episode"),
+    "no choices": (fine(chosen=None), "array 'chosen' is missing"),
+    "no offsets": (fine(step_offsets=None), "array 'step_offsets' is missing"),
+    "offsets for a cube": (fine(contexts=np.ones((4, 2, 2))), "leave out step_offsets"),
+    "flat contexts": (fine(contexts=np.ones(18)), r"contexts has shape \(18,\)"),
+    "no features": (fine(contexts=np.ones((9, 0))), r"contexts has shape \(9, 0\)"),
+    "no rows": (fine(contexts=np.ones((0, 2))), r"contexts has shape \(0, 2\)"),
+    "contexts text": (fine(contexts=np.full((9, 2), "a")), "contexts has dtype <U1; use float32 or float64"),
+    "contexts half": (fine(contexts=ROWS.astype("f2")), "contexts has dtype float16"),
+    "contexts complex": (fine(contexts=ROWS.astype(complex)), "contexts has dtype complex128"),
+    "contexts long": (fine(contexts=ROWS.astype(np.longdouble)), "contexts has dtype float|contexts has dtype >?longd"),
+    "contexts objects": (fine(contexts=ROWS.astype(object)), "'contexts' holds Python objects.*not read"),
+    "choice too large": (fine(chosen=[0, 3, 0, 0]), "step 1: chosen is 3 but the step has 3 candidates"),
+    "choice negative": (fine(chosen=[0, -1, 0, 0]), "step 1: chosen is -1"),
+    "choice fractional": (fine(chosen=[0, 0.5, 0, 0]), "chosen of step 1 is 0.5"),
+    "choice text": (fine(chosen=["a"] * 4), "chosen has dtype <U1"),
+    "choices too few": (fine(chosen=[0, 0]), "chosen has 2 entries but the contexts have 4 steps"),
+    "offsets fall": (fine(step_offsets=[0, 5, 2, 6, 9]), r"step_offsets\[2\] is 2, below 5"),
+    "offsets end early": (fine(step_offsets=[0, 2, 5, 6, 8]), "step_offsets must rise from 0 to the number of rows, 9"),
+    "offsets empty": (fine(step_offsets=np.zeros(0, int)), "The log is empty"),
+    "step empty": (fine(step_offsets=[0, 2, 2, 6, 9]), "step 1 has no candidates"),
+    "episodes twice": (fine(episode_offsets=[0, 4]), "both 'episode' and 'episode_offsets'"),
+    "episode empty": (fine(episode=None, episode_offsets=[0, 2, 2, 4]), "episode 1 has no steps"),
+    "episodes short": (fine(episode=[0, 1]), r"episode has shape \(2,\); expected one entry per step, \(4,\)"),
+    "episode objects": (fine(episode=np.array([0, "a", 1, 2], object)), "'episode' holds Python objects"),
+    "warm-up twice": (fine(warmup=1), "some episodes are below 0"),
+    "warm-up alone": (fine(episode=None, warmup=1), "warmup needs the episodes"),
+    "warm-up a list": (fine(warmup=[1]), r"warmup has shape \(1,\)"),
+    "warm-up only": (fine(episode=[0, 0, 1, 1], warmup=2), "warmup is 2 but the log has 2 episodes"),
+    "warm-up text": (fine(episode=[0, 0, 1, 1], warmup="a"), "warmup is 'a'"),
+    "names too few": (fine(feature_names=["a"]), "feature_names has 1 names but the contexts have 2"),
+    "names twice": (fine(feature_names=["a", "a"]), "'a' twice"),
+    "names numbers": (fine(feature_names=[1, 2]), "feature_names has dtype int64"),
+    "times complex": (fine(timestamps=np.ones(4, complex)), "timestamps has dtype complex128"),
+    "preparation": (fine(preparation="{}"), "array 'preparation' is damaged"),
+    "preparation no JSON": (fine(preparation=[1, 2]), "array 'preparation' is damaged"),
+    "other preparation": (
+        fine(preparation='{"columns": [], "roles": {}}'),
+        "array 'preparation' makes other features than feature_names",
+    ),
+    "ids too many": (fine(step_ids=np.arange(5)), r"step_ids has shape \(5,\)"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_arrays_are_refused_by_the_name_of_the_file(tmp_path, name):
+    arrays, words = BROKEN[name]
+    with pytest.raises(LogFormatError, match=rf"log\.npz: .*({words})"):
+        source_of(tmp_path, **arrays)
+
+
+def test_the_unbroken_arrays_are_a_log(tmp_path):
+    log = assembled(source_of(tmp_path, **fine()))
+    assert (log.n_steps, log.warmup, len(log)) == (4, 1, 2)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_contexts_that_are_not_finite_are_named(tmp_path, order):
+    contexts = np.ones((9, 2), order=order)
+    contexts[4, 1] = np.nan
+    for names, shown in ((None, "1"), (["a", "b"], "'b'")):
+        source = source_of(tmp_path, **fine(contexts=contexts, feature_names=names))
+        with pytest.raises(
+            LogFormatError, match=rf"log\.npz: step 1.*: feature {shown} is nan; contexts must be finite"
+        ):
+            list(source.batches())
+
+
+READINGS = {
+    "unknown feature": (Reading(features=["c"]), "no feature is named c; the file has a, b"),
+    "unknown drop": (Reading(drop=["c"]), "no feature is named c"),
+    "all dropped": (Reading(drop=["a", "b"]), "every feature was dropped"),
+    "columns": (Reading(columns={"episode": "day"}), "'day' was named as column 'episode'"),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_what_cannot_be_asked_is_refused(tmp_path, name):
+    reading, words = READINGS[name]
+    with pytest.raises(LogFormatError, match=words):
+        source_of(tmp_path, reading=reading, **fine(feature_names=["a", "b"]))
+
+
+def test_names_cannot_be_asked_for_where_there_are_none(tmp_path):
+    with pytest.raises(LogFormatError, match="asked for by name, but array 'feature_names' is missing"):
+        source_of(tmp_path, reading=Reading(features=["a"]), **fine())
+
+
+# -- files that are no archive, or a dangerous one -----------------------------------------------------------------
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._path),)
+
+
+def test_the_trap_would_spring(tmp_path):
+    pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))
+    assert (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("array", ["contexts", "episode", "step_ids", "feature_names", "rewards"])
+def test_a_pickle_within_an_archive_is_never_executed(tmp_path, array):
+    trap = np.array([Trap(tmp_path / "sprung")], dtype=object)
+    np.savez(tmp_path / "log.npz", **fine(**{array: trap}))
+    if array == "rewards":
+        assert assembled(NpzSource(tmp_path / "log.npz", Reading())).n_steps == 4
+    else:
+        with pytest.raises(LogFormatError, match=rf"log\.npz: array '{array}' holds Python objects.*pickle"):
+            NpzSource(tmp_path / "log.npz", Reading())
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_pickle_by_another_name_is_never_executed(tmp_path):
+    (tmp_path / "log.npz").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(LogFormatError, match=r"log\.npz: not a readable NumPy archive"):
+        NpzSource(tmp_path / "log.npz", Reading())
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"PAR1", b"\x93NUMPY", bytes(range(256)) * 4])
+def test_files_that_are_no_archive_are_refused_by_name(tmp_path, content):
+    (tmp_path / "log.npz").write_bytes(content)
+    with pytest.raises(LogFormatError, match=r"log\.npz: not a readable NumPy archive"):
+        NpzSource(tmp_path / "log.npz", Reading())
+
+
+def header(shape, descr="<f8"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+
+
+def test_an_array_that_claims_more_than_it_holds_is_refused_before_it_is_read(tmp_path):
+    archive(tmp_path / "log.npz", contexts=header((10**12, 10**6)) + bytes(80))
+    with pytest.raises(
+        LogFormatError, match=r"'contexts' says it has shape .*, 8000000000000000000 bytes, but holds 80"
+    ):
+        NpzSource(tmp_path / "log.npz", Reading())
+
+
+def test_an_array_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(npz, "_memory", lambda: 10_000)
+    steps = 100_000
+    archive(
+        tmp_path / "log.npz",
+        contexts=header((steps, 1, 1)) + bytes(8 * steps),
+        chosen=header((steps,), "<i8") + bytes(8 * steps),
+    )
+    with pytest.raises(
+        LogFormatError, match=r"'chosen' has shape \(100000,\), 800000 bytes; this machine's memory has 1"
+    ):
+        NpzSource(tmp_path / "log.npz", Reading())
+
+
+def test_contexts_larger_than_memory_are_read_part_by_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(npz, "_memory", lambda: 10_000)
+    monkeypatch.setattr(npz, "BATCH_NUMBERS", 100)
+    np.savez_compressed(tmp_path / "log.npz", **fine(contexts=np.ones((9, 1000))))
+    assert [len(batch.counts) for batch in NpzSource(tmp_path / "log.npz", Reading()).batches()] == [1, 1, 1, 1]
+
+
+def test_an_odd_shape_or_version_is_refused(tmp_path):
+    archive(tmp_path / "log.npz", contexts=header((-3, 2)))
+    with pytest.raises(LogFormatError, match=r"shape \(-3, 2\); the file is damaged"):
+        NpzSource(tmp_path / "log.npz", Reading())
+    archive(tmp_path / "log.npz", contexts=b"\x93NUMPY\x09\x00" + bytes(100))
+    with pytest.raises(LogFormatError, match=r"log\.npz: .*(9, 0)"):
+        NpzSource(tmp_path / "log.npz", Reading())
+
+
+@pytest.mark.parametrize(
+    "old, new", [(b"{", b"("), (b"(9, 2)", b"(09,2)"), (b"'<f8'", b"'<q8'"), (b"'shape'", b"'shade'")]
+)
+def test_a_header_that_cannot_be_read_is_refused(tmp_path, old, new):
+    archive(tmp_path / "log.npz", contexts=header((9, 2)).replace(old, new) + bytes(144))
+    with pytest.raises(LogFormatError, match=r"log\.npz: not a readable NumPy archive"):
+        NpzSource(tmp_path / "log.npz", Reading())
+
+
+def test_an_array_that_is_there_twice_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "log.npz", "w") as file:
+        file.writestr("contexts.npy", header((0,)))
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("contexts.npy", header((0,)))
+    with pytest.raises(LogFormatError, match="'contexts' is there twice"):
+        NpzSource(tmp_path / "log.npz", Reading())
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path, save, rng):
+    save(tmp_path / "log.npz", **fine(contexts=rng.normal(size=(9, 2)), feature_names=["a", "b"]))
+    content = (tmp_path / "log.npz").read_bytes()
+    refused = 0
+    for trial in range(150):
+        damaged = bytearray(content[: int(rng.integers(len(content)))] if trial % 5 == 0 else content)
+        for place in rng.integers(len(damaged), size=3) if damaged else ():
+            damaged[place] = rng.integers(256)
+        (tmp_path / "log.npz").write_bytes(damaged)
+        try:
+            log = assembled(NpzSource(tmp_path / "log.npz", Reading()))
+        except LogFormatError as error:
+            refused += 1
+            assert "log.npz" in str(error) or "episode" in str(error)  # noqa: PT017
+        else:
+            assert np.isfinite(log.contexts).all()
+    assert refused > 50
+
+
+def test_a_missing_archive_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
+        NpzSource(tmp_path / "nowhere.npz", Reading())

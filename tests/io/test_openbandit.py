@@ -1,0 +1,343 @@
+"""The Open Bandit Dataset's layout: every item a candidate, and no click read."""
+
+import csv
+import hashlib
+
+import numpy as np
+import pytest
+from strategies import assembled, assert_same_log
+
+from ibcb import LogFormatError
+from ibcb.io import openbandit
+from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
+from ibcb.io.steps import Reading
+from ibcb.preparation import Preparation
+
+
+def hashed(*words):
+    return hashlib.md5(repr(words).encode()).hexdigest()
+
+
+def dataset(items=5, rows=40, seed=0):
+    """Header and rows of both files, as the dataset has them: a row number without a name comes first."""
+    rng = np.random.default_rng(seed)
+    context = [["", "item_id", *(f"item_feature_{i}" for i in range(4))]]
+    for item in range(items):
+        categories = [hashed(column, item % (column + 2)) for column in range(1, 4)]
+        context.append([str(item), str(item), str(round(rng.normal(), 6)), *categories])
+    affinities = [f"user-item_affinity_{item}" for item in range(items)]
+    users = [f"user_feature_{i}" for i in range(4)]
+    header = ["", "timestamp", "item_id", "position", "click", "propensity_score", *users, *affinities]
+    table = [header]
+    start = np.datetime64("2019-11-24T00:00:22.579000", "us")
+    for row in range(rows):
+        time = str(start + np.timedelta64(row * 3_700_000_123, "us")).replace("T", " ") + "+00:00"
+        user = [hashed(column, int(rng.integers(3))) for column in range(4)]
+        affinity = [str(float(value)) for value in rng.poisson(0.3, size=items)]
+        shown = str(int(rng.integers(items)))
+        table.append([str(row), time, shown, str(row % 3 + 1), str(int(rng.integers(2))), "0.2", *user, *affinity])
+    return context, table
+
+
+def written(folder, context, table, name="all.csv"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, rows in (("item_context.csv", context), (name, table)):
+        if rows is not None:
+            with (folder / file_name).open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+    return folder
+
+
+DAILY = Reading(episode_every="1d")
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [".", "all.csv", "item_context.csv"])
+def test_every_item_is_a_candidate_with_its_features(tmp_path, given):
+    context, table = dataset()
+    folder = written(tmp_path / "bts" / "all", context, table)
+    source = OpenBanditSource(folder / given, DAILY)
+    log = assembled(source, DAILY)
+    assert source.name == "all.csv"
+    assert log.candidates_per_step == 5
+    assert log.chosen.tolist() == [int(row[2]) for row in table[1:]]
+    for step, row in enumerate(table[1:]):
+        for item, features in enumerate(log.candidates(step)):
+            expected = {"item_feature_0": float(context[item + 1][2]), "user-item_affinity": float(row[10 + item])}
+            expected |= {f"item_feature_{i}={context[item + 1][2 + i]}": 1.0 for i in (1, 2, 3)}
+            found = dict(zip(log.feature_names, features.tolist(), strict=True))
+            assert {name: value for name, value in found.items() if value or name in expected} == expected
+    times = np.array([row[1].replace(" ", "T").removesuffix("+00:00") for row in table[1:]], "M8[ns]")
+    np.testing.assert_array_equal(log.timestamps, times, strict=True)
+    assert len(log) == len(np.unique(times.astype("M8[D]")))
+    assert source.notes == (
+        "user features (user_feature_0, user_feature_1, user_feature_2, user_feature_3) are the same for all "
+        "candidates of a step, so that no linear policy can depend on them; left out.",
+    )
+
+
+def test_clicks_propensities_and_users_leave_no_trace(tmp_path):
+    context, table = dataset()
+    plain = assembled(OpenBanditSource(written(tmp_path / "one", context, table), DAILY), DAILY)
+    changed = [table[0]] + [[*row[:3], "?", "never", "mind", *["x"] * 4, *row[10:]] for row in table[1:]]
+    assert_same_log(assembled(OpenBanditSource(written(tmp_path / "two", context, changed), DAILY), DAILY), plain)
+
+
+def test_items_are_ordered_by_their_ids_which_may_have_gaps(tmp_path):
+    context = [["item_id", "item_feature_0"], ["30", "0.3"], ["7", "0.07"], ["100", "1"]]
+    header = ["timestamp", "item_id", "user-item_affinity_100", "user-item_affinity_7", "user-item_affinity_30"]
+    table = [header, ["2020-01-01 00:00:00", "100", "3", "1", "2"], ["2020-01-01 00:00:01", "30", "6", "4", "5"]]
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), Reading()).batches()
+    assert steps.chosen.tolist() == [2, 1]
+    assert steps.contexts.tolist() == [[0.07, 1], [0.3, 2], [1, 3], [0.07, 4], [0.3, 5], [1, 6]]
+
+
+def test_batches_are_small_and_may_be_read_again(tmp_path, monkeypatch):
+    folder = written(tmp_path, *dataset(rows=50))
+    whole = assembled(OpenBanditSource(folder, DAILY), DAILY)
+    source = OpenBanditSource(folder, DAILY)
+    monkeypatch.setattr(openbandit, "BATCH_NUMBERS", 7 * 5 * whole.n_features)
+    assert [len(batch.counts) for batch in source.batches()] == [7] * 7 + [1]
+    for _ in range(2):
+        assert_same_log(assembled(source, DAILY), whole)
+
+
+def test_rows_out_of_order_are_refused_or_sorted(tmp_path, rng, monkeypatch):
+    context, table = dataset(rows=30)
+    sorted_log = assembled(OpenBanditSource(written(tmp_path / "one", context, table), DAILY), DAILY)
+    mixed = [table[0], *(table[1 + i] for i in rng.permutation(30))]
+    folder = written(tmp_path / "two", context, mixed)
+    monkeypatch.setattr(openbandit, "BATCH_NUMBERS", 1)
+    with pytest.raises(LogFormatError, match=r"all\.csv, line \d+: timestamp .* follows .*; sort the rows.*--sort"):
+        list(OpenBanditSource(folder, DAILY).batches())
+    reading = Reading(episode_every="1d", sort=True)
+    assert_same_log(assembled(OpenBanditSource(folder, reading), reading), sorted_log)
+
+
+def test_a_sorted_error_still_names_the_line_of_the_file(tmp_path):
+    context, table = dataset(rows=4)
+    table[1], table[4] = table[4], table[1]
+    table[1][2] = "99"
+    with pytest.raises(LogFormatError, match=r"all\.csv, line 2: item_id is 99"):
+        list(OpenBanditSource(written(tmp_path, context, table), Reading(sort=True)).batches())
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2020-01-01 00:00:00+00:00", "2020-01-01 00:00:00.5+00:00"],
+        ["2020-01-01T02:00:00+02:00", "2020-01-01T00:00:00.5Z"],
+        ["2020-01-01 00:00:00", "2020-01-01 00:00:00.500000000"],
+        ["2020-01-01 00:00:00", "2020-01-01 00:00:00.5Z"],
+    ],
+)
+def test_times_are_read_as_utc(tmp_path, texts):
+    context, table = dataset(rows=2)
+    for row, text in zip(table[1:], texts, strict=True):
+        row[1] = text
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), Reading()).batches()
+    np.testing.assert_array_equal(steps.timestamps, np.array(["2020-01-01", "2020-01-01T00:00:00.5"], "M8[ns]"))
+
+
+def test_the_preparation_reads_new_data_the_same_way(tmp_path):
+    context, table = dataset()
+    first = OpenBanditSource(written(tmp_path / "one", context, table), Reading())
+    preparation = Preparation.from_json(first.preparation.to_json())
+    context[1][4] = "new category"
+    source = OpenBanditSource(written(tmp_path / "two", context, table), Reading(preparation=preparation))
+    assert source.feature_names == first.feature_names
+    assert source.notes[0] == "item_feature_2: categories unknown to the model count as none: new category."
+    (steps,), (before,) = source.batches(), first.batches()
+    gone = first.feature_names.index(f"item_feature_2={hashed(2, 0)}")
+    expected = before.contexts.copy()
+    expected[::5, gone] = 0
+    np.testing.assert_array_equal(steps.contexts, expected)
+
+
+def test_columns_can_be_chosen_dropped_and_taken_for_categories(tmp_path):
+    folder = written(tmp_path, *dataset())
+    asked = OpenBanditSource(folder, Reading(features=["user-item_affinity", "item_feature_0"]))
+    assert asked.feature_names == ("user-item_affinity", "item_feature_0")
+    dropped = OpenBanditSource(folder, Reading(drop=["item_feature_1", "item_feature_2", "user-item_affinity"]))
+    assert {name.partition("=")[0] for name in dropped.feature_names} == {"item_feature_0", "item_feature_3"}
+    one_hot = OpenBanditSource(folder, Reading(features=["item_feature_0"], one_hot=["item_feature_0"]))
+    assert len(one_hot.feature_names) == 5
+    for source in (asked, dropped, one_hot):
+        (steps,) = source.batches()
+        assert steps.contexts.shape == (200, len(source.feature_names))
+
+
+def test_a_missing_category_is_all_zeros(tmp_path):
+    context, table = dataset(rows=1)
+    context[2][3] = ""
+    source = OpenBanditSource(written(tmp_path, context, table), Reading(features=["item_feature_1"]))
+    (steps,) = source.batches()
+    assert steps.contexts.sum(axis=1).tolist() == [1, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("missing, number", [("zero", 0.0), ("mean", None)])
+def test_missing_numbers_are_imputed_where_asked(tmp_path, missing, number):
+    context, table = dataset(rows=1)
+    rest = [float(row[2]) for row in context[2:]]
+    context[1][2] = ""
+    folder = written(tmp_path / "one", context, table)
+    source = OpenBanditSource(folder, Reading(features=["item_feature_0"], missing=missing))
+    (steps,) = source.batches()
+    assert steps.contexts[0, 0] == (np.mean(rest) if number is None else number)
+    assert source.preparation.columns[0].fill == steps.contexts[0, 0]
+
+
+def test_missing_affinities_can_be_zero(tmp_path):
+    context, table = dataset(rows=2)
+    table[1][10 + 3] = ""
+    reading = Reading(features=["user-item_affinity"], missing="zero")
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), reading).batches()
+    assert steps.contexts[3, 0] == 0
+    assert steps.contexts[8, 0] == float(table[2][13])
+
+
+def test_without_choices_the_item_may_be_missing(tmp_path):
+    context, table = dataset(rows=3)
+    without = [[*row[:2], *row[3:]] for row in table]
+    reading = Reading(choices=False)
+    (steps,) = OpenBanditSource(written(tmp_path / "one", context, without), reading).batches()
+    assert steps.chosen.tolist() == [0, 0, 0]
+    (steps,) = OpenBanditSource(written(tmp_path / "two", context, table), reading).batches()
+    assert steps.chosen.tolist() == [int(row[2]) for row in table[1:]]
+
+
+# -- broken files --------------------------------------------------------------------------------------------------
+
+
+def cell(table, row, column, value):
+    """The table with one cell changed."""
+    index = table[0].index(column)
+    return [[*line[:index], value, *line[index + 1 :]] if number == row else line for number, line in enumerate(table)]
+
+
+def without(table, column):
+    index = table[0].index(column)
+    return [[*line[:index], *line[index + 1 :]] for line in table]
+
+
+AFFINITY = "user-item_affinity_3"
+BROKEN = {
+    "no items": (lambda c, t: (None, t), r"all\.csv: item_context\.csv is missing beside it"),
+    "items empty": (lambda c, t: ([], t), r"item_context\.csv: column 'item_id' is missing; it has no columns"),
+    "items header only": (lambda c, t: (c[:1], t), r"item_context\.csv: no items"),
+    "items no id": (lambda c, t: (without(c, "item_id"), t), r"item_context\.csv: column 'item_id' is missing"),
+    "item twice": (lambda c, t: ([*c, c[1]], t), r"item_context\.csv: item_id 0 is there twice"),
+    "item column twice": (lambda c, t: ([[*row, row[2]] for row in c], t), r"'item_feature_0' is there twice"),
+    "item id text": (lambda c, t: (cell(c, 2, "item_id", "x"), t), r"item_context\.csv, line 3: item_id is 'x'"),
+    "item short": (
+        lambda c, t: ([*c[:2], c[2][:3], *c[3:]], t),
+        r"item_context\.csv, line 3: 3 fields, but the header has 6",
+    ),
+    "item number missing": (
+        lambda c, t: (cell(c, 2, "item_feature_0", ""), t),
+        r"item_context\.csv, item 1: item_feature_0 is missing; .*--drop item_feature_0",
+    ),
+    "item number nan": (lambda c, t: (cell(c, 2, "item_feature_0", "nan"), t), r"item 1: item_feature_0 is 'nan'"),
+    "empty": (lambda c, t: (c, []), r"all\.csv: the file is empty"),
+    "header only": (lambda c, t: (c, t[:1]), r"all\.csv: the log is empty: it has no impression"),
+    "no time": (lambda c, t: (c, without(t, "timestamp")), r"all\.csv: column 'timestamp' is missing"),
+    "no item": (lambda c, t: (c, without(t, "item_id")), r"all\.csv: column 'item_id' is missing"),
+    "no affinity": (
+        lambda c, t: (c, without(t, AFFINITY)),
+        rf"all\.csv: 1 column of affinity missing: {AFFINITY}.*--drop",
+    ),
+    "column twice": (lambda c, t: (c, [[*row, row[2]] for row in t]), r"all\.csv: column 'item_id' is there twice"),
+    "item unknown": (
+        lambda c, t: (c, cell(t, 3, "item_id", "5")),
+        r"all\.csv, line 4: item_id is 5, which .* 5 items are 0 to 4",
+    ),
+    "item below": (lambda c, t: (c, cell(t, 3, "item_id", "-1")), r"all\.csv, line 4: item_id is -1, which"),
+    "item text": (lambda c, t: (c, cell(t, 3, "item_id", "x")), r"all\.csv, line 4: item_id is 'x'; expected a whole"),
+    "item missing": (lambda c, t: (c, cell(t, 3, "item_id", "")), r"all\.csv, line 4: item_id is 'missing'"),
+    "item fractional": (lambda c, t: (c, cell(t, 3, "item_id", "1.5")), r"all\.csv, line 4: item_id is '1.5'"),
+    "affinity missing": (
+        lambda c, t: (c, cell(t, 3, AFFINITY, "")),
+        rf"all\.csv, line 4: {AFFINITY} is missing; contexts",
+    ),
+    "affinity nan": (lambda c, t: (c, cell(t, 3, AFFINITY, "inf")), rf"all\.csv, line 4: {AFFINITY} is inf; contexts"),
+    "affinity text": (
+        lambda c, t: (c, cell(t, 3, AFFINITY, "x")),
+        r"all\.csv: not a readable CSV file .*invalid value 'x'",
+    ),
+    "time text": (lambda c, t: (c, cell(t, 3, "timestamp", "noon")), r"all\.csv, line 4: timestamp is 'noon'"),
+    "time missing": (lambda c, t: (c, cell(t, 3, "timestamp", "")), r"all\.csv, line 4: timestamp is ''"),
+    "row short": (
+        lambda c, t: (c, [*t[:3], t[3][:4], *t[4:]]),
+        r"all\.csv: not a readable CSV file .*Expected 15 columns",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_by_file_place_and_reason(tmp_path, name):
+    change, words = BROKEN[name]
+    folder = written(tmp_path, *change(*dataset(rows=6)))
+    with pytest.raises(LogFormatError, match=words):
+        list(OpenBanditSource(folder / "all.csv", Reading()).batches())
+
+
+def test_files_that_are_not_utf_8_are_refused(tmp_path):
+    context, table = dataset(rows=2)
+    written(tmp_path, context, table)
+    for name in ("all.csv", "item_context.csv"):
+        written(tmp_path, context, table)
+        (tmp_path / name).write_bytes(b"caf\xe9," + (tmp_path / name).read_bytes())
+        with pytest.raises(LogFormatError, match=rf"{name}: not a readable CSV file in UTF-8"):
+            OpenBanditSource(tmp_path, Reading())
+
+
+READINGS = {
+    "unknown feature": ({"features": ["item_feature_9"]}, "no feature column item_feature_9; there are item_feature_0"),
+    "unknown drop": ({"drop": ["click"]}, "no feature column click"),
+    "all dropped": ({"features": ["item_feature_0"], "drop": ["item_feature_0"]}, "every feature was dropped"),
+    "columns": ({"columns": {"chosen": "item_id"}}, "'item_id' was named as column 'chosen'"),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_what_cannot_be_asked_is_refused(tmp_path, name):
+    reading, words = READINGS[name]
+    folder = written(tmp_path, *dataset(rows=2))
+    with pytest.raises(LogFormatError, match=words):
+        OpenBanditSource(folder, Reading(**reading))
+
+
+def test_a_model_s_column_must_be_there(tmp_path):
+    context, table = dataset(rows=2)
+    preparation = OpenBanditSource(written(tmp_path, context, table), Reading()).preparation
+    written(tmp_path, without(context, "item_feature_2"), table)
+    with pytest.raises(LogFormatError, match=r"item_context\.csv: column 'item_feature_2' is missing; the model"):
+        OpenBanditSource(tmp_path, Reading(preparation=preparation))
+
+
+def test_a_folder_must_have_one_file_of_impressions(tmp_path):
+    context, table = dataset(rows=2)
+    with pytest.raises(LogFormatError, match=r"no item_context\.csv in this folder; .*bts/all"):
+        OpenBanditSource(tmp_path, Reading())
+    written(tmp_path, context, None)
+    with pytest.raises(LogFormatError, match=r"no CSV file beside item_context\.csv; give the path"):
+        OpenBanditSource(tmp_path, Reading())
+    written(tmp_path, context, table, "all.csv")
+    written(tmp_path, context, table, "men.csv")
+    with pytest.raises(LogFormatError, match=r"several CSV files beside item_context\.csv \(all\.csv, men\.csv\)"):
+        OpenBanditSource(tmp_path, Reading())
+    assert assembled(OpenBanditSource(tmp_path / "men.csv", DAILY), DAILY).n_steps == 2
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        OpenBanditSource(tmp_path / "nowhere", Reading())
+
+
+def test_the_layout_is_recognised(tmp_path):
+    folder = written(tmp_path / "all", *dataset(rows=1))
+    assert all(looks_like_openbandit(path) for path in (folder, folder / "all.csv", folder / "item_context.csv"))
+    (folder / "other.csv").write_text("episode,step\n")
+    (folder / "text.txt").write_text("timestamp,item_id\n")
+    (tmp_path / "alone.csv").write_text("timestamp,item_id\n")
+    others = (tmp_path, folder / "other.csv", folder / "text.txt", tmp_path / "alone.csv", tmp_path / "nowhere")
+    assert not any(looks_like_openbandit(path) for path in others)

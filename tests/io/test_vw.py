@@ -1,0 +1,344 @@
+"""Vowpal Wabbit text: what is written comes back and is what Vowpal Wabbit reads, and what is broken is named."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import assembled, assert_same_log, in_parts, logs, reproducible
+
+from ibcb import BehaviorLog, LogFormatError
+from ibcb.io import sparse
+from ibcb.io.steps import Reading
+from ibcb.io.vw import VWSource, looks_like_vw, write_vw
+from ibcb.preparation import FeatureColumn, Preparation
+
+ONE_EPISODE = Reading(episode_size=10**9)
+
+
+def source_of(tmp_path, text, **reading):
+    path = tmp_path / "log.vw"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return VWSource(path, Reading(**reading))
+
+
+def the_only(source):
+    (batch,) = source.batches()
+    return batch
+
+
+def as_read_back(log):
+    """What Vowpal Wabbit text can carry of a log: no episodes, no times, doubles, and a name for each feature."""
+    return BehaviorLog(
+        log.contexts.astype(np.float64),
+        log.step_offsets,
+        log.chosen,
+        [0, log.n_steps],
+        feature_names=log.feature_names or [f"x{column}" for column in range(log.n_features)],
+    )
+
+
+# -- round trip ----------------------------------------------------------------------------------------------------
+
+
+@reproducible
+@given(logs())
+def test_names_numbers_and_choices_come_back_to_the_bit(tmp_path_factory, log):
+    path = tmp_path_factory.getbasetemp() / "round-trip.vw"
+    write_vw(in_parts(log), path)
+    again = assembled(VWSource(path, ONE_EPISODE), ONE_EPISODE)
+    assert_same_log(again, as_read_back(log))
+    assert again.contexts.tobytes() == log.contexts.astype(np.float64).tobytes()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a b", "a\tb"],
+        ["a|b", "a:b"],
+        ["%20", " "],
+        ["%", "%_"],
+        ["", "%"],
+        ["^", "a^"],
+        ["^a", "a^b"],
+        ["a^b", "a^c"],
+        ["a^b c", "a b^c"],
+        ["a\nb", "a\r"],
+        ["'a", "shared"],
+        ["prix en €", "\u2028"],
+        ["0:1:0.5", "\x0b\x0c\x85\0"],
+        ["\ufeff", "\ufeffa"],
+    ],
+)
+def test_names_of_any_kind_come_back(tmp_path, names):
+    log = BehaviorLog([[1.0, 2.0], [3.0, 4.0]], [0, 2], [1], [0, 1], feature_names=names)
+    write_vw(in_parts(log), tmp_path / "log.vw")
+    assert_same_log(assembled(VWSource(tmp_path / "log.vw", ONE_EPISODE), ONE_EPISODE), log)
+
+
+def test_zeros_are_written_once_and_keep_their_sign(tmp_path):
+    log = BehaviorLog([[0.0, 1.0], [0.0, 0.0], [-0.0, 2.0]], [0, 3], [1], [0, 1], feature_names=["a", "b"])
+    write_vw(in_parts(log), tmp_path / "log.vw")
+    assert (tmp_path / "log.vw").read_text() == "| a:0.0 b:1.0\n2:0:1 |\n| a:-0.0 b:2.0\n\n"
+    again = the_only(VWSource(tmp_path / "log.vw", Reading()))
+    assert again.contexts.tobytes() == log.contexts.tobytes()
+
+
+def test_parts_must_have_the_same_features(tmp_path):
+    one, other = (BehaviorLog([[1.0]], [0, 1], [0], [0, 1], feature_names=[name]) for name in "ab")
+    with pytest.raises(LogFormatError, match="episode 3: features.* not those of the episodes before"):
+        write_vw([(2, one), (3, other)], tmp_path / "log.vw")
+    with pytest.raises(LogFormatError, match="The log is empty"):
+        write_vw([], tmp_path / "log.vw")
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    log = BehaviorLog([[1.0]], [0, 1], [0], [0, 1], feature_names=["\ud800"])
+    with pytest.raises(LogFormatError, match=r"'\\ud800' is no text that UTF-8 can hold; rename"):
+        write_vw(in_parts(log), tmp_path / "log.vw")
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+EXAMPLE = """\
+shared |user age:31 :paris city
+|item:2 price:0.5 red |text sale
+2:-1:0.25 first|item price:0.25 |text sale sale:2
+
+0:0.5:1 'second |text sale |item:0.5 price:4 price
+"""
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("tail", ["", "{}", "{}{}", " {}"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
+    text = EXAMPLE.replace(" :paris", "").rstrip("\n").replace("\n", ending) + tail.format(ending, ending)
+    source = source_of(tmp_path, mark + text.encode())
+    steps = the_only(source)
+    assert source.feature_names == ("item^price", "item^red", "text^sale")
+    assert steps.counts.tolist() == [2, 1]
+    assert steps.chosen.tolist() == [1, 0]
+    assert steps.contexts.tolist() == [[1.0, 2.0, 1.0], [0.25, 0.0, 3.0], [2.5, 0.0, 1.0]]
+    assert steps.episode is None
+    assert steps.timestamps is None
+    assert source.notes == (
+        "the features of the shared lines (user^age, user^city) are the same for all candidates of a step, so that no "
+        "linear policy can depend on them; left out.",
+    )
+
+
+def test_costs_and_probabilities_leave_no_trace(tmp_path):
+    text = "{} |a x:1\n| y:2\n\n|a x:3\n{} |a x:4\n"
+    one, other = (
+        the_only(source_of(tmp_path, text.format(*labels)))
+        for labels in (("1:0:1", "2:0:1"), ("0:-7.5:0.125", "9:1e3:0"))
+    )
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_text_as_value_is_a_feature_of_its_own(tmp_path):
+    source = source_of(tmp_path, "0:1:1 |a:3 city:paris x:2\n|a city:rome\n| city:rome\n")
+    assert source.feature_names == ("a^city^paris", "a^x", "a^city^rome", "city^rome")
+    assert the_only(source).contexts.tolist() == [[1, 6, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+def test_tabs_are_spaces(tmp_path):
+    source = source_of(tmp_path, "0:1:1\t|a\tx:2\t\ty\n\t\n|a x\n\n", choices=False)
+    steps = the_only(source)
+    assert steps.counts.tolist() == [1, 1]
+    assert steps.contexts.tolist() == [[2, 1], [1, 0]]
+
+
+def test_without_choices_labels_may_be_missing(tmp_path):
+    steps = the_only(source_of(tmp_path, "| x:1\n| x:2\n\n| x:3\n1:0:1 | x:4\n", choices=False))
+    assert steps.chosen.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("given", ["features", "preparation"])
+def test_given_features_decide_what_is_read(tmp_path, given):
+    names = ("b", "missing", "a")
+    reading = {
+        "features": {"features": list(names)},
+        "preparation": {"preparation": Preparation(tuple(FeatureColumn(name) for name in names))},
+    }[given]
+    source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n| d:4\n", **reading)
+    assert the_only(source).contexts.tolist() == [[2, 0, 1], [0, 0, 0]]
+    assert source.feature_names == source.preparation.feature_names == names
+    assert source.notes == (
+        "2 features not asked for left out: c, d.",
+        "1 feature asked for appear nowhere: missing.",
+    )
+
+
+def test_the_preparation_of_a_log_reads_new_data_the_same_way(tmp_path):
+    preparation = source_of(tmp_path, "0:1:1 | a:1 b:2\n").preparation
+    again = Preparation.from_json(preparation.to_json())
+    steps = the_only(source_of(tmp_path, "| b:5\n| c:1 a:4\n", preparation=again, choices=False))
+    assert steps.contexts.tolist() == [[0, 5], [4, 0]]
+
+
+def test_what_stands_for_missing_numbers_in_a_model_s_log_stands_for_them_here(tmp_path):
+    columns = (FeatureColumn("a", fill=0.5), FeatureColumn("c", ("red", "blue")), FeatureColumn("b"))
+    source = source_of(tmp_path, "0:1:1 | c=red b:2\n| a:3\n", preparation=Preparation(columns))
+    assert the_only(source).contexts.tolist() == [[0.5, 1, 0, 2], [3, 0, 0, 0]]
+
+
+def test_features_can_be_dropped(tmp_path):
+    source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n", drop=["b"])
+    assert source.feature_names == ("a", "c")
+    assert the_only(source).contexts.tolist() == [[1, 3]]
+
+
+def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
+    log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in rng.integers(1, 6, size=40)], [0] * 40)])
+    write_vw(in_parts(log), tmp_path / "log.vw")
+    monkeypatch.setattr(sparse, "BATCH_NUMBERS", 30)
+    source = VWSource(tmp_path / "log.vw", ONE_EPISODE)
+    batches = list(source.batches())
+    assert len(batches) > 10
+    assert all(batch.contexts.size <= 30 for batch in batches)
+    for _ in range(2):
+        assert_same_log(assembled(source, ONE_EPISODE), as_read_back(log))
+
+
+def test_a_batch_may_be_all_zeros(tmp_path, monkeypatch):
+    monkeypatch.setattr(sparse, "BATCH_NUMBERS", 1)
+    batches = source_of(tmp_path, "0:1:1 |\n\n0:1:1 | x\n").batches()
+    assert [batch.contexts.tolist() for batch in batches] == [[[0.0]], [[1.0]]]
+
+
+# -- broken files --------------------------------------------------------------------------------------------------
+
+GOOD = "0:1:1 |a x:1\n|a x:2\n\n"
+BROKEN = {
+    "empty": ("", r"log\.vw: the log is empty"),
+    "blank": ("\n \r\n\n", r"log\.vw: the log is empty"),
+    "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .* is labelled.*action:cost:probability"),
+    "two labels": (GOOD + "0:1:1 |a x\n0:1:1 |a y\n", r"line 5: a second labelled candidate .* begins at line 4"),
+    "shared only": (GOOD + "shared |a x\n", r"line 4: a shared line without candidates"),
+    "shared late": ("|a x\nshared |a x\n", r"line 2: a shared line within a block.*blank line"),
+    "shared twice": ("shared |a x\nshared |a x\n0:1:1 |a x\n", r"line 2: a shared line within a block"),
+    "shared with cost": ("shared:1:2 |a x\n0:1:1 |a x\n", r"line 1: 'shared:1:2' is no label"),
+    "no bar": (GOOD + "0:1:1 a x\n", r"line 4: '0:1:1 a x' has no '\|'"),
+    "CSV": ("episode,step\n0,1\n", r"line 1: 'episode,step' has no '\|'"),
+    "label touches": ("0:1:1|a x\n|a y\n", r"line 1: '0:1:1' touches the '\|'.*space"),
+    "shared touches": ("shared|a x\n0:1:1 |a y\n", r"line 1: 'shared' touches the '\|'"),
+    "label short": ("0:1 |a x\n", r"line 1: '0:1' is no label"),
+    "label words": ("0:1:x |a x\n", r"line 1: '0:1:x' is no label"),
+    "simple label": ("1 |a x\n", r"line 1: '1' is no label; expected nothing, 'shared', or action:cost:probability"),
+    "two labels in a line": ("0:1:1 1:1:1 |a x\n", r"line 1: '0:1:1 1:1:1' is no label"),
+    "value": ("0:1:1 |a x:1.5.2\n", r"line 1: 'x:1.5.2' is no feature; expected name or name:number"),
+    "value twice": ("0:1:1 |a x:y:2\n", r"line 1: 'x:y:2' is no feature"),
+    "value underscored": ("0:1:1 |a x:1_000\n", r"line 1: 'x:1_000' is no feature"),
+    "value missing": ("0:1:1 |a x:\n", r"line 1: 'x:' is no feature"),
+    "name missing": ("0:1:1 |a :2\n", r"line 1: ':2' is a value without a name"),
+    "nan": (GOOD + "0:1:1 |a x:nan\n", r"line 4: the value of 'x:nan' is not finite"),
+    "inf": (GOOD + "0:1:1 |a x:-inf\n", r"line 4: the value of 'x:-inf' is not finite"),
+    "overflow": ("0:1:1 |a:1e200 x:1e200\n", r"line 1: the value of 'x:1e200' is not finite"),
+    "namespace weight": ("0:1:1 |a:b x\n", r"line 1: 'a:b' after '\|' is no namespace"),
+    "namespace weight nan": ("0:1:1 |a:nan x\n", r"line 1: 'a:nan' after '\|' is no namespace"),
+    "namespace name": ("0:1:1 |:2 x\n", r"line 1: ':2' after '\|' is no namespace"),
+    "no features": ("0:1:1 |\n|\n", r"log\.vw: no candidate has a feature"),
+    "not UTF-8": (GOOD.encode() + b"0:1:1 |a caf\xe9\n", r"line 4: byte 12 is not UTF-8; save"),
+    "UTF-16": (GOOD.encode("utf-16"), r"line 1: byte 0 is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_by_file_line_and_reason(tmp_path, name):
+    text, words = BROKEN[name]
+    with pytest.raises(LogFormatError, match=rf"log\.vw.*{words}|{words}") as caught:
+        source_of(tmp_path, text)
+    assert str(caught.value).startswith("log.vw")
+
+
+def test_the_unbroken_file_is_read(tmp_path):
+    assert the_only(source_of(tmp_path, GOOD)).contexts.tolist() == [[1], [2]]
+
+
+def test_too_many_features_are_refused_with_a_remedy(tmp_path):
+    text = "".join(f"0:1:1 | w{word}\n\n" for word in range(sparse.MOST_FEATURES + 1))
+    with pytest.raises(LogFormatError, match=r"line 40001: 20001 different features.*at most 20000.*--features"):
+        source_of(tmp_path, text)
+    source = source_of(tmp_path, text, features=["w7"])
+    assert source.notes == ("more than 20000 features not asked for left out: w0, w1, w2, w3, w4 and 19995 more.",)
+
+
+READINGS = {
+    "unknown features": ({"features": ["y"]}, r"none of the 1 feature asked for \(y\) appears in it; it has a\^x"),
+    "features twice": ({"features": ["a^x", "a^x"]}, r"'a\^x' twice"),
+    "no features": ({"features": []}, r"names no feature"),
+    "unknown drop": ({"drop": ["y"]}, r"y was to be dropped but appears nowhere"),
+    "all dropped": ({"drop": ["a^x"]}, r"no candidate has a feature"),
+    "sort": ({"sort": True}, r"neither times nor episodes to sort by"),
+    "columns": ({"columns": {"episode": "day"}}, r"'day' was named as column 'episode'.*no columns"),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_what_cannot_be_asked_is_refused(tmp_path, name):
+    reading, words = READINGS[name]
+    with pytest.raises(LogFormatError, match=words):
+        source_of(tmp_path, GOOD, **reading)
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.vw does not exist"):
+        VWSource(tmp_path / "nowhere.vw", Reading())
+    with pytest.raises(LogFormatError, match="a folder; give the path of a file"):
+        VWSource(tmp_path, Reading())
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (EXAMPLE, True),
+        (GOOD, True),
+        ("\n\n'tag| x\n", True),
+        ("tag| x\n", True),
+        ("", False),
+        ("episode,step\n", False),
+        ("a,b|c\n", False),
+        ('{"c": "|"}\n', False),
+        ("episode | step\n", False),
+    ],
+)
+def test_vw_is_recognised_by_its_first_line(tmp_path, text, expected):
+    (tmp_path / "log.txt").write_text(text)
+    assert looks_like_vw(tmp_path / "log.txt") is expected
+
+
+# -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
+
+
+def vowpal_wabbit(*arguments):
+    package = pytest.importorskip(
+        "vowpalwabbit", reason="vowpalwabbit is not installed: that Vowpal Wabbit reads our files was NOT tested"
+    )
+    return package.Workspace(" ".join(["--cb_adf --noconstant --quiet", *arguments]))
+
+
+def test_vowpal_wabbit_reads_the_names_numbers_and_labels_that_we_write(tmp_path, rng):
+    names = ["item^price", "item^sale %", "text^a|b", "plain name", "0"]
+    contexts = [rng.normal(size=(m, 5)) * (rng.random((m, 5)) < 0.7) for m in (3, 1, 4, 2)]
+    log = BehaviorLog.from_episodes([(contexts, [2, 0, 3, 0])], feature_names=names)
+    write_vw(in_parts(log), tmp_path / "log.vw")
+    workspace = vowpal_wabbit("--strict_parse")
+    blocks = (tmp_path / "log.vw").read_text().split("\n\n")[:-1]
+    assert len(blocks) == log.n_steps
+    for step, block in enumerate(blocks):
+        examples = workspace.parse(block)
+        for index, (example, row) in enumerate(zip(examples, log.candidates(step), strict=True)):
+            found = sorted(value for _, value in example.iter_features())
+            np.testing.assert_allclose(found, sorted(row[row != 0]), rtol=1e-6)
+            assert len(example.get_label().costs) == (index == log.chosen[step])
+        workspace.learn(examples)
+    workspace.finish()
+
+
+def test_vowpal_wabbit_learns_from_the_whole_file_and_sees_every_step(tmp_path, rng):
+    log = BehaviorLog.from_episodes([(rng.normal(size=(50, 4, 3)), rng.integers(4, size=50)) for _ in range(2)])
+    write_vw(in_parts(log, most=7), tmp_path / "log.vw")
+    workspace = vowpal_wabbit(f"-d {tmp_path / 'log.vw'} --strict_parse")
+    assert workspace.get_weighted_examples() == log.n_steps
+    workspace.finish()
