@@ -1,11 +1,18 @@
 """The pages of docs/howto run, and do what they say."""
 
+import re
+
 import numpy as np
+import pyarrow.csv as pacsv
 import pytest
 from documents import ROOT, python_blocks, run_page
+from typer.testing import CliRunner
+
+from ibcb.cli import app
 
 HOWTO = ROOT / "docs" / "howto"
 ELSEWHERE = HOWTO / "use-elsewhere.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "your-log.md"
 MABWISER_MISSING = "MABWiser cannot be imported: its recipe in use-elsewhere.md is NOT tested"
 VOWPAL_WABBIT_MISSING = "Vowpal Wabbit cannot be imported: its recipe in use-elsewhere.md is NOT tested"
 
@@ -18,6 +25,37 @@ def upper_bounds(policy, rows):
 
 def test_every_page_is_tested_here():
     assert [page.name for page in sorted(HOWTO.glob("*.md"))] == [ELSEWHERE.name]
+    assert [page.name for page in sorted(TUTORIAL.parent.glob("*.md"))] == [TUTORIAL.name]
+
+
+def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_page(TUTORIAL)
+    shown = capsys.readouterr().out
+    beginning = (tmp_path / "shop.csv").read_text().splitlines()[:3]
+    text = TUTORIAL.read_text()
+    assert all(f"    {line}\n" in text for line in beginning)
+
+    weights = dict(zip(names["log"].feature_names, names["model"].coef_, strict=True))
+    assert weights["price"] < 0 < weights["stars"]
+    order = sorted(names["genres"], key=lambda genre: -weights[f"genre={genre}"])
+    assert (order[0], order[-1]) == ("comedy", "nature")
+    truth = names["value"] - names["value"].mean()
+    recovered = names["features"] @ names["model"].coef_
+    assert np.corrcoef(truth, recovered)[0, 1] > 0.98
+    assert np.mean(names["foreseen"][-5:]) > 0.95
+    assert "'clicked' left out" in shown
+    assert "genre" in shown
+
+    pacsv.write_csv(names["tomorrow"], "tomorrow.csv")
+    commands = re.findall(r"^    ibcb (.*)$", text, re.M)
+    assert len(commands) == 4
+    for command in commands:
+        result = CliRunner().invoke(app, command.split())
+        assert result.exit_code == 0, (command, result.output)
+    choices = pacsv.read_csv("choices.csv")
+    assert choices["step_id"].to_pylist() == ["n1", "n2"]
+    assert choices["chosen"].to_pylist() == names["again"].predict(names["candidates"]).tolist()
 
 
 def test_sections_of_a_page_can_be_run_alone(tmp_path):
