@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ibcb.cli import app
 from ibcb.reproduce import TABLES, Cell, Setting, cells, reproduce, runner
-from ibcb.reproduce.page import render
+from ibcb.reproduce.page import _remarks, render
 from ibcb.reproduce.settings import OURS, figures, make
 
 SMALL = [Cell(Setting("synthetic", "sbucb", noise=0.03), name, 0) for name in ("expert", "IBCB", "BaseSVC", *OURS)]
@@ -142,7 +142,8 @@ def test_the_page_shows_means_deviations_and_the_paper(tmp_path):
         / records[f"synthetic/sbucb/std=0.03/IBCB/{seed}"]["seconds"]
         for seed in (0, 1)
     ]
-    assert f"{np.mean(ratios):.1f} ± {np.std(ratios):.1f}" in page.split("## Table 2")[0]
+    assert f"| IBCB, ours |  | {np.mean(ratios):.2g} ± {np.std(ratios):.2g} |" in page.split("## Table 2")[0]
+    assert all(len(remark) > 60 for _, _, remark in _remarks())
 
 
 @pytest.mark.parametrize(("arguments", "words"), [(["--table", "21"], "table 21 does not exist"), ([], "no table")])
