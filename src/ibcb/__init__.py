@@ -17,6 +17,7 @@ from ibcb.log import BehaviorLog, LogFormatError
 from ibcb.models import load_model, save_model
 from ibcb.simulate import Run, simulate
 from ibcb.solvers import InfeasibleError, SolverError
+from ibcb.validation import validate
 from ibcb.version import __version__ as __version__
 
 __all__ = [
@@ -42,5 +43,6 @@ __all__ = [
     "read_log",
     "save_model",
     "simulate",
+    "validate",
     "write_log",
 ]

@@ -1,0 +1,102 @@
+"""Some steps of an episode, evenly spread, for tests that take more than a glance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.log import BehaviorLog
+
+__all__ = ["Sample", "Sampler", "due", "per_step"]
+
+_MOST_STEPS = 768
+_MOST_CANDIDATES = 16
+_MOST_NUMBERS = 2**20
+
+
+def due(number: int) -> bool:
+    """Whether an episode is looked at closely: the first 32, then 16 each time the number doubles."""
+    return number % (1 << max(0, abs(number).bit_length() - 5)) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Steps of one episode, with the chosen candidate first in each.
+
+    ``steps`` are their numbers within the episode; the t-th of them owns the rows offsets[t] to offsets[t + 1] - 1.
+    """
+
+    steps: NDArray[np.int64]
+    contexts: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, part: BehaviorLog, steps: NDArray[np.int64], first_step: int) -> Self:
+        """Some steps of a part whose own first step has the number ``first_step``.
+
+        Of more than 16 candidates, the chosen one and 15 others: McFadden's sampling of alternatives.
+        """
+        M, c = np.diff(part.step_offsets)[steps], part.chosen[steps]
+        m = np.minimum(M, _MOST_CANDIDATES)
+        offsets = np.concatenate([[0], np.cumsum(m)])
+        k = np.arange(offsets[-1]) - np.repeat(offsets[:-1], m)
+        # Positions counted from the chosen candidate: 0 is itself, then m - 1 of the M - 1 others, evenly spread.
+        ahead = np.where(k > 0, 1 + (k - 1) * np.repeat(M - 1, m) // np.repeat(np.maximum(m - 1, 1), m), 0)
+        rows = np.repeat(part.step_offsets[steps], m) + (np.repeat(c, m) + ahead) % np.repeat(M, m)
+        return cls(steps + first_step, part.contexts[rows].astype(np.float64), offsets)
+
+    def where(self, keep: NDArray[np.bool_]) -> Self:
+        """Only the steps marked."""
+        counts = np.diff(self.offsets)
+        offsets = np.concatenate([[0], np.cumsum(counts[keep])])
+        return type(self)(self.steps[keep], self.contexts[np.repeat(keep, counts)], offsets)
+
+    def join(self, other: Self) -> Self:
+        """These steps and then the other's."""
+        return type(self)(
+            np.concatenate([self.steps, other.steps]),
+            np.concatenate([self.contexts, other.contexts]),
+            np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+        )
+
+    def across(self, following: Self) -> Self:
+        """The end of this episode and the beginning of the next, equally many steps of both."""
+        half = min(len(self.steps), len(following.steps)) // 2
+        before = np.arange(len(self.steps)) >= len(self.steps) - half
+        return self.where(before).join(following.where(np.arange(len(following.steps)) < half))
+
+    def log(self) -> BehaviorLog:
+        """As a log of one episode."""
+        n = len(self.steps)
+        return BehaviorLog(self.contexts, self.offsets, np.zeros(n, dtype=np.int64), [0, n])
+
+
+class Sampler:
+    """Every k-th step of an episode that comes in parts, k being the least power of two that keeps the sample small.
+
+    So the sample does not depend on where the parts were cut.
+    """
+
+    def __init__(self) -> None:
+        self.sample: Sample | None = None
+        self._stride = 1
+
+    def add(self, part: BehaviorLog, first_step: int) -> None:
+        """The next part; ``first_step`` is the number of its first step within the episode."""
+        for first in range(0, part.n_steps, _MOST_STEPS):
+            steps = np.arange(first, min(first + _MOST_STEPS, part.n_steps))
+            fresh = Sample.of(part, steps[(steps + first_step) % self._stride == 0], first_step)
+            sample: Sample = fresh if self.sample is None else self.sample.join(fresh)
+            while len(sample.steps) > _MOST_STEPS or (len(sample.steps) > 1 and sample.contexts.size > _MOST_NUMBERS):
+                self._stride *= 2
+                sample = sample.where(sample.steps % self._stride == 0)
+            self.sample = sample
+
+
+def per_step(values: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[Any]:
+    """Sums over the rows of each step."""
+    sums: NDArray[Any] = np.add.reduceat(values, offsets[:-1], axis=0)
+    return sums
