@@ -46,6 +46,8 @@ format: $(VENV)/developer ## let ruff format the code
 bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of running times
 	$(THREADS) $(BIN)/python benchmarks/accuracy.py
 	$(THREADS) $(BIN)/python benchmarks/speed.py
+	$(THREADS) $(BIN)/python benchmarks/baselines.py
+	$(THREADS) $(BIN)/python benchmarks/logs.py
 
 wheel: $(VENV)/developer ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
