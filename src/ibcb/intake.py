@@ -20,6 +20,7 @@ __all__ = [
     "plural",
     "read_episode",
     "rising_offsets",
+    "shown",
     "warmup_count",
     "whole_numbers",
 ]
@@ -229,6 +230,14 @@ def candidate_array(candidates: Any) -> NDArray[Any]:
 def plural(count: int, noun: str) -> str:
     """ "1 step", "2 steps"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """A value as messages show it: on one line, and never long."""
+    if isinstance(value, np.datetime64):
+        return str(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _describe(value: Any) -> str:

@@ -366,7 +366,7 @@ def test_an_array_that_claims_more_than_it_holds_is_refused_before_it_is_read(tm
 
 
 def test_an_array_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(npz, "_memory", lambda: 10_000)
+    monkeypatch.setattr(npz, "machine_memory", lambda: 10_000)
     steps = 100_000
     archive(
         tmp_path / "log.npz",
@@ -380,7 +380,7 @@ def test_an_array_larger_than_memory_is_refused_before_it_is_read(tmp_path, monk
 
 
 def test_contexts_larger_than_memory_are_read_part_by_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(npz, "_memory", lambda: 10_000)
+    monkeypatch.setattr(npz, "machine_memory", lambda: 10_000)
     monkeypatch.setattr(npz, "BATCH_NUMBERS", 100)
     np.savez_compressed(tmp_path / "log.npz", **fine(contexts=np.ones((9, 1000))))
     assert [len(batch.counts) for batch in NpzSource(tmp_path / "log.npz", Reading()).batches()] == [1, 1, 1, 1]

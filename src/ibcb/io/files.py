@@ -1,4 +1,4 @@
-"""Writing files so that a reader never meets half of one."""
+"""Writing files so that a reader never meets half of one; and files that are not what their name says."""
 
 from __future__ import annotations
 
@@ -8,12 +8,55 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["atomic"]
+from ibcb.intake import LogFormatError
+
+__all__ = ["atomic", "machine_memory", "refuse_disguise"]
+
+#: how files of other kinds begin
+_BEGINNINGS = {
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x1f\x8b": "a gzip",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
+    b"PK\x03\x04": "a zip archive, or an Excel workbook",
+    b"\x80\x02": "a pickle",
+    b"\x80\x03": "a pickle",
+    b"\x80\x04": "a pickle",
+    b"\x80\x05": "a pickle",
+    b"\x89PNG": "a PNG image",
+    b"%PDF": "a PDF document",
+    b"SQLite format 3": "an SQLite database",
+    b"\xff\xfe": "text in UTF-16 (save it as UTF-8)",
+    b"\xfe\xff": "text in UTF-16 (save it as UTF-8)",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+}
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**40
+
+
+def refuse_disguise(head: bytes, kind: str) -> None:
+    """Raise if the first bytes of a file are those of another kind; ``kind`` is the one that it should be."""
+    for beginning, other in _BEGINNINGS.items():
+        if head.startswith(beginning) and other != kind:
+            raise LogFormatError(
+                f"not a readable {kind.split(maxsplit=1)[1]}: by its first bytes it is {other}. Convert it, or give it "
+                "the right name."
+            )
 
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it takes the name of ``path`` only if the block succeeds.
+
+    If it does not, folders that were made for it are gone, too.
 
     Symbolic links are followed. What is no regular file (a pipe, /dev/stdout) is written directly.
     """
@@ -23,6 +66,7 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         yield target
         return
+    made = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -39,4 +83,7 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise

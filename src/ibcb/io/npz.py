@@ -38,7 +38,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.intake import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
-from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_roles, same_features, some, sorted_steps
+from ibcb.io.files import machine_memory
+from ibcb.io.sources import (
+    BATCH_NUMBERS,
+    asked_names,
+    existing,
+    kept_features,
+    refuse_roles,
+    same_features,
+    some,
+    sorted_steps,
+)
 from ibcb.io.steps import Reading, Steps
 from ibcb.log import BehaviorLog
 from ibcb.preparation import Preparation
@@ -103,7 +113,8 @@ class NpzSource:
         contexts = self._arrays.get("contexts")
         if contexts is None:
             raise LogFormatError(
-                f"array 'contexts' is missing; a log has contexts and chosen, this file has {some(self._arrays, 10)}."
+                "array 'contexts' is missing; a log has contexts and chosen, this file has "
+                f"{some(self._arrays, 10) or 'no array'}."
             )
         if len(contexts.shape) not in (2, 3) or 0 in contexts.shape:
             raise LogFormatError(
@@ -158,7 +169,7 @@ class NpzSource:
         array = self._arrays.get(name)
         if array is None:
             return None
-        memory = _memory()
+        memory = machine_memory()
         if array.nbytes > memory:
             raise LogFormatError(
                 f"array {name!r} has shape {array.shape}, {array.nbytes} bytes; this machine's memory has {memory}. "
@@ -201,7 +212,7 @@ class NpzSource:
                 return np.zeros(steps, dtype=np.int64)
             raise LogFormatError(
                 f"array 'chosen' is missing: the position of the chosen candidate at each step; this file has "
-                f"{some(self._arrays, 10)}."
+                f"{some(self._arrays, 10) or 'no array'}."
             )
         chosen = whole_numbers(values, "chosen")
         if len(chosen) != steps:
@@ -278,14 +289,7 @@ class NpzSource:
                     f"features were asked for by name, but array 'feature_names' is missing; add it, with {d} names."
                 )
             return None, None
-        absent = [name for name in (*(asked or ()), *reading.drop) if name not in names]
-        if absent:
-            raise LogFormatError(f"no feature is named {some(absent)}; the file has {some(names, 10)}.")
-        kept = asked if asked is not None else tuple(name for name in names if name not in reading.drop)
-        if not kept:
-            raise LogFormatError("every feature was dropped; keep at least one.")
-        position = {name: column for column, name in enumerate(names)}
-        return kept, None if kept == names else np.array([position[name] for name in kept])
+        return kept_features(names, reading)
 
     # -- contexts --------------------------------------------------------------------------------------------------
 
@@ -397,14 +401,6 @@ def _exactly(file: IO[bytes], size: int, name: str, *, last: bool = False) -> by
     if len(data) != size:
         raise LogFormatError(f"array {name!r} has not the length that it says; the file is damaged. Save it again.")
     return data
-
-
-def _memory() -> int:
-    """Bytes of memory that this machine has."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2**40
 
 
 # -- writing -------------------------------------------------------------------------------------------------------

@@ -1,20 +1,33 @@
-"""What the sources of steps share: files that must be there, names that were asked for, the order of steps."""
+"""What the sources of steps share: files that must be there, their names in messages, features that were asked for."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError
+from ibcb.intake import LogFormatError, shown
 from ibcb.io.steps import Reading
 from ibcb.log import BehaviorLog
 
-__all__ = ["BATCH_NUMBERS", "asked_names", "existing", "refuse_roles", "same_features", "sorted_steps", "some"]
+__all__ = [
+    "BATCH_NUMBERS",
+    "asked_names",
+    "existing",
+    "kept_features",
+    "named",
+    "refuse_roles",
+    "same_features",
+    "short_message",
+    "some",
+    "sorted_steps",
+]
 
 #: contexts are handed on in batches of about so many numbers
 BATCH_NUMBERS = 4_000_000
@@ -30,6 +43,44 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return found
 
 
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Errors of a file begin with its name."""
+    try:
+        yield
+    except LogFormatError as error:
+        message = str(error)
+        raise LogFormatError(
+            message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
+        ) from None
+    except TypeError as error:
+        raise LogFormatError(f"{name}: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
+            raise
+        if isinstance(error, MemoryError):
+            raise LogFormatError(
+                f"{name}: not enough memory ({short_message(error)}); go through it part by part (validate, "
+                "convert), or is the file damaged?"
+            ) from None
+        raise LogFormatError(
+            f"{name}: not a readable {_kind(name)} ({short_message(error)}); it is cut off, damaged, or of another "
+            "kind. Copy it again, or write it again."
+        ) from None
+
+
+def _kind(name: str) -> str:
+    kinds = {".parquet": "Parquet file", ".pq": "Parquet file", ".csv": "CSV file", ".tsv": "CSV file"}
+    kinds |= dict.fromkeys((".arrow", ".ipc", ".feather"), "Arrow file")
+    return kinds.get(Path(name.removesuffix(".gz")).suffix.lower(), "log")
+
+
+def short_message(error: Exception) -> str:
+    """The beginning of a message of another library, on one line."""
+    lines = str(error).strip().splitlines()
+    return shown(lines[0] if lines else type(error).__name__, 160)[1:-1]
+
+
 def asked_names(reading: Reading) -> tuple[str, ...] | None:
     """The features that were asked for, in order: those of a model, else those of a user; None where nobody asked."""
     if reading.preparation is not None:
@@ -43,6 +94,19 @@ def asked_names(reading: Reading) -> tuple[str, ...] | None:
         twice = next(name for name in names if names.count(name) > 1)
         raise LogFormatError(f"features has {twice!r} twice; names must differ.")
     return names
+
+
+def kept_features(names: tuple[str, ...], reading: Reading) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    """Of a log's features those that were asked for or not dropped, and their columns; None: all of them, in order."""
+    asked = asked_names(reading)
+    absent = [name for name in (*(asked or ()), *reading.drop) if name not in names]
+    if absent:
+        raise LogFormatError(f"no feature is named {some(absent)}; the file has {some(names, 10)}.")
+    kept = asked if asked is not None else tuple(name for name in names if name not in reading.drop)
+    if not kept:
+        raise LogFormatError("every feature was dropped; keep at least one.")
+    position = {name: column for column, name in enumerate(names)}
+    return kept, None if kept == names else np.array([position[name] for name in kept])
 
 
 def refuse_roles(reading: Reading, name: str, known: tuple[str, ...] = ()) -> None:

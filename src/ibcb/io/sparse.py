@@ -142,7 +142,7 @@ class SparseSource:
 
     def _check_steps(self, steps: int) -> None:
         if steps == 0:
-            raise LogFormatError(f"{self.name}: the log is empty: it has no step.")
+            raise LogFormatError(f"{self.name}: the log is empty: it has no step. Is it the right file?")
 
     def _error(self, place: str, reason: str) -> LogFormatError:
         return LogFormatError(f"{self.name}, {place}: {reason}")
