@@ -437,7 +437,7 @@ WRONG = {
     "steps fall": ({"request_id": [3, 3, 2, 2, 2, 1, 1]}, {}, r"step 2 of episode 7 follows step 3; sort"),
     "episodes fall": ({"batch": [9, 9, 9, 9, 9, 7, 7]}, {}, r"episode 7 follows 9; sort"),
     "episode comes back": ({"batch": list("xxyyyxx")}, {}, r"episode 'x' comes back after 'y'"),
-    "text feature": ({"stars": ["a"] * 7}, {}, r"'stars' holds text; encode it.*--one-hot stars.*--drop stars"),
+    "text feature": ({"stars": ["a"] * 7}, {}, r"'stars' holds text, such as 'a'; encode.*--one-hot stars.*--drop stars"),
     "time feature": ({"stars": pa.array([0] * 7, pa.date32())}, {}, r"'stars' holds date32.*--drop stars"),
     "nan feature": (
         {"price": [1.0, np.nan, 3.0, 4.0, 5.0, 6.0, 7.0]},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,21 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural
-from ibcb.io.steps import Reading
+from ibcb.intake import LogFormatError, plural, shown
+from ibcb.io.steps import ROLES, Reading
 from ibcb.preparation import FeatureColumn, Preparation
 
-__all__ = ["ROLES", "Plan", "assign_roles", "feature_matrix", "plan_features"]
+__all__ = [
+    "Plan",
+    "assign_roles",
+    "check_roles",
+    "feature_matrix",
+    "is_number",
+    "listed",
+    "normal_name",
+    "plan_features",
+    "shown_type",
+]
 
-#: names that are recognised, the likelier first; compared in lower case with _ for - and space
-ROLES: dict[str, tuple[str, ...]] = {
-    "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),
-    "step": ("step", "step_id", "request_id", "decision_id", "impression_id", "event_id", "round"),
-    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken"),
-    "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
-    "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
-    "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
-}
 #: what a decider learned from, or how it drew: never a feature of a candidate
 _NOT_FEATURES = frozenset(
     [
@@ -46,29 +49,49 @@ _NOT_FEATURES = frozenset(
         "pscore",
         "probability",
         "prob",
+        # row numbers, as pandas writes them
+        "",
+        "unnamed:_0",
     ]
 )
 _MAX_CATEGORIES = 1000
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*")
 _BLOCK = 1 << 14
+_Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 
 def assign_roles(names: Sequence[str], reading: Reading) -> tuple[dict[str, str], list[str]]:
     """The column of every role that the table has, and the columns left for no role."""
     for role, column in reading.columns.items():
-        if role not in ROLES:
-            raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
         if column not in names:
-            raise LogFormatError(f"there is no column {column!r} for {role}; the columns are {_listed(names)}.")
+            raise LogFormatError(f"there is no column {shown(column)} for {role}; the columns are {listed(names)}.")
     roles = dict(reading.columns)
     taken = set(roles.values()) | set(reading.features or ()) | set(reading.drop)
-    free = {_normal(name): name for name in reversed(names) if name not in taken}
+    free = {normal_name(name): name for name in reversed(names) if name not in taken}
     for role, known in ROLES.items():
         found = [free[name] for name in known if name in free]
         if role not in roles and found:
+            alike = {name for name in names if name not in taken and normal_name(name) == normal_name(found[0])}
+            if len(alike) > 1:
+                raise LogFormatError(
+                    f"the columns {listed(sorted(alike))} could each be the {role}; name one of them: "
+                    f"columns={{'{role}': ...}} (--column {role}=NAME)."
+                )
             roles[role] = found[0]
-            free.pop(_normal(found[0]))
+            free.pop(normal_name(found[0]))
     rest = [name for name in names if name not in roles.values()]
     return roles, rest
+
+
+def check_roles(schema: pa.Schema, roles: dict[str, str]) -> None:
+    """Refuse columns that hold what cannot name or mark anything."""
+    for role, name in roles.items():
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise LogFormatError(
+                f"column {shown(name)} holds {shown_type(kind)}, which cannot be the {role}: that is a number, a text "
+                f"or a time. Name another one: columns={{'{role}': ...}} (--column {role}=NAME)."
+            )
 
 
 class Plan(NamedTuple):
@@ -84,23 +107,23 @@ def plan_features(
     roles: dict[str, str],
     rest: Sequence[str],
     reading: Reading,
-    tables: Callable[[Sequence[str]], Iterable[pa.Table]],
+    tables: _Reader,
 ) -> Plan:
     """Decide on the features; looks through the data only where categories or means must be found."""
     if reading.preparation is not None:
-        return _follow(schema, reading.preparation, rest)
+        return _follow(schema, reading.preparation, rest, tables)
     _check_options(schema, reading)
     notes: list[str] = []
     names = list(reading.features) if reading.features is not None else _guess(rest, reading, notes)
     if not names:
         raise LogFormatError(
-            f"no column is left for the features; the columns are {_listed(schema.names)}, of which "
-            f"{', '.join(f'{column} is the {role}' for role, column in roles.items())}. Name them with features."
+            f"no column is left for the features; the columns are {listed(schema.names)}, of which "
+            f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
         )
     text = [name for name in names if _is_text(schema.field(name).type)]
     one_hot = text if reading.one_hot is True else [] if reading.one_hot is False else list(reading.one_hot)
     for name in names:
-        _check_type(name, schema.field(name).type, name in one_hot)
+        _check_type(name, schema.field(name).type, name in one_hot, tables)
     numbers = [name for name in names if name not in one_hot]
     fill = _fill_values(numbers, reading.missing, tables, notes)
     categories = _categories(one_hot, reading.missing, tables)
@@ -111,18 +134,21 @@ def plan_features(
     return Plan(Preparation(columns, tuple(roles.items())), _dtype(schema, numbers), tuple(notes))
 
 
-def feature_matrix(table: pa.Table, plan: Plan) -> tuple[NDArray[Any], dict[str, int]]:
-    """The features of a table's rows, shape (rows, d); and how many values of each column no category knew."""
+def feature_matrix(table: pa.Table, plan: Plan, row: int) -> tuple[NDArray[Any], dict[str, int]]:
+    """The features of a table's rows, shape (rows, d); and how many values of each column no category knew.
+
+    The table's first row is number ``row`` of the log.
+    """
     X = np.empty((table.num_rows, len(plan.preparation.feature_names)), dtype=plan.dtype)
     columns = plan.preparation.columns
     for column in columns:
         if column.categories is None and column.fill is None and table[column.name].null_count:
-            raise LogFormatError(_missing(column.name, table[column.name].null_count))
+            raise _missing(column.name, table[column.name], row)
     strange: dict[str, int] = {}
-    row = 0
+    done = 0
     # A few rows of all columns at a time: whole columns would leave the cache between one and the next.
     for batch in table.select([column.name for column in columns]).to_batches(max_chunksize=_BLOCK):
-        rows, place = slice(row, row + batch.num_rows), 0
+        rows, place = slice(done, done + batch.num_rows), 0
         for column, values in zip(columns, batch.columns, strict=True):
             if column.categories is None:
                 numbers = _plain(values, plan.dtype)
@@ -134,7 +160,7 @@ def feature_matrix(table: pa.Table, plan: Plan) -> tuple[NDArray[Any], dict[str,
             if unknown:
                 strange[column.name] = strange.get(column.name, 0) + unknown
             place = end
-        row = rows.stop
+        done = rows.stop
     return X, strange
 
 
@@ -149,7 +175,7 @@ def _guess(rest: Sequence[str], reading: Reading, notes: list[str]) -> list[str]
     """All columns that are free, but those that look like rewards or second names of a role."""
     others = {name for known in ROLES.values() for name in known}
     ordinary = [name for name in rest if name not in reading.drop]
-    left_out = [name for name in ordinary if _normal(name) in _NOT_FEATURES | others]
+    left_out = [name for name in ordinary if normal_name(name) in _NOT_FEATURES | others]
     if left_out:
         notes.append(
             f"{', '.join(map(repr, left_out))} left out: by name no feature of a candidate; "
@@ -158,49 +184,71 @@ def _guess(rest: Sequence[str], reading: Reading, notes: list[str]) -> list[str]
     return [name for name in ordinary if name not in left_out]
 
 
-def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str]) -> Plan:
+def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], tables: _Reader) -> Plan:
     """Do as was done before."""
     names = [column.name for column in preparation.columns]
     missing = [name for name in names if name not in schema.names]
     if missing:
         raise LogFormatError(
-            f"the columns {_listed(missing)} are missing, which the model was fitted on; the columns are "
-            f"{_listed(schema.names)}."
+            f"the columns {listed(missing)} are missing, which the model was fitted on; the columns are "
+            f"{listed(schema.names)}."
         )
     for column in preparation.columns:
-        _check_type(column.name, schema.field(column.name).type, column.categories is not None)
+        _check_type(column.name, schema.field(column.name).type, column.categories is not None, tables)
     numbers = [column.name for column in preparation.columns if column.categories is None]
     ignored = [name for name in rest if name not in names]
-    notes = (f"{_listed(ignored)} left out: not among the features that the model was fitted on.",) if ignored else ()
+    notes = (f"{listed(ignored)} left out: not among the features that the model was fitted on.",) if ignored else ()
     return Plan(preparation, _dtype(schema, numbers), notes)
 
 
 def _check_options(schema: pa.Schema, reading: Reading) -> None:
-    if reading.missing not in ("refuse", "mean", "zero"):
-        raise ValueError(f"missing={reading.missing!r} is unknown; choose refuse, mean or zero.")
     asked = [*(reading.features or ()), *reading.drop, *(() if isinstance(reading.one_hot, bool) else reading.one_hot)]
     for name in asked:
         if name not in schema.names:
-            raise LogFormatError(f"there is no column {name!r}; the columns are {_listed(schema.names)}.")
+            raise LogFormatError(f"there is no column {shown(name)}; the columns are {listed(schema.names)}.")
 
 
-def _check_type(name: str, kind: pa.DataType, one_hot: bool) -> None:
-    if one_hot or _is_number(kind):
+def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) -> None:
+    if is_number(kind) or (one_hot and not _is_odd(kind)):
         return
-    if _is_text(kind):
+    drop = f"drop=[{shown(name)}] (--drop {_argument(name)})"
+    if not _is_text(kind):
         raise LogFormatError(
-            f"column {name!r} holds text; encode it with one_hot=[{name!r}] (--one-hot {name}), or leave it out with "
-            f"drop=[{name!r}] (--drop {name})."
+            f"column {shown(name)} holds {shown_type(kind)}, which is no feature; leave it out with {drop}, or turn it "
+            "into numbers first."
         )
+    example = _no_number(name, tables)
+    comma = ""
+    if example is not None and _DECIMAL_COMMA.fullmatch(example):
+        comma = " A decimal comma? Read CSV with decimal=',' (--decimal ,)."
     raise LogFormatError(
-        f"column {name!r} holds {kind}, which is no feature; leave it out with drop=[{name!r}] (--drop {name}), or "
-        "turn it into numbers first."
+        f"column {shown(name)} holds text{'' if example is None else f', such as {shown(example)}'}; encode it with "
+        f"one_hot=[{shown(name)}] (--one-hot {_argument(name)}), or leave it out with {drop}.{comma}"
     )
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _no_number(name: str, tables: _Reader) -> str | None:
+    """The first text of a column that is no number, if one of the first rows has it."""
+    for table in tables([name]):
+        for value in _text(table[name].slice(0, _BLOCK)).to_pylist():
+            try:
+                float(value or 0)
+            except ValueError:
+                return str(value)
+        if table.num_rows:
+            break
+    return None
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type is a feature as it is."""
     known = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
     return any(test(kind) for test in known)
+
+
+def _is_odd(kind: pa.DataType) -> bool:
+    """What no category can be read from."""
+    return any(test(kind) for test in (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -218,7 +266,7 @@ def _dtype(schema: pa.Schema, numbers: Sequence[str]) -> np.dtype[Any]:
 def _fill_values(
     names: Sequence[str],
     missing: str,
-    tables: Callable[[Sequence[str]], Iterable[pa.Table]],
+    tables: _Reader,
     notes: list[str],
 ) -> dict[str, float]:
     """What stands for a missing number of each column, where one is to be imputed."""
@@ -231,37 +279,46 @@ def _fill_values(
             for chunk in table[name].chunks:
                 values = _plain(chunk, np.dtype(np.float64))
                 known = values[~np.isnan(values)]
-                total[place] += known.sum()
+                with np.errstate(over="ignore", invalid="ignore"):
+                    total[place] += known.sum()
                 count[place] += len(known)
     holes = {name: int(rows - n) for name, n in zip(names, count, strict=True) if n < rows}
     if holes:
-        each = ", ".join(f"{name!r} ({plural(n, 'value')})" for name, n in holes.items())
+        each = ", ".join(f"{shown(name)} ({plural(n, 'value')})" for name, n in holes.items())
         notes.append(f"missing numbers replaced by the {'mean' if missing == 'mean' else 'number 0'}: {each}.")
     for name, n in zip(names, count, strict=True):
         if missing == "mean" and n == 0:
-            raise LogFormatError(f"column {name!r} has no value at all, so no mean; leave it out (--drop {name}).")
+            raise LogFormatError(
+                f"column {shown(name)} has no value at all, so no mean; leave it out (--drop {_argument(name)})."
+            )
     means = total / np.maximum(count, 1) if missing == "mean" else np.zeros(len(names))
+    for name, mean in zip(names, means, strict=True):
+        if not np.isfinite(mean):
+            raise LogFormatError(
+                f"the mean of column {shown(name)} is {mean}; correct the values that are not finite or too large to "
+                f"be added up, or leave it out (--drop {_argument(name)})."
+            )
     return {name: float(mean) for name, mean in zip(names, means, strict=True)}
 
 
-def _categories(
-    names: Sequence[str], missing: str, tables: Callable[[Sequence[str]], Iterable[pa.Table]]
-) -> dict[str, tuple[str, ...]]:
+def _categories(names: Sequence[str], missing: str, tables: _Reader) -> dict[str, tuple[str, ...]]:
     """The distinct values of each column, sorted."""
     if not names:
         return {}
     found: dict[str, set[str]] = {name: set() for name in names}
+    row = 0
     for table in tables(names):
         for name in names:
             values = _text(table[name])
             if values.null_count and missing == "refuse":
-                raise LogFormatError(_missing(name, values.null_count))
+                raise _missing(name, values, row)
             found[name].update(value for value in pc.unique(values).to_pylist() if value is not None)
             if len(found[name]) > _MAX_CATEGORIES:
                 raise LogFormatError(
-                    f"column {name!r} has more than {_MAX_CATEGORIES} different values; that many features cannot be "
-                    f"told apart by a log. Group its values, or leave it out (--drop {name})."
+                    f"column {shown(name)} has more than {_MAX_CATEGORIES} different values; that many features "
+                    f"cannot be told apart by a log. Group its values, or leave it out (--drop {_argument(name)})."
                 )
+        row += table.num_rows
     return {name: tuple(sorted(values)) for name, values in found.items()}
 
 
@@ -279,19 +336,32 @@ def _text(values: pa.Array) -> pa.Array:
     return values.cast(pa.string())
 
 
-def _missing(name: str, count: int) -> str:
-    return (
-        f"column {name!r} has {plural(count, 'missing value')}; impute them with missing='mean' or 'zero' "
-        "(--missing mean), or drop these steps."
+def _missing(name: str, values: pa.ChunkedArray, row: int) -> LogFormatError:
+    at = row + pc.index(values.is_null(), True).as_py()
+    return LogFormatError(
+        f"column {shown(name)} has {plural(values.null_count, 'missing value')}, the first in row {at} (from 0); "
+        "impute them with missing='mean' or 'zero' (--missing mean), drop these steps, or leave the column out (--drop "
+        f"{_argument(name)})."
     )
 
 
-def _normal(name: str) -> str:
+def _argument(name: str) -> str:
+    """A name as it is written on a command line."""
+    return shlex.quote(name) if name.isprintable() and len(name) < 60 else "NAME"
+
+
+def normal_name(name: str) -> str:
+    """A name as roles are recognised by: in lower case, with _ for - and space."""
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-def _listed(names: Iterable[str]) -> str:
+def shown_type(kind: pa.DataType) -> str:
+    """A type as messages show it."""
+    return shown(str(kind))[1:-1]
+
+
+def listed(names: Iterable[str]) -> str:
     """At most a dozen names."""
-    every = [repr(name) for name in names]
+    every = [shown(name) for name in names]
     more = f" and {len(every) - 12} more" if len(every) > 12 else ""
     return ", ".join(every[:12]) + more

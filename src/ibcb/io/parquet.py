@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ibcb.io.tables import KEY, VERSION
+from ibcb.io.cells import KEY, VERSION
 from ibcb.log import BehaviorLog
 
 __all__ = ["long_schema", "long_tables", "write_steps"]
@@ -114,8 +114,9 @@ def long_schema(log: BehaviorLog) -> pa.Schema:
     names = log.feature_names or tuple(f"x{place}" for place in range(log.n_features))
     roles = {"episode": "episode", "step": "step", "chosen": "chosen"}
     roles |= {name: name for name in _extras(log)}
-    # A feature may be called as a column of ours is.
-    features = [f"feature {name}" if name in roles.values() else name for name in names]
+    # A feature may be called as a column of ours is, or as one by which the other form is recognised.
+    taken = {*roles.values(), "contexts", "n_candidates"}
+    features = [f"feature {name}" if name in taken else name for name in names]
     meta = {"version": VERSION, "features": features, "feature_names": log.feature_names, "roles": roles}
     fields = [pa.field("episode", pa.int64()), pa.field("step", pa.int64()), pa.field("chosen", pa.bool_())]
     fields += [pa.field(name, values.type) for name, values in _extras(log).items()]

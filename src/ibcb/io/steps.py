@@ -14,10 +14,23 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError
+from ibcb.intake import LogFormatError, shown
 from ibcb.preparation import Preparation
 
-__all__ = ["Reading", "Source", "Steps", "numbered", "window_seconds"]
+__all__ = ["ROLES", "Reading", "Source", "Steps", "numbered", "window_seconds"]
+
+#: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
+ROLES: dict[str, tuple[str, ...]] = {
+    "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),
+    "step": ("step", "step_id", "request_id", "decision_id", "impression_id", "event_id", "round"),
+    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken"),
+    "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
+    "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
+    "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
+}
+_LARGEST = int(np.iinfo(np.int64).max)
+#: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
+_FAR = 10**11
 
 
 class Steps(NamedTuple):
@@ -83,6 +96,25 @@ class Reading:
     choices: bool = True
     preparation: Preparation | None = None
 
+    def __post_init__(self) -> None:
+        for role in self.columns:
+            if role not in ROLES:
+                raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
+        if self.missing not in ("refuse", "mean", "zero"):
+            raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
+        for option in ("delimiter", "decimal"):
+            sign = getattr(self, option)
+            if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
+                raise ValueError(f"{option}={sign!r} cannot be one; give a single sign, such as a comma.")
+        if self.episode_every is not None and self.episode_size is not None:
+            raise ValueError("episode_every and episode_size exclude each other; give one of them.")
+        if self.episode_every is not None:
+            window_seconds(self.episode_every)
+        if self.episode_size is not None and self.episode_size < 1:
+            raise ValueError(f"episode_size={self.episode_size} is below 1; it is the number of steps in an episode.")
+        if self.warmup is not None and self.warmup < 0:
+            raise ValueError(f"warmup={self.warmup} is below 0; it is the number of leading episodes that were random.")
+
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -90,9 +122,10 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 def window_seconds(text: str) -> int:
     """Such as "1d", as seconds."""
     match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
-    if match is None or int(match[1]) == 0:
+    seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
+    if not 0 < seconds < _LARGEST:
         raise ValueError(f"episode_every={text!r} is no length of time; give a number and s, min, h, d or w: 1d, 6h.")
-    return int(match[1]) * _UNITS[match[2]]
+    return seconds
 
 
 def numbered(batches: Iterable[Steps], reading: Reading) -> Iterator[tuple[NDArray[np.int64], Steps]]:
@@ -107,14 +140,11 @@ class _Episodes:
     """Numbers episodes from their labels, from windows of time, or by counting steps."""
 
     def __init__(self, reading: Reading) -> None:
-        if reading.episode_every is not None and reading.episode_size is not None:
-            raise ValueError("episode_every and episode_size exclude each other; give one of them.")
         self._window = None if reading.episode_every is None else window_seconds(reading.episode_every)
         self._size = reading.episode_size
-        if self._size is not None and self._size < 1:
-            raise ValueError(f"episode_size={self._size} is below 1; it is the number of steps in an episode.")
         self._warmup, self._choices = reading.warmup, reading.choices
         self._steps = 0
+        self._time: Any = None
         self._last: Any = None
         self._number = -1
         self._seen: set[Any] = set()
@@ -123,32 +153,51 @@ class _Episodes:
         n = len(steps.counts)
         if self._size is not None:
             numbers = (self._steps + np.arange(n)) // self._size
+        elif self._window is not None:
+            numbers = self._relabelled(self._windows(steps.timestamps, self._window))
+        elif steps.episode is not None:
+            numbers = self._labelled(steps.episode)
+        elif not self._choices:
+            numbers = np.zeros(n, dtype=np.int64)
         else:
-            labels = steps.episode if self._window is None else _windows(steps.timestamps, self._window)
-            if labels is None and not self._choices:
-                labels = np.zeros(n, dtype=np.int64)
-            if labels is None:
-                raise LogFormatError(
-                    "nothing says where one episode ends and the next begins; name the column that does "
-                    "(episode), or cut by time (episode_every, such as 1d) or by count (episode_size, such as 1000)."
-                )
-            if labels.dtype.kind in "iu" and self._window is None and self._warmup is None:
-                numbers = self._given(labels.astype(np.int64))
-            else:
-                numbers = self._relabelled(labels)
+            raise LogFormatError(
+                "nothing says where one episode ends and the next begins; name the column that does "
+                "(episode), or cut by time (episode_every, such as 1d) or by count (episode_size, such as 1000)."
+            )
         self._steps += n
         return numbers - (self._warmup or 0)
 
+    def _labelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Numbers from the log's own labels."""
+        kind = labels.dtype.kind
+        if kind == "u" and int(labels.max()) > _LARGEST:
+            at = int(np.argmax(labels > _LARGEST))
+            raise self._error(at, f"episode {labels[at]} is above {_LARGEST}; number the episodes 0, 1, 2, ...")
+        if kind == "f" and not np.isfinite(labels).all():
+            at = int(np.argmin(np.isfinite(labels)))
+            raise self._error(at, f"episode is {labels[at]}; give the step the number of its episode, or leave it out.")
+        # Numbers below 0 say warm-up; fractions are labels like any other, which say nothing of the kind.
+        if kind == "f" and self._warmup is None and (labels < 0).any():
+            at = int(np.argmax(labels < 0))
+            raise self._error(
+                at,
+                f"episode {labels[at]} is below 0 and no whole number; store the numbers as integers, or say how many "
+                "leading episodes were random: warmup=1 (--warmup 1).",
+            )
+        return (
+            self._given(labels.astype(np.int64)) if kind in "iu" and self._warmup is None else self._relabelled(labels)
+        )
+
     def _given(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole numbers stay as they are; they must not fall."""
-        before = labels[:1] if self._last is None else np.array([self._last])
-        falls = np.flatnonzero(np.diff(labels, prepend=before) < 0)
-        if len(falls):
-            at = int(falls[0])
-            other = before[0] if at == 0 else labels[at - 1]
-            raise LogFormatError(
-                f"step {self._steps + at} of the log: episode {labels[at]} follows {other}; sort the rows by episode, "
-                "or read with sort=True (--sort)."
+        before = np.concatenate([labels[:1] if self._last is None else [self._last], labels[:-1]])
+        falls = labels < before
+        if falls.any():
+            at = int(np.argmax(falls))
+            raise self._error(
+                at,
+                f"episode {labels[at]} follows {before[at]}; sort the rows by episode, or read with sort=True "
+                "(--sort).",
             )
         self._last = int(labels[-1])
         return labels
@@ -159,12 +208,13 @@ class _Episodes:
         starts = np.concatenate([[0], changes])
         numbers = np.empty(len(labels), dtype=np.int64)
         for first, end in zip(starts, [*changes, len(labels)], strict=True):
-            label = labels[first].item() if isinstance(labels[first], np.generic) else labels[first]
+            label = labels[first]
             if self._number < 0 or label != self._last:
                 if label in self._seen:
-                    raise LogFormatError(
-                        f"step {self._steps + int(first)} of the log: episode {label!r} comes back after "
-                        f"{self._last!r}; sort the rows by episode, or read with sort=True (--sort)."
+                    raise self._error(
+                        int(first),
+                        f"episode {shown(label)} comes back after {shown(self._last)}; sort the rows by episode, or "
+                        "read with sort=True (--sort).",
                     )
                 self._seen.add(label)
                 self._last = label
@@ -172,20 +222,54 @@ class _Episodes:
             numbers[first:end] = self._number
         return numbers
 
+    def _windows(self, timestamps: NDArray[Any] | None, seconds: int) -> NDArray[np.int64]:
+        """Which window of time each step falls in, counted from 1970."""
+        if timestamps is None:
+            raise LogFormatError(
+                "episodes were to be cut by time, but no column holds times; name it: columns={'timestamp': ...} "
+                "(--column timestamp=NAME)."
+            )
+        if timestamps.dtype.kind not in "Miuf":
+            at = next((place for place, text in enumerate(timestamps.tolist()) if not _is_time(text)), 0)
+            raise self._error(
+                at,
+                f"the time is {shown(timestamps[at])}; to cut episodes by time it must be a time, such as "
+                "2024-03-01 12:00:00, or a number of seconds.",
+            )
+        if timestamps.dtype.kind == "M":
+            known = ~np.isnat(timestamps)
+            whole: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
+        else:
+            known = (timestamps > -_FAR) & (timestamps < _FAR)
+            whole = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
+        if not known.all():
+            at = int(np.argmin(known))
+            raise self._error(
+                at,
+                f"the time is {timestamps[at]}; it must be a time, or a number of seconds since 1970 (divide "
+                "milliseconds by 1000). Or leave the step out.",
+            )
+        windows = whole // seconds
+        # Windows must not fall: what comes later was chosen later.
+        last = self._time or (windows[0], timestamps[0])
+        falls = windows < np.concatenate([[last[0]], windows[:-1]])
+        if falls.any():
+            at = int(np.argmax(falls))
+            raise self._error(
+                at,
+                f"its time {timestamps[at]} is before {timestamps[at - 1] if at else last[1]} of the step before it; "
+                "sort the rows by time, or read with sort=True (--sort).",
+            )
+        self._time = windows[-1], timestamps[-1]
+        return windows
 
-def _windows(timestamps: NDArray[Any] | None, seconds: int) -> NDArray[np.int64]:
-    """Which window of time each step falls in, counted from 1970."""
-    if timestamps is None:
-        raise LogFormatError(
-            "episodes were to be cut by time, but no column holds times; name it: columns={'timestamp': ...} "
-            "(--column timestamp=NAME)."
-        )
-    if timestamps.dtype.kind == "M":
-        whole: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
-    elif timestamps.dtype.kind in "iuf":
-        whole = np.floor(timestamps).astype(np.int64)
-    else:
-        raise LogFormatError(
-            f"the timestamps hold {timestamps.dtype}; give times or numbers of seconds to cut episodes by time."
-        )
-    return whole // seconds
+    def _error(self, at: int, reason: str) -> LogFormatError:
+        return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        np.datetime64(value)
+    except ValueError:
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,20 +11,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural
-from ibcb.io.columns import ROLES, Plan, assign_roles, feature_matrix, plan_features
-from ibcb.io.steps import Reading, Source, Steps
+from ibcb.intake import LogFormatError, plural, shown
+from ibcb.io.cells import (
+    Stored,
+    complete,
+    flags,
+    flattened,
+    is_list,
+    metadata,
+    one_array,
+    values_of,
+    whole_column,
+)
+from ibcb.io.columns import (
+    Plan,
+    assign_roles,
+    check_roles,
+    feature_matrix,
+    listed,
+    normal_name,
+    plan_features,
+    shown_type,
+)
+from ibcb.io.sources import kept_features
+from ibcb.io.steps import ROLES, Reading, Source, Steps
 from ibcb.preparation import FeatureColumn, Preparation
 
-__all__ = ["KEY", "VERSION", "Tables", "table_source"]
+__all__ = ["Tables", "table_source"]
 
-#: schema metadata of files that we wrote
-KEY = b"ibcb"
-VERSION = 1
-
-_FLAGS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "t": True, "f": False}
 #: steps without an episode column are looked for among the last so many, to find one that comes back
 _REMEMBERED = 1 << 20
+#: roles that a log can do without
+_OPTIONAL = ("timestamp", "step_id")
 
 
 class Tables(NamedTuple):
@@ -44,16 +61,18 @@ def table_source(tables: Tables, reading: Reading) -> Source:
     names = tables.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise LogFormatError(f"column {twice[0]!r} is there twice; names must differ.")
+        raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
     if reading.sort:
         tables = _sorted(tables, reading)
-    one_row_per_step = "contexts" in names or "n_candidates" in names
-    return _StepRows(tables, reading) if one_row_per_step else _CandidateRows(tables, reading)
+    # A row per candidate may have a feature of that name.
+    ours = {"contexts", "n_candidates"}.intersection(names).difference(reading.features or (), reading.drop)
+    return _StepRows(tables, reading) if ours else _CandidateRows(tables, reading)
 
 
 def _sorted(tables: Tables, reading: Reading) -> Tables:
     """The same rows by episode, time and step; equal ones stay in order. Needs the memory for all of them."""
     roles, _ = assign_roles(tables.schema.names, reading)
+    check_roles(tables.schema, roles)
     whole = pa.concat_tables(tables.read(tables.schema.names, True))
     keys = [roles[role] for role in ("episode", "timestamp", "step") if role in roles]
     row = "ibcb row"
@@ -70,26 +89,28 @@ class _CandidateRows:
 
     def __init__(self, tables: Tables, reading: Reading) -> None:
         self.name, self._tables, self._reading = tables.name, tables, reading
-        meta = metadata(tables.schema)
-        if "features" in meta:  # written by us: nothing is left to guess
-            columns = tuple(FeatureColumn(name) for name in meta["features"])
-            reading = replace(reading, preparation=Preparation(columns, tuple(meta["roles"].items())))
+        stored = metadata(tables.schema)
+        names: tuple[str, ...] | None = None
+        if stored.features is not None:  # written by us: nothing is left to guess
+            made, names = _as_written(stored.features, stored, tables.schema.names, reading)
+            reading = replace(reading, preparation=made, features=None)
         if reading.preparation is not None:
-            before = {role: name for role, name in reading.preparation.roles if name in tables.schema.names}
+            usable = set(tables.schema.names) - set(reading.drop)
+            before = {role: name for role, name in reading.preparation.roles if name in usable}
             reading = replace(reading, columns=before | dict(reading.columns))
         roles, rest = assign_roles(tables.schema.names, reading)
         for role in ("step", *(("chosen",) if reading.choices else ())):
             if role not in roles:
-                raise LogFormatError(_role_missing(role, tables.schema.names))
+                raise LogFormatError(_role_missing(role, tables.schema.names, reading))
+        check_roles(tables.schema, roles)
         self._roles = roles
         self._plan: Plan = plan_features(
             tables.schema, roles, rest, reading, lambda columns: tables.read(columns, False)
         )
         self.preparation: Preparation | None = self._plan.preparation
         self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
-        if "features" in meta:
-            self.preparation = None
-            self.feature_names = None if meta["feature_names"] is None else tuple(meta["feature_names"])
+        if stored.features is not None:
+            self.preparation, self.feature_names = None, names
         self._strange: dict[str, int] = {}
 
     @property
@@ -106,90 +127,97 @@ class _CandidateRows:
         self._strange = {}
         features = [column.name for column in self._plan.preparation.columns]
         columns = list(dict.fromkeys([*(self._roles[role] for role in self._used()), *features]))
-        order = _Order(self._roles)
+        order = _Order()
         held: pa.Table | None = None
+        row = 0
         for table, is_last in _with_end(self._tables.read(columns, whole)):
             rows = table if held is None else pa.concat_tables([held, table])
             held = None
             if rows.num_rows == 0:
                 continue
-            starts = self._starts(rows)
+            starts = self._starts(rows, row)
             if not is_last:
                 held = rows.slice(int(starts[-1]))
                 rows, starts = rows.slice(0, int(starts[-1])), starts[:-1]
             if len(starts):
-                yield self._steps(rows, starts, order)
+                yield self._steps(rows, starts, order, row)
+            row += rows.num_rows
         if held is not None:
-            yield self._steps(held, self._starts(held), order)
+            yield self._steps(held, self._starts(held, row), order, row)
 
     def _used(self) -> list[str]:
         return [role for role in self._roles if role != "candidate"]
 
-    def _starts(self, rows: pa.Table) -> NDArray[np.int64]:
-        """First row of every step."""
+    def _starts(self, rows: pa.Table, row: int) -> NDArray[np.int64]:
+        """Where every step begins in some rows, of which the first is number ``row`` of the log."""
         new = np.zeros(rows.num_rows, dtype=bool)
         new[0] = True
         for role in ("episode", "step"):
             if role in self._roles:
-                column = _complete(rows, self._roles[role])
+                column = complete(rows, self._roles[role], row)
                 new[1:] |= pc.not_equal(column.slice(1), column.slice(0, rows.num_rows - 1)).to_numpy()
         return np.flatnonzero(new)
 
-    def _steps(self, rows: pa.Table, starts: NDArray[np.int64], order: _Order) -> Steps:
-        at_start = {role: _values(rows[self._roles[role]].take(pa.array(starts))) for role in self._used()}
-        order(at_start)
+    def _steps(self, rows: pa.Table, starts: NDArray[np.int64], order: _Order, row: int) -> Steps:
+        first = pa.array(starts)
+        at_start = {
+            role: values_of(complete(rows, self._roles[role], row, optional=role in _OPTIONAL).take(first))
+            for role in self._used()
+        }
+        order(at_start["step"], at_start.get("episode"))
         counts = np.diff(starts, append=rows.num_rows)
-        contexts, strange = feature_matrix(rows, self._plan)
+        contexts, strange = feature_matrix(rows, self._plan, row)
         for name, count in strange.items():
             self._strange[name] = self._strange.get(name, 0) + count
         return Steps(
             contexts,
             counts,
-            self._chosen(rows, starts, at_start),
+            self._chosen(rows, starts, at_start, row),
             at_start.get("episode"),
             at_start.get("step_id", None if _counts_steps(self._roles["step"]) else at_start["step"]),
             at_start.get("timestamp"),
         )
 
-    def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], labels: dict[str, Any]) -> NDArray[np.int64]:
+    def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], labels: dict[str, Any], row: int) -> NDArray[np.int64]:
         if "chosen" not in self._roles:
             return np.zeros(len(starts), dtype=np.int64)
         name = self._roles["chosen"]
-        flags = _flags(_complete(rows, name), name)
-        marked = np.add.reduceat(flags.astype(np.int64), starts)
+        marks = flags(complete(rows, name, row), name, row)
+        marked = np.add.reduceat(marks.astype(np.int64), starts)
         wrong = np.flatnonzero(marked != 1)
         if len(wrong):
             step = int(wrong[0])
             found = "no candidate is" if marked[step] == 0 else f"{marked[step]} candidates are"
             raise LogFormatError(
-                f"{_place(labels, step)}: {found} marked in column {name!r}; every step needs exactly one chosen "
+                f"{_place(labels, step)}: {found} marked in column {shown(name)}; every step needs exactly one chosen "
                 "candidate. Leave the step out, or mark one."
             )
-        return np.flatnonzero(flags) - starts
+        return np.flatnonzero(marks) - starts
 
 
 class _Order:
     """Steps must rise within an episode, or, where that cannot be said of them, not come back."""
 
-    def __init__(self, roles: dict[str, str]) -> None:
-        self._has_episodes = "episode" in roles
+    def __init__(self) -> None:
         self._last: tuple[Any, Any] | None = None
         self._seen: set[Any] = set()
 
-    def __call__(self, labels: dict[str, NDArray[Any]]) -> None:
-        steps = labels["step"]
-        episodes = labels.get("episode")
+    def __call__(self, steps: NDArray[Any], episodes: NDArray[Any] | None) -> None:
         if episodes is not None and steps.dtype.kind in "iufM":
             self._rising(episodes, steps)
         else:
             self._distinct(episodes, steps)
 
     def _rising(self, episodes: NDArray[Any], steps: NDArray[Any]) -> None:
-        at, before = _first_fall(self._last, episodes, steps)
-        if at is not None:
+        last = self._last or (None, None)
+        same = np.concatenate([[episodes[0] == last[0]], episodes[1:] == episodes[:-1]])
+        still = np.concatenate([[same[0] and steps[0] <= last[1]], steps[1:] <= steps[:-1]])
+        if (same & still).any():
+            at = int(np.argmax(same & still))
             raise LogFormatError(
-                f"step {steps[at]} of episode {episodes[at]} follows step {before}; sort the rows by episode and step "
-                "and keep the candidates of a step together, or read with sort=True (--sort)."
+                f"step {steps[at]} of episode {_label(episodes[at])} follows step {steps[at - 1] if at else last[1]}; "
+                "sort the rows by episode and step and keep each step together, or read with sort=True (--sort). "
+                "Every step needs a number of its own."
             )
         self._last = episodes[-1], steps[-1]
 
@@ -199,9 +227,9 @@ class _Order:
             if self._last is not None and episode != self._last[0]:
                 self._seen.clear()
             if step in self._seen:
-                where = "" if episode is None else f" of episode {episode}"
+                where = "" if episode is None else f" of episode {_label(episode)}"
                 raise LogFormatError(
-                    f"step {step!r}{where} comes back after other steps; keep the candidates of a step together and "
+                    f"step {shown(step)}{where} comes back after other steps; keep the rows of a step together and "
                     "give every step a name of its own, or read with sort=True (--sort)."
                 )
             if len(self._seen) >= _REMEMBERED:
@@ -219,148 +247,197 @@ class _StepRows:
     `ibcb.write_log` writes this form, with ``n_candidates`` and flat lists.
     """
 
-    preparation: Preparation | None = None
     notes: tuple[str, ...] = ()
 
     def __init__(self, tables: Tables, reading: Reading) -> None:
-        self.name, self._tables, self._reading = tables.name, tables, reading
-        self._meta = metadata(tables.schema)
+        self.name, self._tables = tables.name, tables
+        stored = metadata(tables.schema)
         names = tables.schema.names
         kind = tables.schema.field("contexts").type if "contexts" in names else pa.list_(pa.float64())
-        if not _is_list(kind):
-            raise LogFormatError(f"column 'contexts' holds {kind}; it must hold lists of numbers.")
-        self._nested = _is_list(kind.value_type)
-        needed = ["contexts", *([] if self._nested else ["n_candidates"])]
+        self._nested = is_list(kind) and is_list(kind.value_type)
+        inner = kind.value_type.value_type if self._nested else kind.value_type if is_list(kind) else None
+        if inner is None or not (pa.types.is_floating(inner) or pa.types.is_integer(inner) or pa.types.is_null(inner)):
+            raise LogFormatError(
+                f"column 'contexts' holds {shown_type(kind)}; it must hold lists of numbers, all features of a step's "
+                "candidates. CSV cannot hold lists: give it a row per candidate and a column per feature."
+            )
         roles, _ = assign_roles([name for name in names if name not in ("contexts", "n_candidates")], reading)
         cut = reading.episode_every is not None or reading.episode_size is not None
+        needed = ["contexts", *([] if self._nested else ["n_candidates"])]
         needed += ([] if cut else ["episode"]) + (["chosen"] if reading.choices else [])
         for column in needed:
             if column not in (*names, *roles):
+                other = "; if it has a row per candidate, leave out n_candidates (--drop n_candidates)"
                 raise LogFormatError(
                     f"column {column!r} is missing; a log with a row per step has episode, step, chosen, "
-                    f"n_candidates, contexts and this one has {', '.join(names)}."
+                    f"n_candidates, contexts and this one has {listed(names)}{other if column == 'contexts' else ''}."
                 )
         self._roles = {role: column for role, column in roles.items() if role != "candidate"}
-        stored = self._meta.get("feature_names")
-        self.feature_names = None if stored is None else tuple(map(str, stored))
-        if self._meta.get("preparation") is not None:
-            self.preparation = Preparation.from_json(self._meta["preparation"])
+        check_roles(tables.schema, self._roles)
+        self._counted = "n_candidates" in names
+        self._d = stored.n_features
+        self.feature_names, self._kept = _selected(stored.feature_names, reading, names)
+        self.preparation: Preparation | None = stored.preparation if self._kept is None else None
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """As the tables come."""
-        columns = [*self._roles.values(), "contexts", *(() if self._nested else ("n_candidates",))]
-        d: int | None = self._meta.get("n_features")
-        row, last = 0, None
+        columns = [*self._roles.values(), "contexts", *(("n_candidates",) if self._counted else ())]
+        d, row, order = self._d, 0, _Order()
         for table in self._tables.read(columns, whole):
             if table.num_rows == 0:
                 continue
-            steps, d = self._steps(table, row, d)
-            last = self._check_order(table, steps, row, last)
+            steps, d = self._steps(table, row, d, order)
             row += table.num_rows
             yield steps
 
-    def _steps(self, table: pa.Table, row: int, d: int | None) -> tuple[Steps, int]:
-        labels = {role: _values(_complete(table, name)) for role, name in self._roles.items() if role != "chosen"}
+    def _steps(self, table: pa.Table, row: int, d: int | None, order: _Order) -> tuple[Steps, int]:
+        labels = {
+            role: values_of(complete(table, name, row, optional=role in _OPTIONAL))
+            for role, name in self._roles.items()
+            if role != "chosen"
+        }
         if "step" in labels and labels["step"].dtype.kind not in "iufM":
             labels.setdefault("step_id", labels["step"])
         if "chosen" in self._roles:
-            chosen = _whole(table, self._roles["chosen"])
+            chosen = whole_column(table, self._roles["chosen"], row)
         else:
             chosen = np.zeros(table.num_rows, dtype=np.int64)
-        values, counts, d = self._contexts(table, row, d)
-        steps = Steps(
-            values.reshape(-1, d),
-            counts,
-            chosen,
-            labels.get("episode"),
-            labels.get("step_id"),
-            labels.get("timestamp"),
-        )
+        contexts, counts = self._contexts(table, row, d)
+        d = contexts.shape[1]
+        if self._kept is not None:
+            if self._kept.max() >= d:
+                raise LogFormatError(
+                    f"the metadata names a feature {self._kept.max()} (from 0) but contexts has {d}; write it again."
+                )
+            contexts = np.ascontiguousarray(contexts[:, self._kept])
+        if "step" in labels and "episode" in labels:
+            order(labels["step"], labels["episode"])
+        steps = Steps(contexts, counts, chosen, labels.get("episode"), labels.get("step_id"), labels.get("timestamp"))
         return steps, d
 
-    def _contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[NDArray[Any], NDArray[np.int64], int]:
-        lists = _one_array(table["contexts"])
-        values, lengths = _flatten(lists)
+    def _contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Contexts (rows, d), and how many of the rows each step has; ``row`` is the table's first."""
+        lists = one_array(table["contexts"])
+        values, lengths = flattened(lists)
+        counts = whole_column(table, "n_candidates", row) if self._counted else lengths
+        _refuse_holes(lists, lengths, values, row)
         if self._nested:
-            counts = lengths
-            values, inner = _flatten(values)
-            d = int(inner[0]) if d is None and len(inner) else (d or 0)
-            wrong = np.flatnonzero(inner != d)
-            if len(wrong):
-                at = int(np.searchsorted(np.cumsum(counts), wrong[0], side="right"))
-                raise LogFormatError(
-                    f"row {row + at}: a candidate has {inner[wrong[0]]} features but the first one has {d}; every "
-                    "candidate needs the same features."
-                )
+            values, d = _candidates(values, lengths, counts, row, d)
         else:
-            counts = _whole(table, "n_candidates")
-            if d is None:
-                d = int(lengths[0]) // max(int(counts[0]), 1)
-            wrong = np.flatnonzero(lengths != counts * d)
-            if len(wrong):
-                at = int(wrong[0])
-                raise LogFormatError(
-                    f"row {row + at}: contexts has {lengths[at]} numbers but {counts[at]} candidates of {d} features "
-                    f"need {counts[at] * d}."
-                )
-        if values.type == pa.float16():
-            values = values.cast(pa.float32())
-        if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
-            raise LogFormatError(f"column 'contexts' holds {lists.type}; it must hold lists of float32 or float64.")
-        if lists.null_count or values.null_count:
-            raise LogFormatError("column 'contexts' has missing values; impute them or drop the steps.")
+            d = _width(lengths, counts, row, d)
         if d == 0:
             raise LogFormatError(f"row {row}: contexts is empty; every candidate needs at least one feature.")
-        return values.to_numpy(zero_copy_only=False), counts, d
-
-    def _check_order(self, table: pa.Table, steps: Steps, row: int, last: Any) -> Any:
-        if "step" not in self._roles or steps.episode is None:
-            return None
-        episode, step = steps.episode, _values(_complete(table, self._roles["step"]))
-        if step.dtype.kind not in "iufM":
-            return None
-        at, before = _first_fall(last, episode, step)
-        if at is not None:
-            raise LogFormatError(
-                f"row {row + at}: step {step[at]} of episode {episode[at]} follows step {before}; sort the rows by "
-                "episode and step, or read with sort=True (--sort), and keep one row per step."
-            )
-        return episode[-1], step[-1]
+        if values.type == pa.float16():
+            values = values.cast(pa.float32())
+        return values.to_numpy(zero_copy_only=False).reshape(-1, d), counts
 
 
-def _first_fall(last: Any, episodes: NDArray[Any], steps: NDArray[Any]) -> tuple[int | None, Any]:
-    """The first step that does not rise within its episode, and the one before it; ``last`` came before all."""
-    same, still = episodes[1:] == episodes[:-1], steps[1:] <= steps[:-1]
-    bad = np.flatnonzero(same & still)
-    if last is not None and episodes[0] == last[0] and steps[0] <= last[1]:
-        return 0, last[1]
-    return (int(bad[0]) + 1, steps[bad[0]]) if len(bad) else (None, None)
-
-
-# -- values ----------------------------------------------------------------------------------------------------------
-
-
-def metadata(schema: pa.Schema) -> dict[str, Any]:
-    """What we wrote about the file, or nothing."""
-    try:
-        meta = json.loads((schema.metadata or {}).get(KEY, b"{}"))
-    except ValueError:
-        meta = None
-    version = meta.get("version", VERSION) if isinstance(meta, dict) else None
-    if not isinstance(meta, dict) or not isinstance(version, int):
+def _candidates(
+    lists: pa.Array, lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None
+) -> tuple[pa.Array, int]:
+    """The numbers in the candidates' lists, all of the same length, and that length."""
+    wrong = np.flatnonzero(counts != lengths)
+    if len(wrong):
+        at = int(wrong[0])
         raise LogFormatError(
-            f"the metadata under the key 'ibcb' is damaged (version {version!r}); write the log again."
+            f"row {row + at}: n_candidates is {counts[at]} but contexts has {plural(int(lengths[at]), 'list')}; give "
+            "it one list for each candidate."
         )
-    if version > VERSION:
-        raise LogFormatError(f"written in format version {version}; this ibcb reads up to {VERSION}. Upgrade ibcb.")
-    return meta
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    values, sizes = flattened(lists)
+    _refuse_holes(lists, sizes, values, row, owner)
+    if d is None:
+        d = int(sizes[0]) if len(sizes) else 0
+    wrong = np.flatnonzero(sizes != d)
+    if len(wrong):
+        raise LogFormatError(
+            f"row {row + int(owner[wrong[0]])}: a candidate has {plural(int(sizes[wrong[0]]), 'feature')} but the "
+            f"first one has {d}; every candidate needs the same features."
+        )
+    return values, d
 
 
-def _role_missing(role: str, names: Sequence[str]) -> str:
+def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None) -> int:
+    """The number of features, where a step's list holds those of one candidate after the other."""
+    if (counts < 0).any():
+        at = int(np.argmax(counts < 0))
+        raise LogFormatError(f"row {row + at}: n_candidates is {counts[at]}; a step has at least one. Leave it out.")
+    if d is None:
+        first = int(np.argmax(counts > 0))
+        d = int(lengths[first]) // max(int(counts[first]), 1)
+        if d == 0:
+            return 0
+    # More candidates than numbers are wrong in any case, and keep the product from overflowing.
+    wrong = np.flatnonzero((counts > lengths) | (lengths != counts * d))
+    if len(wrong):
+        at = int(wrong[0])
+        raise LogFormatError(
+            f"row {row + at}: contexts has {plural(int(lengths[at]), 'number')} but {counts[at]} candidates of {d} "
+            f"features need {int(counts[at]) * d}; every candidate needs the same features."
+        )
+    return d
+
+
+def _refuse_holes(
+    lists: pa.Array, lengths: NDArray[np.int64], values: pa.Array, row: int, owner: NDArray[np.int64] | None = None
+) -> None:
+    """Raise where a list is missing, or something in one; ``owner`` has the row that each list belongs to."""
+    holes = lists.is_null().to_numpy(zero_copy_only=False)
+    if values.null_count:
+        inside = np.repeat(np.arange(len(lengths)), lengths)[values.is_null().to_numpy(zero_copy_only=False)]
+        holes[inside] = True
+    if holes.any():
+        at = int(np.argmax(holes))
+        raise LogFormatError(
+            f"row {row + (at if owner is None else int(owner[at]))}: column 'contexts' has missing values; impute them "
+            "or drop the step."
+        )
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _as_written(
+    features: tuple[str, ...], stored: Stored, columns: Sequence[str], reading: Reading
+) -> tuple[Preparation, tuple[str, ...] | None]:
+    """The columns of features to read of a file that we wrote, and the features' names."""
+    names = stored.feature_names
+    # A model may know names for features that have none here.
+    known = features if names is None and reading.preparation is None else names
+    selected, kept = _selected(known, reading, [name for name in columns if name not in features])
+    some = features if kept is None else tuple(features[place] for place in kept)
+    made = Preparation(tuple(FeatureColumn(name) for name in some), stored.roles)
+    return made, names if kept is None else selected
+
+
+def _selected(
+    names: tuple[str, ...] | None, reading: Reading, columns: Sequence[str]
+) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
+    """Names and places of the features to read of a log that we wrote; None: all of them.
+
+    What is to be dropped may also be one of the other ``columns``.
+    """
+    drop = [name for name in reading.drop if name not in columns]
+    encode = [] if isinstance(reading.one_hot, bool) else [name for name in reading.one_hot if name not in columns]
+    if encode or (drop and names is None):
+        raise LogFormatError(
+            f"there is no column {shown((encode or drop)[0])}: the features of this log are numbers in 'contexts'"
+            f"{' and have no names' if names is None else ''}. Encode or drop columns when the log is converted."
+        )
+    return (None, None) if names is None else kept_features(names, replace(reading, drop=drop))
+
+
+def _role_missing(role: str, names: Sequence[str], reading: Reading) -> str:
     what = {"step": "tells the steps apart", "chosen": "marks the chosen candidate of each step"}[role]
+    taken = [name for name in (*(reading.features or ()), *reading.drop) if normal_name(name) in ROLES[role]]
+    if taken:
+        return (
+            f"no column {what}: {shown(taken[0])} would, but was named among the features or to be dropped. Leave it "
+            f"out there, or name another one with columns={{'{role}': ...}} (--column {role}=NAME)."
+        )
     return (
         f"no column {what}: none is called {' or '.join(ROLES[role][:3])}. Name it with columns={{'{role}': ...}} "
-        f"(--column {role}=NAME); the columns are {', '.join(names) or 'none'}."
+        f"(--column {role}=NAME); the columns are {listed(names) or 'none'}."
     )
 
 
@@ -380,70 +457,12 @@ def _with_end(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
         yield before, True
 
 
-def _complete(table: pa.Table, name: str) -> pa.ChunkedArray:
-    column = table[name]
-    if column.null_count:
-        raise LogFormatError(f"column {name!r} has {plural(column.null_count, 'missing value')}.")
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _values(column: pa.ChunkedArray) -> NDArray[Any]:
-    """A column as numpy, texts as str and times without zone, in UTC."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("s"))
-    array: NDArray[Any] = column.to_numpy()
-    if array.dtype == object and all(isinstance(value, str) for value in array):
-        return array.astype(np.str_)
-    return array
-
-
-def _whole(table: pa.Table, name: str) -> NDArray[np.int64]:
-    column = _complete(table, name)
-    if not pa.types.is_integer(column.type):
-        raise LogFormatError(f"column {name!r} holds {column.type}; it must hold whole numbers.")
-    values: NDArray[Any] = column.to_numpy()
-    if values.dtype == np.uint64 and len(values) and int(values.max()) > np.iinfo(np.int64).max:
-        raise LogFormatError(f"column {name!r} holds {values.max()}, which is too large to be a position or number.")
-    return values.astype(np.int64)
-
-
-def _flags(column: pa.ChunkedArray, name: str) -> NDArray[np.bool_]:
-    """True where a candidate is marked as chosen."""
-    values: NDArray[Any] = _values(column)
-    if values.dtype == bool:
-        return values
-    if values.dtype.kind == "U":
-        lower = np.char.lower(np.char.strip(values))
-        wrong = ~np.isin(lower, list(_FLAGS))
-        flags = np.isin(lower, [text for text, flag in _FLAGS.items() if flag])
-    elif values.dtype.kind in "iuf":
-        wrong, flags = ~np.isin(values, (0, 1)), values == 1
-    else:
-        wrong, flags = np.ones(len(values), dtype=bool), np.zeros(len(values), dtype=bool)
-    if wrong.any():
-        raise LogFormatError(
-            f"column {name!r} holds {values[int(np.argmax(wrong))]!r}; with a row per candidate it marks the chosen "
-            "one: 1 or true there, 0 or false at the others."
-        )
-    return np.asarray(flags)
-
-
 def _place(labels: dict[str, NDArray[Any]], step: int) -> str:
-    episode = f"episode {labels['episode'][step]}, " if "episode" in labels else ""
-    return f"{episode}step {labels['step'][step]}"
+    episode = f"episode {_label(labels['episode'][step])}, " if "episode" in labels else ""
+    return f"{episode}step {_label(labels['step'][step])}"
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
-
-
-def _flatten(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """All entries of all lists, and each list's length."""
-    return lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+def _label(value: Any) -> str:
+    """A label within a sentence: as it is if it is plain and short."""
+    text = str(value)
+    return text if text.isprintable() and len(text) <= 60 else shown(value)

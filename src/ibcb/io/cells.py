@@ -1,0 +1,172 @@
+"""What the cells of a table hold: labels, whole numbers, marks, lists, and what we wrote about a file ourselves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ibcb.intake import LogFormatError, plural, shown
+from ibcb.preparation import Preparation
+
+__all__ = [
+    "KEY",
+    "VERSION",
+    "Stored",
+    "complete",
+    "flags",
+    "flattened",
+    "is_list",
+    "metadata",
+    "one_array",
+    "values_of",
+    "whole_column",
+]
+
+#: schema metadata of files that we wrote
+KEY = b"ibcb"
+VERSION = 1
+
+_FLAGS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "t": True, "f": False}
+_MOST_FEATURES = 2**31
+
+
+class Stored(NamedTuple):
+    """What we wrote about a file; None where nothing was."""
+
+    n_features: int | None = None
+    feature_names: tuple[str, ...] | None = None
+    preparation: Preparation | None = None
+    #: with a row per candidate: the columns of the features, and of the roles
+    features: tuple[str, ...] | None = None
+    roles: tuple[tuple[str, str], ...] = ()
+
+
+def metadata(schema: pa.Schema) -> Stored:
+    """What we wrote about the file, or nothing."""
+    try:
+        meta = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+        version = meta.get("version", VERSION)
+    except (ValueError, RecursionError, AttributeError):
+        meta, version = {}, None
+    if type(version) is not int:
+        raise _damaged(f"version {shown(version)}")
+    if version > VERSION:
+        raise LogFormatError(f"written in format version {version}; this ibcb reads up to {VERSION}. Upgrade ibcb.")
+    n_features = meta.get("n_features")
+    if n_features is not None and (type(n_features) is not int or not 0 < n_features < _MOST_FEATURES):
+        raise _damaged(f"n_features {shown(n_features)}")
+    preparation = meta.get("preparation")
+    try:
+        preparation = None if preparation is None else Preparation.from_json(preparation)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _damaged("preparation") from None
+    names, features = _names(meta, "feature_names"), _names(meta, "features")
+    if preparation is not None and names is not None and preparation.feature_names != names:
+        raise _damaged("preparation makes other features than feature_names has")
+    count = n_features if features is None else len(features)
+    if names is not None and count is not None and len(names) != count:
+        raise _damaged(f"{plural(len(names), 'name')} of {plural(count, 'feature')}")
+    roles = meta.get("roles", {})
+    if not isinstance(roles, dict) or not all(isinstance(name, str) for name in roles.values()):
+        raise _damaged(f"roles {shown(roles)}")
+    absent = [name for name in (*(features or ()), *roles.values()) if name not in schema.names]
+    if absent:
+        raise _damaged(f"it names a column {shown(absent[0])}, which is not there")
+    return Stored(n_features, names, preparation, features, tuple(roles.items()))
+
+
+def _names(meta: dict[str, Any], key: str) -> tuple[str, ...] | None:
+    names = meta.get(key)
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise _damaged(f"{key} {shown(names)}")
+    return None if names is None else tuple(names)
+
+
+def _damaged(what: str) -> LogFormatError:
+    return LogFormatError(f"the metadata under the key 'ibcb' is damaged ({what}); write the log again.")
+
+
+def complete(table: pa.Table, name: str, row: int, *, optional: bool = False) -> pa.ChunkedArray:
+    """A column that must have a value everywhere, if it is there; ``row`` is the number of the table's first row."""
+    column = table[name]
+    holes = pc.is_null(column, nan_is_null=True)
+    if column.null_count or (pa.types.is_floating(column.type) and pc.any(holes).as_py()):
+        at = row + pc.index(holes, True).as_py()
+        raise LogFormatError(
+            f"column {shown(name)} has {plural(pc.sum(holes).as_py(), 'missing value')}, the first in row {at} (from "
+            f"0); fill it in, or leave the step out{', or the column (--drop)' if optional else ''}."
+        )
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
+    """A column as numpy, texts as str and times without zone, in UTC."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.int64() if column.type.scale == 0 else pa.float64())
+    array: NDArray[Any] = column.to_numpy()
+    if array.dtype == object and all(isinstance(value, str) for value in array):
+        return array.astype(np.str_)
+    return array
+
+
+def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
+    """A column of whole numbers."""
+    values = values_of(complete(table, name, row))
+    if values.dtype.kind not in "iu":
+        raise LogFormatError(
+            f"column {shown(name)} holds {table.schema.field(name).type}; it must hold whole numbers. Store them as "
+            "int64."
+        )
+    if values.dtype == np.uint64 and len(values) and int(values.max()) > np.iinfo(np.int64).max:
+        raise LogFormatError(
+            f"row {row + int(values.argmax())}: {shown(name)} is {values.max()}, which is too large to be a position "
+            "or number; correct it, or leave the step out."
+        )
+    return values.astype(np.int64)
+
+
+def flags(column: pa.ChunkedArray, name: str, row: int) -> NDArray[np.bool_]:
+    """True where a candidate is marked as chosen; ``row`` is the number of the first row."""
+    values: NDArray[Any] = values_of(column)
+    if values.dtype == bool:
+        return values
+    if values.dtype.kind == "U":
+        lower = np.char.lower(np.char.strip(values))
+        wrong = ~np.isin(lower, list(_FLAGS))
+        found = np.isin(lower, [text for text, flag in _FLAGS.items() if flag])
+    elif values.dtype.kind in "iuf":
+        wrong, found = ~np.isin(values, (0, 1)), values == 1
+    else:
+        wrong, found = np.ones(len(values), dtype=bool), np.zeros(len(values), dtype=bool)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise LogFormatError(
+            f"column {shown(name)} holds {shown(values[at])} in row {row + at} (from 0); with a row per candidate it "
+            "marks the chosen one: 1 or true there, 0 or false at the others."
+        )
+    return np.asarray(found)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists, of whatever size."""
+    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def flattened(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """All entries of all lists, and each list's length."""
+    return lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
