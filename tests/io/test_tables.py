@@ -12,7 +12,7 @@ from strategies import assert_same_log, logs, reproducible
 
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
-from ibcb.io import formats, open_log
+from ibcb.io import csvfiles, formats, open_log
 
 
 def long_table(**changes):
@@ -105,7 +105,7 @@ def test_a_log_in_small_pieces_is_the_same_log(tmp_path, monkeypatch, name, long
     )
     ibcb.write_log(log, tmp_path / name, long=long)
     monkeypatch.setattr(formats, "_STREAM_NUMBERS", 200)
-    monkeypatch.setattr(formats, "_CSV_BLOCK", 2000)
+    monkeypatch.setattr(csvfiles, "_CSV_BLOCK", 2000)
     disk = open_log(tmp_path / name)
     assert len(list(disk.parts())) > 2 * len(edges)
     assert_same_log(joined(disk), log)
@@ -240,7 +240,7 @@ def test_decimal_commas(tmp_path):
 
 def test_fractions_that_come_late(tmp_path, monkeypatch):
     """Whole numbers in the first block of a CSV file do not make a column whole."""
-    monkeypatch.setattr(formats, "_CSV_BLOCK", 64)
+    monkeypatch.setattr(csvfiles, "_CSV_BLOCK", 64)
     rows = [f"0,{step},{int(c == 0)},{c}" for step in range(20) for c in range(2)] + ["0,20,1,0.5", "0,20,0,2"]
     (tmp_path / "log.csv").write_text("episode,step,chosen,x\n" + "\n".join(rows) + "\n")
     assert ibcb.read_log(tmp_path / "log.csv").contexts[-2:].tolist() == [[0.5], [2.0]]
@@ -437,7 +437,11 @@ WRONG = {
     "steps fall": ({"request_id": [3, 3, 2, 2, 2, 1, 1]}, {}, r"step 2 of episode 7 follows step 3; sort"),
     "episodes fall": ({"batch": [9, 9, 9, 9, 9, 7, 7]}, {}, r"episode 7 follows 9; sort"),
     "episode comes back": ({"batch": list("xxyyyxx")}, {}, r"episode 'x' comes back after 'y'"),
-    "text feature": ({"stars": ["a"] * 7}, {}, r"'stars' holds text, such as 'a'; encode.*--one-hot stars.*--drop stars"),
+    "text feature": (
+        {"stars": ["a"] * 7},
+        {},
+        r"'stars' holds text, such as 'a'; encode.*--one-hot stars.*--drop stars",
+    ),
     "time feature": ({"stars": pa.array([0] * 7, pa.date32())}, {}, r"'stars' holds date32.*--drop stars"),
     "nan feature": (
         {"price": [1.0, np.nan, 3.0, 4.0, 5.0, 6.0, 7.0]},
@@ -520,5 +524,5 @@ def test_folders_that_are_no_log(tmp_path):
         ibcb.read_log(tmp_path)
     (tmp_path / "log.csv").unlink()
     pq.write_table(long_table(stars=None), tmp_path / "b.parquet")
-    with pytest.raises(LogFormatError, match=r"b\.parquet has no column 'stars'"):
+    with pytest.raises(LogFormatError, match=r"b\.parquet: it has no column 'stars'"):
         ibcb.read_log(tmp_path)

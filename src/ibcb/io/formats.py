@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,15 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError
-from ibcb.io.columns import assign_roles
+from ibcb.intake import LogFormatError, warmup_count
+from ibcb.io.csvfiles import csv_tables
 from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
-from ibcb.io.files import atomic
+from ibcb.io.files import atomic, machine_memory, refuse_disguise
+from ibcb.io.folders import folder_tables
 from ibcb.io.npz import NpzSource, write_npz
 from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
 from ibcb.io.parquet import long_tables, write_steps
+from ibcb.io.sources import named
 from ibcb.io.steps import Reading, Source, Steps, numbered
 from ibcb.io.tables import Tables, table_source
 from ibcb.io.vw import VWSource, looks_like_vw, write_vw
@@ -41,9 +41,9 @@ LOST = {
 }
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".arrow", ".ipc", ".feather")
+_EMPTY = "the log is empty: it has no step. Is it the right file?"
 #: numbers in memory at a time when a log is streamed
 _STREAM_NUMBERS = 1 << 22
-_CSV_BLOCK = 1 << 24
 
 
 def read_log(source: Any, **options: Any) -> BehaviorLog:
@@ -65,7 +65,8 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
         candidate. ``{"step": "request"}``.
     features : list of str, optional
-        The feature columns; by default all that are left, but those whose name says reward or propensity.
+        The features to read, in this order; by default all columns that are left, but those without a name and those
+        whose name says reward or propensity.
     drop : list of str
         Columns that are no features.
     one_hot : list of str, or True
@@ -73,7 +74,8 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     missing : {"refuse", "mean", "zero"}
         What to do about missing numbers.
     episode_every : str, optional
-        Cut episodes by time: "1d", "6h", "30min". Windows are counted from midnight, 1 January 1970, UTC.
+        Cut episodes by time: "1d", "6h", "30min". Windows are counted from midnight, 1 January 1970, UTC; the steps
+        of one stand before those of the next.
     episode_size : int, optional
         Cut episodes by number of steps.
     warmup : int, optional
@@ -115,7 +117,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
             f"{type(source).__name__}."
         )
     name = source_name(source)
-    with _named(name):
+    with named(name):
         return DiskLog(_open_source(source, reading), reading)
 
 
@@ -143,7 +145,7 @@ class DiskLog:
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
         """Every episode as ``(number, part)``, in order; large ones in several parts, the warm-up's number negative."""
-        with _named(self.name):
+        with named(self.name):
             empty = True
             episode, first = None, 0
             for numbers, steps in numbered(self._source.batches(), self._reading):
@@ -156,7 +158,7 @@ class DiskLog:
                     yield number, self._part(steps, slice(start, end), slice(rows[start], rows[end]), (number, first))
                     episode, first = number, first + end - start
             if empty:
-                raise LogFormatError("the log is empty: it has no step.")
+                raise LogFormatError(_EMPTY)
 
     def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
         return BehaviorLog.part(
@@ -172,10 +174,10 @@ class DiskLog:
 
     def read(self) -> BehaviorLog:
         """All of it, in memory."""
-        with _named(self.name):
+        with named(self.name):
             pairs = list(numbered(self._source.batches(whole=True), self._reading))
             if not pairs:
-                raise LogFormatError("the log is empty: it has no step.")
+                raise LogFormatError(_EMPTY)
             numbers = _joined([pair[0] for pair in pairs])
             batches = [pair[1] for pair in pairs]
             edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
@@ -212,17 +214,28 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet" and not long:
         with atomic(path) as temporary:
-            write_steps(log.parts(), temporary)
+            write_steps(_some_chosen(log), temporary)
     elif suffix in (".parquet", ".arrow", ".csv"):
         with atomic(path) as temporary:
-            _write_long(log.parts(), temporary, suffix)
+            _write_long(_some_chosen(log), temporary, suffix)
     elif suffix in _WRITERS:
         with atomic(path) as temporary:
-            _WRITERS[suffix](log.parts(), temporary)
+            _WRITERS[suffix](_some_chosen(log), temporary)
     else:
         raise LogFormatError(
             f"{Path(path).name}: a log cannot be written under that name; it must end in one of {', '.join(WRITABLE)}."
         )
+
+
+def _some_chosen(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, BehaviorLog]]:
+    """The parts of a log; all episodes cannot be warm-up, which is known at the end only."""
+    numbers: set[int] = set()
+    for number, part in log.parts():
+        numbers.add(number)
+        yield number, part
+    if max(numbers) < 0:
+        with named(log.name if isinstance(log, DiskLog) else "the log"):
+            warmup_count(len(numbers), len(numbers))
 
 
 def _write_long(parts: Iterator[tuple[int, BehaviorLog]], path: Path, suffix: str) -> None:
@@ -268,6 +281,10 @@ def _open_source(source: Any, reading: Reading) -> Source:
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
+    if not path.is_file() and not path.is_dir():
+        raise LogFormatError("a pipe or device, which can be read only once; save what it gives to a file first.")
+    if not os.access(path, os.R_OK):
+        raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
     if looks_like_openbandit(path):
         return OpenBanditSource(path, reading)
     if path.is_dir():
@@ -298,12 +315,16 @@ def _from_object(source: Any) -> Tables:
 
 def _from_file(path: Path, reading: Reading) -> Tables:
     kind = _suffix(path)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise LogFormatError("the path has a character that is not UTF-8; rename the file.") from None
     if kind in (".parquet", ".pq"):
         return _parquet(path)
     if kind in (".arrow", ".ipc", ".feather"):
         return _ipc(path)
     if kind in (".csv", ".tsv", ".csv.gz", ".tsv.gz"):
-        return _csv(path, reading)
+        return csv_tables(path, reading)
     known = ", ".join((*_TABLES, ".npz", ".vw", ".dsjson"))
     raise LogFormatError(f"the format is not known by the name; it must end in one of {known}.")
 
@@ -313,6 +334,7 @@ def _suffix(path: Path) -> str:
 
 
 def _parquet(path: Path) -> Tables:
+    refuse_disguise(_beginning(path), "a Parquet file")
     # Unbuffered reads would hold all of a column chunk, which in a file of one row group is all of the file.
     file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20)
     schema = file.schema_arrow
@@ -323,16 +345,29 @@ def _parquet(path: Path) -> Tables:
     batch = max(1, int(_STREAM_NUMBERS / per_row))
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        tables: Iterator[pa.Table]
         if whole:
-            yield pq.read_table(path, columns=list(columns), page_checksum_verification=True, partitioning=None)
-            return
-        for part in file.iter_batches(batch, columns=list(columns)):
-            yield pa.Table.from_batches([part])
+            # Arrow takes memory for as many rows as the file says that it has, before it has seen one.
+            _check_memory(pa.schema([schema.field(name) for name in columns]), rows)
+            options = {"page_checksum_verification": True, "partitioning": None}
+            tables = iter([pq.read_table(path, columns=list(columns), **options)])
+        else:
+            tables = (pa.Table.from_batches([part]) for part in file.iter_batches(batch, columns=list(columns)))
+        found = 0
+        for table in tables:
+            found += table.num_rows
+            yield _sound(table)
+        if found != rows:
+            raise LogFormatError(
+                f"the file says that it has {rows} rows, but {found} are there; it is damaged. Copy or write it again."
+            )
 
     return Tables(path.name, schema, read)
 
 
 def _ipc(path: Path) -> Tables:
+    refuse_disguise(_beginning(path), "an Arrow file")
+
     def opened() -> Any:
         try:
             return pa.ipc.open_file(pa.memory_map(str(path)))
@@ -347,55 +382,41 @@ def _ipc(path: Path) -> Tables:
             else iter(reader)
         )
         for batch in stream:
-            yield pa.Table.from_batches([batch]).select(list(columns))
+            yield _sound(pa.Table.from_batches([batch]).select(list(columns)))
 
     return Tables(path.name, opened().schema, read)
 
 
-def _csv(path: Path, reading: Reading) -> Tables:
-    for option in ("delimiter", "decimal"):
-        sign = getattr(reading, option)
-        if sign is not None and len(sign) != 1:
-            raise ValueError(f"{option}={sign!r} is not one character.")
-    delimiter = reading.delimiter or _delimiter(path)
-    parse = pacsv.ParseOptions(delimiter=delimiter)
-    blocks = pacsv.ReadOptions(block_size=_CSV_BLOCK)
-    schema = pacsv.open_csv(
-        path, blocks, parse, pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=reading.decimal)
-    ).schema
-    # Whole numbers in the first block may become fractions later on; those that name something stay whole.
-    given = dict(reading.columns) if reading.preparation is None else dict(reading.preparation.roles)
-    named = {*given.values(), *(assign_roles(schema.names, replace(reading, columns={}))[0].values())}
-    schema = pa.schema([field if field.name in named else field.with_type(_wider(field.type)) for field in schema])
-    types = {field.name: field.type for field in schema}
-
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        convert = pacsv.ConvertOptions(
-            column_types=types,
-            include_columns=list(columns),
-            strings_can_be_null=True,
-            decimal_point=reading.decimal,
+def _check_memory(schema: pa.Schema, rows: int) -> None:
+    size = rows * sum(_width(field.type) for field in schema)
+    if size > machine_memory():
+        raise LogFormatError(
+            f"the file says that it has {rows} rows, {size} bytes at least; this machine's memory has "
+            f"{machine_memory()}. Go through it part by part (validate, convert), or is the file damaged?"
         )
-        for batch in pacsv.open_csv(path, blocks, parse, convert):
-            yield pa.Table.from_batches([batch])
-
-    return Tables(path.name, schema, read)
 
 
-def _wider(kind: pa.DataType) -> pa.DataType:
-    return pa.float64() if pa.types.is_null(kind) or pa.types.is_integer(kind) else kind
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value, at least: of texts and lists only where they begin."""
+    try:
+        return int(kind.bit_width) // 8
+    except ValueError:
+        return 4
 
 
-def _delimiter(path: Path) -> str:
-    """The likeliest of comma, semicolon and tab in the header."""
-    opener = pa.input_stream(str(path), compression="detect")
-    with opener as file:
-        header = file.read(1 << 16).split(b"\n")[0]
-    return max(",;\t", key=lambda sign: header.count(sign.encode()))
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(16)
+
+
+def _sound(table: pa.Table) -> pa.Table:
+    """The table, unless offsets or texts in it are damaged: they would lead to memory that is not ours."""
+    table.validate(full=True)
+    return table
 
 
 def _from_folder(folder: Path, reading: Reading) -> Tables:
-    """All files of one format under a folder; parts of the path such as day=3 become columns."""
+    """All files of one format under a folder, in the order of their names."""
     files = sorted((path for path in folder.rglob("*") if path.is_file() and _suffix(path)), key=_natural)
     files = [path for path in files if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
     if not files:
@@ -403,49 +424,7 @@ def _from_folder(folder: Path, reading: Reading) -> Tables:
     kinds = sorted({_suffix(path) for path in files})
     if len(kinds) > 1:
         raise LogFormatError(f"the folder holds files of several formats ({', '.join(kinds)}); keep one of them.")
-    tables = [_partitioned(_from_file(path, reading), path.relative_to(folder)) for path in files]
-    first = tables[0]
-    for path, table in zip(files, tables, strict=True):
-        lacking = [name for name in first.schema.names if name not in table.schema.names]
-        if lacking:
-            raise LogFormatError(
-                f"{path.relative_to(folder)} has no column {lacking[0]!r}, which {files[0].relative_to(folder)} has."
-            )
-
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        target = pa.schema([first.schema.field(name) for name in columns])
-        for path, table in zip(files, tables, strict=True):
-            for rows in table.read(columns, whole):
-                try:
-                    yield rows.cast(target)
-                except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                    raise LogFormatError(f"{path.relative_to(folder)}: {error}") from None
-
-    def joined(columns: Sequence[str], whole: bool) -> Iterable[pa.Table]:
-        return [pa.concat_tables(read(columns, whole))] if whole else read(columns, whole)
-
-    return Tables(folder.name, first.schema, joined)
-
-
-def _partitioned(tables: Tables, path: Path) -> Tables:
-    """Columns from the path: of key=value folders."""
-    pairs = dict(part.split("=", 1) for part in path.parts[:-1] if "=" in part)
-    extra = {key: int(value) if re.fullmatch(r"-?\d+", value) else value for key, value in pairs.items()}
-    extra = {key: value for key, value in extra.items() if key not in tables.schema.names}
-    if not extra:
-        return tables
-    schema = tables.schema
-    for key, value in extra.items():
-        schema = schema.append(pa.field(key, pa.int64() if isinstance(value, int) else pa.string()))
-
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        for rows in tables.read([name for name in columns if name not in extra], whole):
-            full = rows
-            for key, value in extra.items():
-                full = full.append_column(schema.field(key), pa.array([value] * rows.num_rows, schema.field(key).type))
-            yield full.select(list(columns))
-
-    return Tables(tables.name, schema, read)
+    return folder_tables(folder, files, lambda path: _from_file(path, reading), reading)
 
 
 def _natural(path: Path) -> list[Any]:
@@ -454,34 +433,6 @@ def _natural(path: Path) -> list[Any]:
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Errors of a file begin with its name."""
-    try:
-        yield
-    except LogFormatError as error:
-        message = str(error)
-        raise LogFormatError(
-            message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
-        ) from None
-    except TypeError as error:
-        raise LogFormatError(f"{name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if (isinstance(error, OSError) and error.filename is not None) or isinstance(error, FileNotFoundError):
-            raise
-        raise LogFormatError(f"{name}: not a readable {_kind(name)} ({_short(error)}).") from None
-
-
-def _kind(name: str) -> str:
-    kinds = {".parquet": "Parquet file", ".pq": "Parquet file", ".csv": "CSV file", ".tsv": "CSV file"}
-    return kinds.get(Path(name.removesuffix(".gz")).suffix.lower(), "log")
-
-
-def _short(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:

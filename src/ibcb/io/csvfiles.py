@@ -1,0 +1,172 @@
+"""CSV and TSV files as tables: their delimiter, the types of their columns, and what is wrong with them, in words."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from ibcb.intake import LogFormatError, plural, shown
+from ibcb.io.columns import listed, normal_name
+from ibcb.io.files import refuse_disguise
+from ibcb.io.steps import ROLES, Reading
+from ibcb.io.tables import Tables
+
+__all__ = ["csv_tables"]
+
+#: rows may not be longer than this
+_CSV_BLOCK = 1 << 24
+_HEADER = 1 << 16
+_NAMING = {"step": ROLES["step"], "step_id": ROLES["step_id"]}
+_WORDS = {
+    "double": "number",
+    "int64": "whole number",
+    "bool": "true or false",
+    "timestamp[s]": "time",
+    "date32": "date",
+}
+
+
+def csv_tables(path: Path, reading: Reading) -> Tables:
+    """The rows of a CSV file, a block at a time; types are those of the first block."""
+    header = _header(path)
+    delimiter = reading.delimiter or max(",;\t", key=header.count)
+    # Values with line breaks must not be cut where a block ends.
+    parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+    def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> pacsv.CSVStreamingReader:
+        return pacsv.open_csv(path, pacsv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads), parse, convert)
+
+    def read_with(convert: pacsv.ConvertOptions) -> Iterator[pa.RecordBatch]:
+        try:
+            with rows(convert) as reader:
+                yield from reader
+        except pa.ArrowInvalid as error:
+            raise _explained(_with_row(error, convert), header, delimiter, names) from None
+
+    def _with_row(error: pa.ArrowInvalid, convert: pacsv.ConvertOptions) -> str:
+        """The message again, with the row: only a reader without threads knows it."""
+        try:
+            with rows(convert, threads=False) as reader:
+                for _ in reader:
+                    pass
+        except pa.ArrowInvalid as again:
+            return str(again)
+        return str(error)
+
+    plain = pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=reading.decimal)
+    names: list[str] = []
+    try:
+        with rows(plain) as reader:
+            found = reader.schema
+    except pa.ArrowInvalid as error:
+        raise _explained(_with_row(error, plain), header, delimiter, names) from None
+    names += found.names
+    if not reading.columns and all(_is_number(name) for name in names):
+        raise LogFormatError(
+            f"the first row ({listed(names)}) has numbers where the names of the columns belong; put a row with their "
+            "names before it."
+        )
+    types = _types(found, reading)
+
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        convert = pacsv.ConvertOptions(
+            column_types=types,
+            include_columns=list(columns),
+            strings_can_be_null=True,
+            decimal_point=reading.decimal,
+        )
+        for batch in read_with(convert):
+            yield pa.Table.from_batches([batch])
+
+    # Columns of the same name are refused later, as those of any table are.
+    return Tables(path.name, pa.schema([field.with_type(types[field.name]) for field in found]), read)
+
+
+def _header(path: Path) -> str:
+    """The first line; a file that has none, or is no text, is refused."""
+    with pa.input_stream(str(path), compression="detect") as file:
+        head = file.read(_HEADER)
+    refuse_disguise(head, "a CSV file")
+    line = re.split(rb"[\r\n]", head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"), maxsplit=1)[0]
+    if not line.strip():
+        raise LogFormatError("the file is empty; a log has a row with the names of its columns, and rows below it.")
+    try:
+        # The first bytes may end within a character.
+        text = codecs.getincrementaldecoder("utf-8")().decode(line)
+    except UnicodeDecodeError as error:
+        raise LogFormatError(
+            f"the header is not UTF-8: byte {error.start} is {line[error.start]:#04x}; save the file as UTF-8, such as "
+            "with iconv -f latin1 -t utf-8."
+        ) from None
+    if "\0" in text:
+        raise LogFormatError(
+            "the header has null characters, as text in UTF-16 has where it is read as UTF-8; save the file as UTF-8."
+        )
+    return text
+
+
+def _types(schema: pa.Schema, reading: Reading) -> dict[str, pa.DataType]:
+    """The types to read columns as; those of the first block may be too narrow for the rest."""
+    given = dict(reading.columns) if reading.preparation is None else dict(reading.preparation.roles)
+    known = {name for names in ROLES.values() for name in names}
+    steps = {given.get(role) for role in _NAMING} | {name for names in _NAMING.values() for name in names}
+    types = {}
+    for field in schema:
+        kind = field.type
+        normal = normal_name(field.name)
+        a_feature = field.name in (reading.features or ())
+        if pa.types.is_binary(kind):
+            # Text that is not UTF-8, which is said with its place when it is read.
+            kind = pa.string()
+        elif not a_feature and (field.name in steps or normal in steps):
+            # Numbers too large for an integer would lose digits, and with them what tells steps apart.
+            kind = pa.string() if pa.types.is_floating(kind) or pa.types.is_null(kind) else kind
+        elif a_feature or (normal not in known and field.name not in given.values()):
+            # Whole numbers in the first block may become fractions later on; those that name something stay whole.
+            kind = pa.float64() if pa.types.is_null(kind) or pa.types.is_integer(kind) else kind
+        types[field.name] = kind
+    return types
+
+
+def _explained(message: str, header: str, delimiter: str, names: list[str]) -> LogFormatError:
+    """What Arrow's reader says, with the column's name and a remedy."""
+    ragged = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
+    if ragged:
+        row, expected, got = ragged.groups()
+        return LogFormatError(
+            f"row {row or '?'} (the header is row 1) has {plural(int(got), 'value')} but the header, which begins "
+            f"{shown(header, 40)}, has {expected}; every row needs as many. Are values with a {delimiter!r} in quotes, "
+            "and is it the delimiter (--delimiter)?"
+        )
+    value = re.search(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]*): (.*)", message, re.DOTALL)
+    if value:
+        column, row, kind, what = value.groups()
+        name = shown(names[int(column)]) if int(column) < len(names) else column
+        place = f"row {row or '?'} (the header is row 1), column {name}"
+        if "UTF8" in what:
+            return LogFormatError(f"{place}: the text is not UTF-8; save the file as UTF-8.")
+        text = shown(what.removeprefix("invalid value ").strip("'"))
+        return LogFormatError(
+            f"{place}: {text} is no {_WORDS.get(kind, kind)}, which the column holds above; correct it, or leave the "
+            "column out (--drop)."
+        )
+    if "straddling" in message:
+        return LogFormatError(
+            f"a row is longer than {_CSV_BLOCK} bytes; is a quotation mark never closed, or the file no CSV?"
+        )
+    if "Empty CSV" in message:
+        return LogFormatError(f"no row follows the header {shown(header)}; a log needs at least one.")
+    return LogFormatError(f"not a readable CSV file ({shown(message)[1:-1]}); is it CSV? Write it again.")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name or 0)
+    except ValueError:
+        return False
+    return True
