@@ -36,7 +36,7 @@ _LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files
 @reads_logs
 @reports_errors
 def validate(
-    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}")],
+    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}", readable=False)],
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings, too, make the command fail.")] = False,
     reading: dict[str, Any],
@@ -60,7 +60,7 @@ def validate(
 @reads_logs
 @reports_errors
 def convert(
-    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}")],
+    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}", readable=False)],
     out: Annotated[Path, typer.Argument(help="Where to write it; the suffix tells the format.")],
     *,
     long: Annotated[bool, typer.Option("--long", help="Parquet with a row per candidate.")] = False,
@@ -87,7 +87,7 @@ def convert(
 @reads_logs
 @reports_errors
 def fit(
-    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}")],
+    log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}", readable=False)],
     *,
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
     expert: Annotated[ExpertKind, typer.Option(help="How the decider explored.")] = "sbucb",
@@ -154,7 +154,7 @@ def fit(
 @reports_errors
 def predict(
     model: Annotated[Path, typer.Argument(help="A saved model.")],
-    log: Annotated[Path, typer.Argument(help=f"Candidate sets, with or without choices: {_LOG}")],
+    log: Annotated[Path, typer.Argument(help=f"Candidate sets, with or without choices: {_LOG}", readable=False)],
     *,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .parquet file instead of stdout.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="A row for every candidate.")] = False,

@@ -16,6 +16,7 @@ import typer
 
 import ibcb
 from ibcb.io import ModelFileError
+from ibcb.io.steps import Reading
 
 __all__ = [
     "ExpertKind",
@@ -71,11 +72,21 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             say("interrupted; nothing half-written is left behind.")
             raise typer.Exit(130) from None
+        except MemoryError as error:
+            say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
+            raise typer.Exit(1) from None
         except (ImportError, ValueError, TypeError, OSError, ibcb.SolverError, ModelFileError) as error:
-            say(f"error: {error}")
+            say(f"error: {_in_words(error)}")
             raise typer.Exit(1) from None
 
     return run
+
+
+def _in_words(error: Exception) -> str:
+    """The message; of what the system says of a path, without its number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}; check the path and its permissions."
+    return str(error)
 
 
 def reads_logs(command: Callable[..., None]) -> Callable[..., None]:
@@ -145,12 +156,17 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
             raise typer.BadParameter(f"--column {pair}: say ROLE=NAME, such as step=request_id.")
         columns[role] = name
     features, one_hot = given["features"], given["one_hot"] or []
-    return given | {
+    options = given | {
         "columns": columns,
         "features": None if features is None else [name.strip() for name in features.split(",")],
         "drop": given["drop"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
     }
+    try:
+        Reading(**options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return options
 
 
 def prepared(model: Any, reading: dict[str, Any]) -> dict[str, Any]:
@@ -214,5 +230,5 @@ def print_json(value: Any) -> None:
 
 
 def say(message: str) -> None:
-    """A message on stderr."""
-    print(message, file=sys.stderr)
+    """A message on stderr, on one line: names in it may hold line breaks, or signs that a terminal acts on."""
+    print("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message), file=sys.stderr)
