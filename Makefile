@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One thread for the libraries underneath: results repeat, and tests run side by side without crowding.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-all lint format bench wheel clean
+.PHONY: help demo test test-all lint format bench results wheel clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,6 +48,9 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(THREADS) $(BIN)/python benchmarks/speed.py
 	$(THREADS) $(BIN)/python benchmarks/baselines.py
 	$(THREADS) $(BIN)/python benchmarks/logs.py
+
+results: $(VENV)/developer ## the paper's 20 tables again, for hours; goes on where it stopped. Needs IBCB_ML100K
+	$(THREADS) $(BIN)/ibcb reproduce --all --seeds 5 --jobs 2 --results docs/results.jsonl --page docs/results.md
 
 wheel: $(VENV)/developer ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,6 +175,15 @@ def test_the_page_shows_means_deviations_and_the_paper(tmp_path):
     ]
     assert f"| IBCB, ours |  | {np.mean(ratios):.2g} ± {np.std(ratios):.2g} |" in page.split("## Table 2")[0]
     assert all(len(remark) > 60 for _, _, remark in _remarks())
+
+
+def test_the_results_page_is_whole_and_made_from_the_records():
+    docs = Path(__file__).parent.parent / "docs"
+    records, torn = runner.read_results(docs / "results.jsonl")
+    assert not torn
+    assert {cell.id for cell in cells(TABLES, 5)} == set(records)
+    assert not [record for record in records.values() if "error" in record]
+    assert (docs / "results.md").read_text(encoding="utf-8") == render(records)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [(["--table", "21"], "table 21 does not exist"), ([], "no table")])

@@ -149,8 +149,9 @@ class BICB(Imitator):
         # disable=None: silent unless stderr is a terminal.
         hidden = None if self.verbose else True
         bar = tqdm(range(n_iterations), desc="B-ICB", unit="round", delay=1, leave=False, disable=hidden)
-        # One thread: these products are too small to share, and the bits do not depend on the machine.
-        with threadpool_limits(1):
+        # One thread: these products are too small to share, and the bits do not depend on the machine. A test whose
+        # odds overflow is won, as it should be.
+        with threadpool_limits(1), np.errstate(over="ignore"):
             for _ in bar:
                 b = math.exp(log_b)
                 beliefs = Beliefs(steps, b, sigma)
