@@ -404,6 +404,23 @@ def test_episodes_by_time(kind, tmp_path):
     assert ibcb.read_log(table, episode_every="1d", warmup=1).warmup == 1
 
 
+@pytest.mark.parametrize("form", ["{}", "{}Z", "{}+00:00"])
+def test_times_as_text(form):
+    rows = np.repeat(["2024-03-01T23:59:59", "2024-03-02T00:00:00", "2024-03-04T12:00:00"], [2, 3, 2])
+    table = long_table(batch=None, timestamp=[form.format(time) for time in rows])
+    assert ibcb.read_log(table, episode_every="1d").episode_offsets.tolist() == [0, 1, 2, 3]
+
+
+def test_categories_of_polars(tmp_path):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    colours = ["r", "b", "r", "g", "r", "b", "b"]
+    plain = ibcb.read_log(long_table(colour=colours), one_hot=True)
+    frame = polars.from_arrow(long_table(colour=colours)).with_columns(polars.col("colour").cast(polars.Categorical))
+    frame.write_ipc(tmp_path / "log.arrow")
+    for source in (frame, tmp_path / "log.arrow"):
+        assert_same_log(ibcb.read_log(source, one_hot=True), plain)
+
+
 def test_labels_of_any_kind_make_episodes():
     table = long_table(batch=["monday"] * 5 + ["friday"] * 2)
     assert_same_log(ibcb.read_log(table), EXPECTED)

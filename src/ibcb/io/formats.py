@@ -307,9 +307,7 @@ def source_name(source: Any) -> str:
 def _from_object(source: Any) -> Tables:
     table = pa.table(source)
     table = table.select([name for name in table.column_names if not name.startswith("__index_level_")])
-    # Arrow has few kernels for string views.
-    plain = [f.with_type(pa.string()) if pa.types.is_string_view(f.type) else f for f in table.schema]
-    table = table.cast(pa.schema(plain, metadata=table.schema.metadata))
+    table = _plain_text(table)
     return Tables(source_name(source), table.schema, lambda columns, whole: iter([table.select(list(columns))]))
 
 
@@ -382,9 +380,25 @@ def _ipc(path: Path) -> Tables:
             else iter(reader)
         )
         for batch in stream:
-            yield _sound(pa.Table.from_batches([batch]).select(list(columns)))
+            yield _plain_text(_sound(pa.Table.from_batches([batch]).select(list(columns))))
 
-    return Tables(path.name, opened().schema, read)
+    return Tables(path.name, _plain_text(opened().schema.empty_table()).schema, read)
+
+
+def _plain_text(table: pa.Table) -> pa.Table:
+    """The same table without string views, for which Arrow has few kernels."""
+    for place, field in enumerate(table.schema):
+        kind, column = field.type, table.column(place)
+        if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+            chunks = [
+                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
+                for chunk in column.chunks
+            ]
+            column = pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.string()))
+        elif pa.types.is_string_view(kind):
+            column = column.cast(pa.string())
+        table = table.set_column(place, field.with_type(column.type), column)
+    return table
 
 
 def _check_memory(schema: pa.Schema, rows: int) -> None:

@@ -6,12 +6,14 @@ say about how to read it. `numbered` cuts the steps into episodes.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.intake import LogFormatError, shown
@@ -229,6 +231,7 @@ class _Episodes:
                 "episodes were to be cut by time, but no column holds times; name it: columns={'timestamp': ...} "
                 "(--column timestamp=NAME)."
             )
+        timestamps = _times(timestamps)
         if timestamps.dtype.kind not in "Miuf":
             at = next((place for place, text in enumerate(timestamps.tolist()) if not _is_time(text)), 0)
             raise self._error(
@@ -267,9 +270,16 @@ class _Episodes:
         return LogFormatError(f"step {self._steps + at} of the log: {reason}")
 
 
+def _times(values: NDArray[Any]) -> NDArray[Any]:
+    """Texts as times where all of them are, in the ISO form, with or without a zone; anything else as it is."""
+    if values.dtype.kind != "U":
+        return values
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        with contextlib.suppress(pa.ArrowInvalid):
+            times: NDArray[Any] = pa.array(values).cast(kind).to_numpy(zero_copy_only=False)
+            return times
+    return values
+
+
 def _is_time(value: Any) -> bool:
-    try:
-        np.datetime64(value)
-    except ValueError:
-        return False
-    return True
+    return _times(np.array([str(value)])).dtype.kind == "M"

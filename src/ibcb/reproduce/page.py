@@ -44,6 +44,8 @@ def render(records: dict[str, Record]) -> str:
     parts = [_INTRODUCTION.format(seeds=book.seeds)]
     for table, heading, remark in _remarks():
         mine = [figure for figure in figures() if figure.table == table]
+        if not any(book.has(figure.setting.id, figure.ours) for figure in mine):
+            continue
         keys = dict.fromkeys((f.expert, f.variant, f.metric) for f in mine)
         groups = [[f for f in mine if (f.expert, f.variant, f.metric) == key] for key in keys]
         parts.append(f"{heading}\n\n{remark}\n\n{_lead(book, groups)}\n")
@@ -60,6 +62,14 @@ expert draws among its best), *ChoiceModel* a conditional logit. *IBCB* is the p
 alpha 1. **≠** marks a column where the paper's algorithms (the expert is none of them) stand in another order than in
 the paper. Times are processor seconds, as multiples of IBCB's in the same run. Below each remark a line, counted from
 the figures, says whether IBCB leads the paper's three baselines wherever the paper has it lead.
+
+| metric | what it is |
+|---|---|
+| OL-Fitness | share of the log's choices that the expert makes again if it learns in the recovered rewards |
+| BT-Fitness | share of fresh steps on which the imitator chooses as the final expert does |
+| BT-AR | mean reward of the imitator's choices on these steps |
+| CFR | cumulative fairness regret: how far the imitator's draws are from the expert's, and what that costs |
+| train-log fitness | share of the log's own choices that the imitator's one policy makes |
 """
 
 
@@ -79,6 +89,9 @@ class _Book:
             if "error" not in record:
                 self._cells.setdefault((record["setting"], record["algorithm"]), {})[record["seed"]] = record
         self.seeds = plural(len({seed for cell in self._cells.values() for seed in cell}), "seed")
+
+    def has(self, setting: str, algorithm: str) -> bool:
+        return (setting, algorithm) in self._cells
 
     def values(self, setting: str, algorithm: str, metric: str, unit: str = "IBCB") -> list[float]:
         """One value per seed; for times, the ratio to the unit's with the same seed."""
