@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ibcb.constraints import EpisodeView, JointView, Tally, View
-from ibcb.engine import blocks
+from ibcb.engine import MemoryRows, blocks
 from ibcb.fingerprint import NO_LOG, with_episode
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, gram, ridge
@@ -133,7 +133,7 @@ class Evolution:
             # Nothing had been chosen before: G = 0, and the rows read 0 <= b.
             return None
         number = len(self.policies) if number is None else number
-        return EpisodeView(blocks(episode), now, margin=self.margin, episode=number)
+        return EpisodeView(MemoryRows(blocks(episode)), now, margin=self.margin, episode=number)
 
     def _solve(self, view: View, solver: Solver) -> Solution:
         solution = solver(view, self.theta)
