@@ -18,7 +18,7 @@ solvers; a look at theta costs one matrix-vector product.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block, Rows
-from ibcb.ridge import Ridge
+from ibcb.ridge import Ridge, gram
 
-__all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
+__all__ = ["EpisodeView", "Experience", "JointView", "Penalty", "RowSet", "Tally", "View", "experienced"]
 
 Vector = NDArray[np.float64]
 
@@ -101,6 +101,33 @@ class RowSet(NamedTuple):
         return self.take(np.sort(np.argsort(-self.violation, kind="stable")[:count]))
 
 
+class Experience(NamedTuple):
+    """What an episode teaches its decider: the Gram matrix of its choices; with it, what names the episode.
+
+    ``counts`` and ``chosen``, both of shape (steps,), are the candidates of each step and the position chosen.
+    """
+
+    phi: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.counts.sum())
+
+    @staticmethod
+    def join(parts: Sequence[Experience]) -> Experience:
+        """Of blocks in order."""
+        if len(parts) == 1:
+            return parts[0]
+        phi = parts[0].phi
+        for part in parts[1:]:
+            phi = phi + part.phi
+        return Experience(
+            phi, np.concatenate([part.counts for part in parts]), np.concatenate([part.chosen for part in parts])
+        )
+
+
 class View(Protocol):
     """All that a solver sees of the rows, wherever they live."""
 
@@ -167,12 +194,11 @@ class EpisodeView:
         self._margin = 0.0 if margin is None else margin
         give = partial(_with_widths, ridge=ridge) if margin is None else partial(_with_margin, margin=margin)
         self._rows = rows.prepared(give)
-        count, contexts, bonus, epsilon = 0, 0.0, 0.0, 0.0
-        for size in self._rows.map(_measure):
-            count, contexts, bonus = count + size[0], contexts + size[1], bonus + size[2]
-            epsilon = size[3]
-        self.context_scale = math.sqrt(contexts / count) or 1.0
-        self.bonus_scale = (math.sqrt(bonus / count) or 1.0) if margin is None else margin
+        #: what the episode teaches its decider, found on the way
+        self.experience, squares, epsilon = _total(self._rows.map(_measure))
+        count = self.experience.n_rows
+        self.context_scale = math.sqrt(squares[0] / count) or 1.0
+        self.bonus_scale = (math.sqrt(squares[1] / count) or 1.0) if margin is None else margin
         self._epsilon = epsilon
 
     @property
@@ -312,11 +338,26 @@ def _without_violated(block: Block, *, policy: Vector, tolerance: float) -> Bloc
     return replace(block, bonus=np.where(violated, -np.inf, bonus).astype(bonus.dtype, copy=False))
 
 
-def _measure(block: Block) -> tuple[int, float, float, float]:
-    """Rows, squared contexts, squared bonuses, and the rounding of the float type."""
+def experienced(block: Block) -> Experience:
+    """What the choices of a block teach."""
+    chosen = block.chosen_rows - block.offsets[:-1]
+    counts = np.diff(block.offsets) if block.width is None else np.full(len(chosen), block.width)
+    return Experience(gram(block.contexts.take(block.chosen_rows, axis=0)), counts, chosen)
+
+
+def _measure(block: Block) -> tuple[Experience, tuple[float, float], float]:
+    """What the choices teach, squared contexts and bonuses, and the rounding of the float type."""
     contexts, bonus = block.contexts, _bonus(block)
     squares = float(np.vdot(contexts, contexts)), float(np.vdot(bonus, bonus))
-    return len(contexts), *squares, float(np.finfo(contexts.dtype).eps)
+    return experienced(block), squares, float(np.finfo(contexts.dtype).eps)
+
+
+def _total(
+    parts: Iterable[tuple[Experience, tuple[float, float], float]],
+) -> tuple[Experience, tuple[float, float], float]:
+    found = list(parts)
+    contexts, bonus = (sum(part[1][place] for part in found) for place in (0, 1))
+    return Experience.join([part[0] for part in found]), (contexts, bonus), found[0][2]
 
 
 def _tally_at(block: Block, *, policy: Vector, tolerance: float, margin: float) -> Tally:

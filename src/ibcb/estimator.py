@@ -9,6 +9,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -16,9 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.engine import first_steps
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.imitator import Imitator, check_log, shaped
+from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive
 from ibcb.past import missing_past
@@ -130,10 +133,14 @@ class IBCB(Imitator):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, log: BehaviorLog, y: None = None) -> Self:
-        """Recover the parameters from a whole log, forgetting any earlier fit."""
+    def fit(self, log: BehaviorLog | DiskLog, y: None = None) -> Self:
+        """Recover the parameters from a whole log, forgetting any earlier fit.
+
+        A log on disk (`ibcb.open_log`) is streamed, to the same bits: converted by `ibcb convert` it may be of any
+        size; in other formats one episode at a time must fit in memory.
+        """
         self._check_parameters()
-        check_log(log)
+        check_log(log, on_disk=True)
         if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
             raise ValueError(
                 "the log has one episode and nothing before it: its choices were made before anything had been "
@@ -178,7 +185,7 @@ class IBCB(Imitator):
         self._publish()
         return self
 
-    def _begin(self, log: BehaviorLog) -> None:
+    def _begin(self, log: BehaviorLog | DiskLog) -> None:
         self._evolution, self.solver_, self._remarks = self._run([log])
         self._fitted_with = {name: getattr(self, name) for name in _MEANING}
         self._set_features(log, self._evolution.fingerprint)
@@ -202,7 +209,7 @@ class IBCB(Imitator):
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
 
-    def _run(self, logs: list[BehaviorLog]) -> tuple[Evolution, str, tuple[str, ...]]:
+    def _run(self, logs: Sequence[BehaviorLog | DiskLog]) -> tuple[Evolution, str, tuple[str, ...]]:
         """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
 
         def walk(mode: str) -> Evolution:
@@ -224,7 +231,7 @@ class IBCB(Imitator):
                 evolution.attach(error.certificate)
             return evolution, "robust", self._remark_on(logs[0], error)
 
-    def _start(self, log: BehaviorLog) -> Evolution:
+    def _start(self, log: BehaviorLog | DiskLog) -> Evolution:
         prior = _prior(self.prior_gram, log.n_features)
         margin = float(self.margin) if self.expert == "sbts" else None
         return Evolution(prior, float(self.l2), margin, bool(self.prune))
@@ -371,7 +378,7 @@ class IBCB(Imitator):
         for name in ("incremental", "prune", "verbose"):
             boolean(name, getattr(self, name))
 
-    def _remark_on(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
+    def _remark_on(self, log: BehaviorLog | DiskLog, found: SolverError | None) -> tuple[str, ...]:
         notes = []
         if found is not None:
             notes.append(
@@ -379,7 +386,7 @@ class IBCB(Imitator):
                 "in robust mode."
             )
         if self.prior_gram is None and log.warmup == 0:
-            missing = missing_past(log[0], self.expert)
+            missing = missing_past(first_steps(log), self.expert)
             if missing:
                 notes.append(missing)
                 if self.expert == "sbucb":

@@ -5,6 +5,7 @@ rows: they depend on the counts of candidates alone. So results agree to the bit
 """
 
 from ibcb.engine.block import Block, block_edges, blocks
+from ibcb.engine.homes import Episode, episodes, first_steps
 from ibcb.engine.rows import MemoryRows, Rows
 
-__all__ = ["Block", "MemoryRows", "Rows", "block_edges", "blocks"]
+__all__ = ["Block", "Episode", "MemoryRows", "Rows", "block_edges", "blocks", "episodes", "first_steps"]

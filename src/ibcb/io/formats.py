@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, warmup_count
+from ibcb.intake import LogFormatError, plural, warmup_count
 from ibcb.io.csvfiles import csv_tables
 from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
 from ibcb.io.files import atomic, machine_memory, refuse_disguise
@@ -25,7 +26,7 @@ from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
 from ibcb.io.parquet import long_tables, write_steps
 from ibcb.io.sources import named
 from ibcb.io.steps import Reading, Source, Steps, numbered
-from ibcb.io.tables import Tables, table_source
+from ibcb.io.tables import RowGroups, Tables, table_source
 from ibcb.io.vw import VWSource, looks_like_vw, write_vw
 from ibcb.log import BehaviorLog
 
@@ -160,6 +161,62 @@ class DiskLog:
             if empty:
                 raise LogFormatError(_EMPTY)
 
+    def episodes(self) -> Iterator[tuple[int, Callable[[], Iterable[BehaviorLog]]]]:
+        """Every episode as ``(number, parts)``, where ``parts()`` goes through its parts, again for every call.
+
+        In a file with row groups of their own for every episode, as `write_log` makes it, each call reads anew. In
+        others an episode is held in memory until the next.
+        """
+        if self._index is None:
+            for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
+                held = [part for _, part in parts]
+                yield number, partial(iter, held)
+            return
+        for number, row_groups in self._index:
+            yield number, partial(self._episode, number, row_groups)
+
+    def _episode(self, number: int, row_groups: list[int]) -> Iterator[BehaviorLog]:
+        with named(self.name):
+            first = 0
+            for steps in self._source.episode(row_groups):  # type: ignore[attr-defined]  # has an index, so has this
+                everything = slice(0, len(steps.counts))
+                yield self._part(steps, everything, slice(0, len(steps.contexts)), (number, first))
+                first += len(steps.counts)
+
+    @cached_property
+    def _index(self) -> list[tuple[int, list[int]]] | None:
+        index = getattr(self._source, "index", None)
+        found: list[tuple[int, list[int]]] | None = None if index is None else index()
+        return found
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The numbers of all episodes; without an index this reads the log once."""
+        if self._index is not None:
+            return [number for number, _ in self._index]
+        return list(dict.fromkeys(number for number, _ in self.parts()))
+
+    @property
+    def n_episodes(self) -> int | None:
+        """How many episodes are stored, the warm-up's included; None where only reading all of it would tell."""
+        return None if self._index is None else len(self._index)
+
+    @property
+    def warmup(self) -> int:
+        """How many episodes the policy did not choose."""
+        return sum(number < 0 for number in self._numbers)
+
+    def __len__(self) -> int:
+        """Number of episodes that the policy chose."""
+        return len(self._numbers) - self.warmup
+
+    @cached_property
+    def n_features(self) -> int:
+        if self.feature_names is not None:
+            return len(self.feature_names)
+        with named(self.name):
+            return int(next(iter(self._source.batches())).contexts.shape[1])
+
     def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
         return BehaviorLog.part(
             steps.contexts[rows],
@@ -194,7 +251,8 @@ class DiskLog:
             )
 
     def __repr__(self) -> str:
-        return f"DiskLog({self.name!r})"
+        known = "" if self._index is None else f", {plural(len(self), 'episode')}"
+        return f"DiskLog({self.name!r}{known})"
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
@@ -360,7 +418,21 @@ def _parquet(path: Path) -> Tables:
                 f"the file says that it has {rows} rows, but {found} are there; it is damaged. Copy or write it again."
             )
 
-    return Tables(path.name, schema, read)
+    def sizes(column: str) -> list[tuple[int, Any]]:
+        names = [file.schema.column(i).path for i in range(leaves)]
+        found: list[tuple[int, Any]] = []
+        for i in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(i)
+            known = group.column(names.index(column)).statistics
+            single = known is not None and known.has_min_max and known.min == known.max and not known.null_count
+            found.append((group.num_rows, known.min if single else None))
+        return found
+
+    def some(columns: Sequence[str], numbers: Sequence[int]) -> Iterator[pa.Table]:
+        for part in file.iter_batches(batch, row_groups=list(numbers), columns=list(columns)):
+            yield _sound(pa.Table.from_batches([part]))
+
+    return Tables(path.name, schema, read, RowGroups(sizes, some))
 
 
 def _ipc(path: Path) -> Tables:

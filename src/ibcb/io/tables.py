@@ -37,7 +37,7 @@ from ibcb.io.sources import kept_features
 from ibcb.io.steps import ROLES, Reading, Source, Steps
 from ibcb.preparation import FeatureColumn, Preparation
 
-__all__ = ["Tables", "table_source"]
+__all__ = ["RowGroups", "Tables", "table_source"]
 
 #: steps without an episode column are looked for among the last so many, to find one that comes back
 _REMEMBERED = 1 << 20
@@ -54,6 +54,18 @@ class Tables(NamedTuple):
     name: str
     schema: pa.Schema
     read: Callable[[Sequence[str], bool], Iterable[pa.Table]]
+    groups: RowGroups | None = None
+
+
+class RowGroups(NamedTuple):
+    """Row groups of a Parquet file, to be read one by one.
+
+    ``sizes(column)`` gives the rows of each and the value that the column has throughout it, None if it varies;
+    ``read(columns, numbers)`` the rows of some of them, a bounded number at a time.
+    """
+
+    sizes: Callable[[str], list[tuple[int, Any]]]
+    read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
 
 
 def table_source(tables: Tables, reading: Reading) -> Source:
@@ -250,7 +262,7 @@ class _StepRows:
     notes: tuple[str, ...] = ()
 
     def __init__(self, tables: Tables, reading: Reading) -> None:
-        self.name, self._tables = tables.name, tables
+        self.name, self._tables, self._reading = tables.name, tables, reading
         stored = metadata(tables.schema)
         names = tables.schema.names
         kind = tables.schema.field("contexts").type if "contexts" in names else pa.list_(pa.float64())
@@ -281,9 +293,36 @@ class _StepRows:
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """As the tables come."""
-        columns = [*self._roles.values(), "contexts", *(("n_candidates",) if self._counted else ())]
+        return self._batches(self._tables.read(self._columns(), whole))
+
+    def _columns(self) -> list[str]:
+        return [*self._roles.values(), "contexts", *(("n_candidates",) if self._counted else ())]
+
+    def index(self) -> list[tuple[int, list[int]]] | None:
+        """The number of every episode and its row groups, where the file has none that two episodes share."""
+        groups = self._tables.groups
+        cut = self._reading.episode_every or self._reading.episode_size or self._reading.warmup or self._reading.sort
+        if groups is None or cut or "episode" not in self._roles:
+            return None
+        found: list[tuple[int, list[int]]] = []
+        for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
+            if rows == 0:
+                continue
+            if not isinstance(number, int) or (found and number < found[-1][0]):
+                return None
+            if not found or number != found[-1][0]:
+                found.append((number, []))
+            found[-1][1].append(place)
+        return found
+
+    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
+        """The steps of some row groups."""
+        assert self._tables.groups is not None
+        return self._batches(self._tables.groups.read(self._columns(), row_groups))
+
+    def _batches(self, tables: Iterable[pa.Table]) -> Iterator[Steps]:
         d, row, order = self._d, 0, _Order()
-        for table in self._tables.read(columns, whole):
+        for table in tables:
             if table.num_rows == 0:
                 continue
             steps, d = self._steps(table, row, d, order)
