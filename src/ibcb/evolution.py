@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,11 +85,14 @@ class Evolution:
         """Of all choices so far: what the next episode's choices will be made with."""
         return ridge(self.phi, self.l2)
 
-    def add_log(self, log: BehaviorLog | DiskLog, solver: Solver, *, progress: bool = False) -> None:
+    def add_log(
+        self, log: BehaviorLog | DiskLog, solver: Solver, *, progress: bool = False, client: Any = None
+    ) -> None:
         """Algorithm 2 (with ``prune`` Algorithm 3) over the episodes of a log."""
         # disable=None: silent unless stderr is a terminal.
         hidden = None if progress else True
-        bar = tqdm(episodes(log), total=_stored(log), desc="fit", unit="episode", delay=1, leave=False, disable=hidden)
+        every = episodes(log, client=client)
+        bar = tqdm(every, total=_stored(log), desc="fit", unit="episode", delay=1, leave=False, disable=hidden)
         for by_policy, rows in bar:
             now = self.ridge()
             view = self._view(rows, now) if by_policy else None
@@ -105,11 +108,11 @@ class Evolution:
             # After the episode: its own choices were made before this update.
             self._remember(experience, by_policy)
 
-    def add_jointly(self, log: BehaviorLog | DiskLog, solver: Solver) -> None:
+    def add_jointly(self, log: BehaviorLog | DiskLog, solver: Solver, *, client: Any = None) -> None:
         """One problem over all episodes (the paper's non-incremental form)."""
         known: list[tuple[Experience, Ridge, EpisodeView | None]] = []
         # All episodes are visited again and again, so none is kept.
-        for by_policy, rows in episodes(log, keep=0):
+        for by_policy, rows in episodes(log, keep=0, client=client):
             now = self.ridge()
             view = self._view(rows, now, len(known)) if by_policy else None
             experience = view.experience if view else Experience.join(list(rows.map(experienced)))

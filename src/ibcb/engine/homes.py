@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ibcb.engine.block import blocks
 from ibcb.engine.rows import MemoryRows, Rows
@@ -21,11 +21,18 @@ class Episode(NamedTuple):
     rows: Rows
 
 
-def episodes(log: BehaviorLog | DiskLog, *, keep: int | None = None) -> Iterator[Episode]:
+def episodes(log: BehaviorLog | DiskLog, *, keep: int | None = None, client: Any = None) -> Iterator[Episode]:
     """Every stored episode in order, the warm-up first.
 
-    ``keep``: bytes of each episode of a log on disk that may stay in memory between passes.
+    ``keep``: bytes of each episode of a log on disk that may stay in memory between passes. ``client``: of a Dask
+    cluster, whose workers then hold the rows.
     """
+    if client is not None:
+        from ibcb.engine.cluster import distributed_rows
+
+        for number, rows in distributed_rows(log, client):
+            yield Episode(number >= 0, rows)
+        return
     if isinstance(log, BehaviorLog):
         for by_policy, episode in log.episodes():
             yield Episode(by_policy, MemoryRows(blocks(episode)))

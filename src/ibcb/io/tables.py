@@ -37,7 +37,7 @@ from ibcb.io.sources import kept_features
 from ibcb.io.steps import ROLES, Reading, Source, Steps
 from ibcb.preparation import FeatureColumn, Preparation
 
-__all__ = ["RowGroups", "Tables", "table_source"]
+__all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
 
 #: steps without an episode column are looked for among the last so many, to find one that comes back
 _REMEMBERED = 1 << 20
@@ -76,9 +76,8 @@ def table_source(tables: Tables, reading: Reading) -> Source:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
     if reading.sort:
         tables = _sorted(tables, reading)
-    # A row per candidate may have a feature of that name.
-    ours = {"contexts", "n_candidates"}.intersection(names).difference(reading.features or (), reading.drop)
-    return _StepRows(tables, reading) if ours else _CandidateRows(tables, reading)
+    one_row_per_step = "contexts" in names or "n_candidates" in names
+    return StepRows(tables, reading) if one_row_per_step else _CandidateRows(tables, reading)
 
 
 def _sorted(tables: Tables, reading: Reading) -> Tables:
@@ -253,7 +252,7 @@ class _Order:
 # -- one row per step ------------------------------------------------------------------------------------------------
 
 
-class _StepRows:
+class StepRows:
     """One row per step: ``chosen``, and ``contexts`` as lists of numbers, flat or one list per candidate.
 
     `ibcb.write_log` writes this form, with ``n_candidates`` and flat lists.
@@ -302,7 +301,7 @@ class _StepRows:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
         groups = self._tables.groups
         cut = self._reading.episode_every or self._reading.episode_size or self._reading.warmup or self._reading.sort
-        if groups is None or cut or "episode" not in self._roles:
+        if groups is None or cut or self._nested or "episode" not in self._roles:
             return None
         found: list[tuple[int, list[int]]] = []
         for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
@@ -314,6 +313,17 @@ class _StepRows:
                 found.append((number, []))
             found[-1][1].append(place)
         return found
+
+    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
+        """How many candidates each step of some row groups has; their contexts are not read."""
+        assert self._tables.groups is not None
+        tables = self._tables.groups.read(["n_candidates"], row_groups)
+        return np.concatenate([whole_column(table, "n_candidates") for table in tables])
+
+    def group_sizes(self) -> list[int]:
+        """How many steps each row group has."""
+        assert self._tables.groups is not None
+        return [rows for rows, _ in self._tables.groups.sizes(self._roles["episode"])]
 
     def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
         """The steps of some row groups."""
