@@ -1,5 +1,7 @@
 """Wherever the rows live, everything above comes to the same bits."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from conftest import ragged_log
@@ -54,7 +56,7 @@ def test_blocks_are_cut_by_steps_and_rows(small_blocks, rng):
     edges = block_edges(offsets, None)
     assert edges[0] == 0
     assert edges[-1] == 400
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges):
         assert last - first <= 37
         assert offsets[last] - offsets[first] <= 150 or last == first + 1
         if last < 400 and last - first < 37:
@@ -74,7 +76,7 @@ def test_parts_of_any_size_give_the_same_blocks(small_blocks, rng, cuts):
         rng.normal(size=(counts.sum(), 3)), np.concatenate([[0], np.cumsum(counts)]), rng.integers(counts), [0, 300]
     )
     edges = [0, *cuts, 300]
-    parts = [log._steps(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [log._steps(a, b) for a, b in pairwise(edges)]
     for one, other in zip(blocks(log), reblocked(parts), strict=True):
         for name in ("contexts", "chosen_rows", "offsets"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

@@ -87,8 +87,8 @@ class _watching:  # noqa: N801 - reads as a sentence
             ) from error
         if isinstance(error, lost) or kind.__name__ in ("FutureCancelledError", "FuturesCancelledError"):
             raise ClusterError(
-                f"the connection to the scheduler at {address} was lost ({kind.__name__}: {error}). Start it again; what "
-                "was finished before is kept where a checkpoint was asked for."
+                f"the connection to the scheduler at {address} was lost ({kind.__name__}: {error}). Start it again; "
+                "what was finished before is kept where a checkpoint was asked for."
             ) from error
 
 
