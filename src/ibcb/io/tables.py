@@ -76,8 +76,9 @@ def table_source(tables: Tables, reading: Reading) -> Source:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
     if reading.sort:
         tables = _sorted(tables, reading)
-    one_row_per_step = "contexts" in names or "n_candidates" in names
-    return StepRows(tables, reading) if one_row_per_step else _CandidateRows(tables, reading)
+    # A row per candidate may have a feature of that name.
+    ours = {"contexts", "n_candidates"}.intersection(names).difference(reading.features or (), reading.drop)
+    return StepRows(tables, reading) if ours else _CandidateRows(tables, reading)
 
 
 def _sorted(tables: Tables, reading: Reading) -> Tables:
@@ -318,7 +319,7 @@ class StepRows:
         """How many candidates each step of some row groups has; their contexts are not read."""
         assert self._tables.groups is not None
         tables = self._tables.groups.read(["n_candidates"], row_groups)
-        return np.concatenate([whole_column(table, "n_candidates") for table in tables])
+        return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
 
     def group_sizes(self) -> list[int]:
         """How many steps each row group has."""
