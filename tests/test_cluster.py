@@ -14,23 +14,20 @@ import pytest
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.checkpoints import fit_in_steps
+from ibcb.constraints import Experience, experienced
 from ibcb.engine import cluster
 from ibcb.engine.cluster import ClusterError
 
 distributed = pytest.importorskip(
     "distributed", reason="Dask cannot be imported: fits on a cluster are NOT tested", exc_type=ImportError
 )
-ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s",
-}
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @contextlib.contextmanager
-def dask(*arguments, **options):
+def process(*arguments, **options):
     """A `dask` command, killed in the end."""
-    process = subprocess.Popen(
+    running = subprocess.Popen(
         [sys.executable, "-m", "dask", *map(str, arguments)],
         env=ENVIRONMENT,
         stdout=subprocess.DEVNULL,
@@ -38,10 +35,10 @@ def dask(*arguments, **options):
         **options,
     )
     try:
-        yield process
+        yield running
     finally:
-        process.kill()
-        process.wait()
+        running.kill()
+        running.wait()
 
 
 @contextlib.contextmanager
@@ -51,14 +48,14 @@ def started(folder, workers=2, memory="1GiB"):
     where = ("--scheduler-file", file)
     with contextlib.ExitStack() as stack:
         scheduler = stack.enter_context(
-            dask("scheduler", *where, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+            process("scheduler", *where, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
         )
         while not file.exists():
             assert scheduler.poll() is None
             time.sleep(0.1)
         options = ("--nthreads", "1", "--no-nanny", "--memory-limit", memory, "--local-directory", folder)
         processes = [
-            stack.enter_context(dask("worker", *where, "--host", "127.0.0.1", "--no-dashboard", *options))
+            stack.enter_context(process("worker", *where, "--host", "127.0.0.1", "--no-dashboard", *options))
             for _ in range(workers)
         ]
         yield scheduler, processes, json.loads(file.read_text())["address"]
@@ -66,7 +63,8 @@ def started(folder, workers=2, memory="1GiB"):
 
 @contextlib.contextmanager
 def connected(address, workers=2):
-    client = distributed.Client(address, timeout=60)
+    # The same timeout bounds the search for a scheduler that was lost.
+    client = distributed.Client(address, timeout=5)
     try:
         client.wait_for_workers(workers, timeout=120)
         yield client
@@ -121,19 +119,18 @@ def test_a_cluster_gives_the_bits_of_one_process(client, small_partitions, tmp_p
     assert_same_model(IBCB(**options).fit(given, client=client), IBCB(**options).fit(log))
 
 
-def test_partitions_stay_on_the_workers(client, small_partitions, tmp_path):
+def test_partitions_stay_on_the_workers(client, small_partitions, tmp_path, monkeypatch):
     """What comes back is small beside the log."""
     log = skewed_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
+    monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", 256)
     rows = next(iter(cluster.distributed_rows(ibcb.open_log(tmp_path / "log.parquet"), client)))[1]
     assert len(rows._partitions) > 1
+    distributed.wait(rows._partitions, timeout=60)
     held = client.who_has(rows._partitions)
     assert all(held[future.key] for future in rows._partitions)
-    assert sum(rows.map(len_of)) == np.diff(log.step_offsets[log.episode_offsets[:2]]).item()
-
-
-def len_of(block):
-    return len(block.contexts)
+    back = Experience.join(list(rows.map(experienced)))
+    assert back.n_rows == np.diff(log.step_offsets[log.episode_offsets[:2]]).item()
 
 
 def test_a_killed_worker_changes_nothing(tmp_path, small_partitions):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -34,62 +34,69 @@ class ClusterError(RuntimeError):
     """The cluster was lost, or a task could not be finished on it."""
 
 
-class DaskRows:
-    """Partitions of blocks on the workers of a cluster, and of their bonuses where they have been worked up."""
-
-    def __init__(self, client: Any, partitions: Sequence[Any], bonuses: Sequence[Any] | None = None) -> None:
-        self._client, self._partitions = client, partitions
-        self._bonuses = bonuses if bonuses is not None else [None] * len(partitions)
-
-    def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
-        for results in self._gathered(self._submitted(_results, kernel)):
-            yield from results
-
-    def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
-        return DaskRows(self._client, self._partitions, self._submitted(_worked_up, kernel))
-
-    def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
-        # pure=False: a name of its own for every task, instead of one hashed from the arrays in the kernel.
-        with _watching(self._client):
-            return [
-                self._client.submit(task, kernel, partition, bonus, pure=False)
-                for partition, bonus in zip(self._partitions, self._bonuses, strict=True)
-            ]
-
-    def _gathered(self, futures: list[Any]) -> Iterator[list[Any]]:
-        for future in futures:
-            with _watching(self._client):
-                result: list[Any] = future.result()
-            yield result
-
-
-class _watching:  # noqa: N801 - reads as a sentence
-    """Turns what a lost cluster raises into one clear error."""
+class _Connection:
+    """A client, and what a lost cluster raises turned into one clear error."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        # A client that has lost its scheduler no longer knows where that was.
+        self._address = client.scheduler.address
 
-    def __enter__(self) -> None:
-        return None
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        with self._watched():
+            # pure=False: a name of its own for every task, instead of one hashed from the arrays in the arguments.
+            return self._client.submit(task, *arguments, pure=False)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or kind is None:
-            return
+    def result(self, future: Any) -> Any:
+        with self._watched():
+            return future.result()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
         from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
         from distributed.comm.core import CommClosedError
 
-        lost = (CommClosedError, asyncio.CancelledError, TimeoutError, OSError)
-        address = getattr(getattr(self._client, "scheduler", None), "address", "?")
-        if isinstance(error, KilledWorker):
+        try:
+            yield
+        except KilledWorker as error:
             raise ClusterError(
-                f"a task at {address} was given up, because the workers that tried it died ({error}). Give the workers "
-                "more memory, or write the log with smaller row groups."
+                f"a task at {self._address} was given up, because the workers that tried it died ({error}). Give the "
+                "workers more memory, or write the log with smaller row groups."
             ) from error
-        if isinstance(error, lost) or kind.__name__ in ("FutureCancelledError", "FuturesCancelledError"):
+        except RuntimeError as error:
+            if "deserialization" not in str(error):
+                raise
             raise ClusterError(
-                f"the connection to the scheduler at {address} was lost ({kind.__name__}: {error}). Start it again; "
-                "what was finished before is kept where a checkpoint was asked for."
+                f"the scheduler or a worker at {self._address} could not read what it was sent; they need the same "
+                f"versions of ibcb, numpy and dask as this process ({str(error).splitlines()[0]})."
             ) from error
+        except (CommClosedError, FutureCancelledError, asyncio.CancelledError, OSError) as error:
+            raise ClusterError(
+                f"the connection to the scheduler at {self._address} was lost ({type(error).__name__}: {error}). Start "
+                "it again; what was finished before is kept where a checkpoint was asked for."
+            ) from error
+
+
+class DaskRows:
+    """Partitions of blocks on the workers of a cluster, and of their bonuses where they have been worked up."""
+
+    def __init__(
+        self, connection: _Connection, partitions: Sequence[Any], bonuses: Sequence[Any] | None = None
+    ) -> None:
+        self._connection, self._partitions = connection, partitions
+        self._bonuses = bonuses if bonuses is not None else [None] * len(partitions)
+
+    def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
+        for future in self._submitted(_results, kernel):
+            yield from self._connection.result(future)
+
+    def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
+        return DaskRows(self._connection, self._partitions, self._submitted(_worked_up, kernel))
+
+    def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
+        pairs = zip(self._partitions, self._bonuses, strict=True)
+        return [self._connection.submit(task, kernel, partition, bonus) for partition, bonus in pairs]
 
 
 def _results(kernel: Callable[[Block], T], partition: list[Block], bonuses: list[NDArray[Any]] | None) -> list[T]:
@@ -114,20 +121,16 @@ def _with_bonuses(partition: list[Block], bonuses: list[NDArray[Any]] | None) ->
 
 def distributed_rows(log: BehaviorLog | DiskLog, client: Any) -> Iterator[tuple[int, DaskRows]]:
     """Every stored episode's number, and its rows on the cluster."""
+    connection = _Connection(client)
     if isinstance(log, DiskLog) and log.is_indexed and log.where is not None:
         for number, counts in log.step_counts():
-            loads = [partial(_read, log.where, number, *run) for run in _runs(counts, log.n_features)]
-            yield number, _rows(client, loads)
+            runs = _runs(counts, log.n_features)
+            yield number, DaskRows(connection, [connection.submit(_read, log.where, number, *run) for run in runs])
         return
     for number, parts in _in_memory(log):
         pieces = list(reblocked(parts))
-        runs = _grouped([block.contexts.size for block in pieces])
-        yield number, _rows(client, [partial(list, pieces[first:last]) for first, last in runs])
-
-
-def _rows(client: Any, loads: Sequence[Callable[[], list[Block]]]) -> DaskRows:
-    with _watching(client):
-        return DaskRows(client, [client.submit(load, pure=False) for load in loads])
+        runs_of_blocks = _grouped([block.contexts.size for block in pieces])
+        yield number, DaskRows(connection, [connection.submit(list, pieces[slice(*run)]) for run in runs_of_blocks])
 
 
 def _in_memory(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, list[BehaviorLog]]]:

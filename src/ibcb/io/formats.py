@@ -119,7 +119,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         )
     name = source_name(source)
     with named(name):
-        where = (Path(source).resolve(), options) if isinstance(source, (str, os.PathLike)) else None
+        where = (Path(source).absolute(), options) if isinstance(source, (str, os.PathLike)) else None
         return DiskLog(_open_source(source, reading), reading, where)
 
 

@@ -302,7 +302,7 @@ class StepRows:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
         groups = self._tables.groups
         cut = self._reading.episode_every or self._reading.episode_size or self._reading.warmup or self._reading.sort
-        if groups is None or cut or self._nested or "episode" not in self._roles:
+        if groups is None or cut or not self._counted or "episode" not in self._roles:
             return None
         found: list[tuple[int, list[int]]] = []
         for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
