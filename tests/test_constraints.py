@@ -6,8 +6,7 @@ from conftest import paper_run, ragged_log, small_run
 
 import ibcb
 from ibcb.constraints import EpisodeView, JointView
-from ibcb.engine import memory
-from ibcb.engine.memory import blocks
+from ibcb.engine import MemoryRows, blocks
 from ibcb.ridge import gram, ridge
 
 
@@ -23,7 +22,7 @@ def views(log, l2=0.3, margin=None, own_gram=False):
                     number,
                     used,
                     episode,
-                    EpisodeView(blocks(episode), ridge(used, l2), margin=margin, episode=number),
+                    EpisodeView(MemoryRows(blocks(episode)), ridge(used, l2), margin=margin, episode=number),
                 )
             number += 1
         phi = after
@@ -60,7 +59,7 @@ def test_rows_are_the_papers(rng, make, margin):
 @pytest.mark.parametrize("margin", [None, 0.01])
 @pytest.mark.parametrize("block_steps", [7, 4096])
 def test_looks_at_theta_agree_with_the_rows(rng, monkeypatch, margin, block_steps):
-    monkeypatch.setattr(memory, "BLOCK_STEPS", block_steps)
+    monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", block_steps)
     for _, _, _, view in views(ragged_log(rng), margin=margin):
         rows, theta = view.rows(), rng.normal(size=3)
         violation = rows.matrix @ theta - rows.rhs
@@ -175,7 +174,7 @@ def test_a_joint_view_is_the_sum_of_its_parts(rng):
 def test_rows_keep_their_names_across_blocks(rng, monkeypatch):
     log = ragged_log(rng)
     whole = [view for _, _, _, view in views(log)]
-    monkeypatch.setattr(memory, "BLOCK_STEPS", 7)
+    monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", 7)
     for one, (_, _, _, cut) in zip(whole, views(log), strict=True):
         rows, same = one.rows(), cut.rows()
         np.testing.assert_array_equal(rows.key, same.key)

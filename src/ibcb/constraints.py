@@ -18,16 +18,18 @@ solvers; a look at theta costs one matrix-vector product.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Block
-from ibcb.ridge import Ridge
+from ibcb.engine import Block, Rows
+from ibcb.ridge import Ridge, gram
 
-__all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
+__all__ = ["EpisodeView", "Experience", "JointView", "Penalty", "RowSet", "Tally", "View", "experienced"]
 
 Vector = NDArray[np.float64]
 
@@ -99,6 +101,33 @@ class RowSet(NamedTuple):
         return self.take(np.sort(np.argsort(-self.violation, kind="stable")[:count]))
 
 
+class Experience(NamedTuple):
+    """What an episode teaches its decider: the Gram matrix of its choices; with it, what names the episode.
+
+    ``counts`` and ``chosen``, both of shape (steps,), are the candidates of each step and the position chosen.
+    """
+
+    phi: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.counts.sum())
+
+    @staticmethod
+    def join(parts: Sequence[Experience]) -> Experience:
+        """Of blocks in order."""
+        if len(parts) == 1:
+            return parts[0]
+        phi = parts[0].phi
+        for part in parts[1:]:
+            phi = phi + part.phi
+        return Experience(
+            phi, np.concatenate([part.counts for part in parts]), np.concatenate([part.chosen for part in parts])
+        )
+
+
 class View(Protocol):
     """All that a solver sees of the rows, wherever they live."""
 
@@ -149,8 +178,8 @@ class EpisodeView:
 
     Parameters
     ----------
-    blocks : sequence of Block
-        The episode's rows.
+    rows : Rows
+        The episode's rows, wherever they live.
     ridge : Ridge
         Of all choices before the episode.
     margin : float or None
@@ -159,24 +188,18 @@ class EpisodeView:
         Number of the episode, used to name rows.
     """
 
-    def __init__(self, blocks: Sequence[Block], ridge: Ridge, *, margin: float | None, episode: int) -> None:
-        self._blocks = blocks
+    def __init__(self, rows: Rows, ridge: Ridge, *, margin: float | None, episode: int) -> None:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
         self._margin = 0.0 if margin is None else margin
-        self.context_scale = self._root_mean_square([block.contexts for block in blocks])
-        if margin is None:
-            self._bonus = [ridge.widths(block.contexts) for block in blocks]
-            self.bonus_scale = self._root_mean_square(self._bonus)
-        else:
-            self._bonus = [_margin_bonus(block, margin, self.context_scale) for block in blocks]
-            self.bonus_scale = margin
-        self._epsilon = float(np.finfo(blocks[0].contexts.dtype).eps)
-
-    def _root_mean_square(self, parts: Sequence[NDArray[Any]]) -> float:
-        """Of the values of all rows, or of their lengths."""
-        rows = sum(len(part) for part in parts)
-        return math.sqrt(sum(float(np.vdot(part, part)) for part in parts) / rows) or 1.0
+        give = partial(_with_widths, ridge=ridge) if margin is None else partial(_with_margin, margin=margin)
+        self._rows = rows.prepared(give)
+        #: what the episode teaches its decider, found on the way
+        self.experience, squares, epsilon = _total(self._rows.map(_measure))
+        count = self.experience.n_rows
+        self.context_scale = math.sqrt(squares[0] / count) or 1.0
+        self.bonus_scale = (math.sqrt(squares[1] / count) or 1.0) if margin is None else margin
+        self._epsilon = epsilon
 
     @property
     def n_features(self) -> int:
@@ -194,81 +217,48 @@ class EpisodeView:
 
     def tally(self, theta: Vector) -> Tally:
         policy, tolerance = self._at(theta)
-        tallies = []
-        for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            _, steps, excess = block.leading(_scores(block, bonus, policy), 0.0)
-            tallies.append(_tally(block, steps, excess, tolerance, self._margin))
-        return _add(tallies)
+        kernel = partial(_tally_at, policy=policy, tolerance=tolerance, margin=self._margin)
+        return _add(list(self._rows.map(kernel)))
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
         policy, tolerance = self._at(theta)
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
-        for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            part = _hinge(*_exact_excess(block, bonus, policy, tolerance), slope, bend)
+        for part in self._rows.map(partial(_penalty_at, policy=policy, tolerance=tolerance, slope=slope, bend=bend)):
             value, gradient, hessian = value + part[0], gradient + part[1], hessian + part[2]
         G = self._shrinkage
         return Penalty(value, gradient @ G, G.T @ hessian @ G)
 
     def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
         policy, tolerance = self._at(theta)
-        parts, tallies = [], []
-        for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            rows, steps, excess = block.leading(_scores(block, bonus, policy), band)
-            tallies.append(_tally(block, steps, excess, tolerance, self._margin))
-            if len(rows) > count:
-                keep = np.argpartition(excess, len(rows) - count)[-count:]
-                keep.sort()
-                rows, steps, excess = rows[keep], steps[keep], excess[keep]
-            parts.append((block, bonus, rows, steps, excess))
+        kernel = partial(_worst_at, policy=policy, tolerance=tolerance, margin=self._margin, count=count, band=band)
+        parts, tallies = zip(*self._rows.map(kernel), strict=True)
         tally = _add(tallies)
         if tally.violated == 0:
-            parts.clear()
-        return RowSet.join([self._write_out(*part) for part in parts], self.n_features).worst(count), tally
+            parts = ()
+        return self._join(parts).worst(count), tally
 
     def rows(self) -> RowSet:
-        parts = []
-        for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            alive = np.isfinite(bonus)
-            alive[block.chosen_rows] = False
-            rows = alive.nonzero()[0]
-            parts.append(self._write_out(block, bonus, rows, block.step_of(rows), np.zeros(len(rows))))
-        return RowSet.join(parts, self.n_features)
+        return self._join(list(self._rows.map(_all_rows)))
 
     def without_violated(self, theta: Vector) -> EpisodeView:
         policy, tolerance = self._at(theta)
         pruned = object.__new__(EpisodeView)
         pruned.__dict__.update(self.__dict__)
-        pruned._bonus = []
-        for block, bonus in zip(self._blocks, self._bonus, strict=True):
-            violated = block.lead(_scores(block, bonus, policy)) > tolerance
-            pruned._bonus.append(np.where(violated, -np.inf, bonus).astype(bonus.dtype, copy=False))
+        pruned._rows = self._rows.prepared(partial(_without_violated, policy=policy, tolerance=tolerance))
         return pruned
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         table = np.empty((len(keys), 4), dtype=np.int64)
         table[:, 0] = self._episode
-        for block in self._blocks:
-            inside = (keys >= block.first_row) & (keys < block.first_row + len(block.contexts))
-            rows = keys[inside] - block.first_row
-            steps = block.step_of(rows)
-            starts = block.offsets[steps]
-            table[inside, 1] = steps + block.first_step
-            table[inside, 2] = block.chosen_rows[steps] - starts
-            table[inside, 3] = rows - starts
+        for inside, places in self._rows.map(partial(_places, keys=keys)):
+            table[inside, 1:] = places
         return table
 
-    def _write_out(
-        self,
-        block: Block,
-        bonus: NDArray[Any],
-        rows: NDArray[np.int64],
-        steps: NDArray[np.int64],
-        violation: NDArray[Any],
-    ) -> RowSet:
-        rhs = bonus.take(block.chosen_rows.take(steps)).astype(np.float64, copy=False) - bonus.take(rows)
-        matrix = block.lead_contexts(rows, steps) @ self._shrinkage
-        return RowSet(matrix, rhs, violation.astype(np.float64, copy=False), rows + block.first_row)
+    def _join(self, parts: Sequence[RowSet]) -> RowSet:
+        """Rows of several blocks, their contexts taken to what multiplies theta."""
+        found = RowSet.join(parts, self.n_features)
+        return RowSet(found.matrix @ self._shrinkage, found.rhs, found.violation, found.key)
 
 
 class JointView:
@@ -322,26 +312,122 @@ class JointView:
 # -- kernels on one block ------------------------------------------------------------------------------------------
 
 
-def _scores(block: Block, bonus: NDArray[Any], policy: Vector) -> NDArray[Any]:
+def _with_widths(block: Block, *, ridge: Ridge) -> Block:
+    """SBUCB: every row's bonus is its confidence width."""
+    return replace(block, bonus=ridge.widths(block.contexts))
+
+
+def _with_margin(block: Block, *, margin: float) -> Block:
+    """SBTS: -margin on the chosen row, -inf on exact copies of it, which no theta could tell apart, 0 elsewhere."""
+    contexts = block.contexts
+    bonus = np.zeros(len(contexts), dtype=contexts.dtype)
+    # Copies agree in any projection: one product with a fixed vector finds the few rows worth comparing.
+    probe = np.cos(np.arange(1, contexts.shape[1] + 1)).astype(contexts.dtype)
+    size = math.sqrt(float(np.vdot(contexts, contexts)) / len(contexts) * len(probe))
+    close = 64 * float(np.finfo(contexts.dtype).eps) * size
+    rows = (np.abs(block.lead(contexts @ probe)) <= close).nonzero()[0]
+    if len(rows) > len(block.chosen_rows):
+        bonus[rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]] = -np.inf
+    bonus[block.chosen_rows] = -margin
+    return replace(block, bonus=bonus)
+
+
+def _without_violated(block: Block, *, policy: Vector, tolerance: float) -> Block:
+    bonus = _bonus(block)
+    violated = block.lead(_scores(block, policy)) > tolerance
+    return replace(block, bonus=np.where(violated, -np.inf, bonus).astype(bonus.dtype, copy=False))
+
+
+def experienced(block: Block) -> Experience:
+    """What the choices of a block teach."""
+    chosen = block.chosen_rows - block.offsets[:-1]
+    counts = np.diff(block.offsets) if block.width is None else np.full(len(chosen), block.width)
+    return Experience(gram(block.contexts.take(block.chosen_rows, axis=0)), counts, chosen)
+
+
+def _measure(block: Block) -> tuple[Experience, tuple[float, float], float]:
+    """What the choices teach, squared contexts and bonuses, and the rounding of the float type."""
+    contexts, bonus = block.contexts, _bonus(block)
+    squares = float(np.vdot(contexts, contexts)), float(np.vdot(bonus, bonus))
+    return experienced(block), squares, float(np.finfo(contexts.dtype).eps)
+
+
+def _total(
+    parts: Iterable[tuple[Experience, tuple[float, float], float]],
+) -> tuple[Experience, tuple[float, float], float]:
+    found = list(parts)
+    contexts, bonus = (sum(part[1][place] for part in found) for place in (0, 1))
+    return Experience.join([part[0] for part in found]), (contexts, bonus), found[0][2]
+
+
+def _tally_at(block: Block, *, policy: Vector, tolerance: float, margin: float) -> Tally:
+    _, steps, excess = block.leading(_scores(block, policy), 0.0)
+    return _tally(block, steps, excess, tolerance, margin)
+
+
+def _penalty_at(block: Block, *, policy: Vector, tolerance: float, slope: float, bend: float) -> Penalty:
+    return _hinge(*_exact_excess(block, policy, tolerance), slope, bend)
+
+
+def _worst_at(
+    block: Block, *, policy: Vector, tolerance: float, margin: float, count: int, band: float
+) -> tuple[RowSet, Tally]:
+    rows, steps, excess = block.leading(_scores(block, policy), band)
+    tally = _tally(block, steps, excess, tolerance, margin)
+    if len(rows) > count:
+        keep = np.argpartition(excess, len(rows) - count)[-count:]
+        keep.sort()
+        rows, steps, excess = rows[keep], steps[keep], excess[keep]
+    return _written_out(block, rows, steps, excess), tally
+
+
+def _all_rows(block: Block) -> RowSet:
+    alive = np.isfinite(_bonus(block))
+    alive[block.chosen_rows] = False
+    rows = alive.nonzero()[0]
+    return _written_out(block, rows, block.step_of(rows), np.zeros(len(rows)))
+
+
+def _written_out(block: Block, rows: NDArray[np.int64], steps: NDArray[np.int64], violation: NDArray[Any]) -> RowSet:
+    """Some rows; the matrix has contexts less the chosen ones', which the view takes on to theta."""
+    bonus = _bonus(block)
+    rhs = bonus.take(block.chosen_rows.take(steps)).astype(np.float64, copy=False) - bonus.take(rows)
+    violation = violation.astype(np.float64, copy=False)
+    return RowSet(block.lead_contexts(rows, steps), rhs, violation, rows + block.first_row)
+
+
+def _places(block: Block, *, keys: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which keys lie in this block, and their (step, chosen, other)."""
+    inside = (keys >= block.first_row) & (keys < block.first_row + len(block.contexts))
+    rows = keys[inside] - block.first_row
+    steps = block.step_of(rows)
+    starts = block.offsets[steps]
+    return inside, np.stack([steps + block.first_step, block.chosen_rows[steps] - starts, rows - starts], axis=1)
+
+
+def _bonus(block: Block) -> NDArray[Any]:
+    assert block.bonus is not None  # given by the view, before anything else
+    return block.bonus
+
+
+def _scores(block: Block, policy: Vector) -> NDArray[Any]:
     """u = X w + bonus of every row; row o is violated by u_o - u_c."""
     scores: NDArray[Any] = block.contexts @ policy.astype(block.contexts.dtype, copy=False)
-    scores += bonus
+    scores += _bonus(block)
     return scores
 
 
-def _exact_excess(
-    block: Block, bonus: NDArray[Any], policy: Vector, tolerance: float
-) -> tuple[Vector, NDArray[np.float64]]:
+def _exact_excess(block: Block, policy: Vector, tolerance: float) -> tuple[Vector, NDArray[np.float64]]:
     """Violations of the violated rows, and their contexts less the chosen ones', in float64.
 
     Newton's method needs a penalty and a gradient that belong together. Single precision is good for finding the rows;
     their violations are then computed again in double.
     """
     double = block.contexts.dtype == np.float64
-    rows, steps, excess = block.leading(_scores(block, bonus, policy), 0.0 if double else tolerance)
+    rows, steps, excess = block.leading(_scores(block, policy), 0.0 if double else tolerance)
     lead = block.lead_contexts(rows, steps)
     if not double:
-        chosen = block.chosen_rows.take(steps)
+        chosen, bonus = block.chosen_rows.take(steps), _bonus(block)
         excess = lead @ policy + (bonus.take(rows).astype(np.float64) - bonus.take(chosen))
     return excess, lead
 
@@ -352,20 +438,6 @@ def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float)
     value = slope * (float(bent @ excess) - float(bent @ bent) / 2)
     curved = lead.take((bent == excess).nonzero()[0], axis=0)
     return Penalty(value, slope * (bent @ lead), slope * (curved.T @ curved))
-
-
-def _margin_bonus(block: Block, margin: float, context_scale: float) -> NDArray[Any]:
-    """SBTS bonus: -margin on the chosen row, -inf on exact copies of it, which no theta could tell apart."""
-    contexts = block.contexts
-    bonus = np.zeros(len(contexts), dtype=contexts.dtype)
-    # Copies agree in any projection: one product with a fixed vector finds the few rows worth comparing.
-    probe = np.cos(np.arange(1, contexts.shape[1] + 1)).astype(contexts.dtype)
-    close = 64 * float(np.finfo(contexts.dtype).eps) * context_scale * math.sqrt(len(probe))
-    rows = (np.abs(block.lead(contexts @ probe)) <= close).nonzero()[0]
-    if len(rows) > len(block.chosen_rows):
-        bonus[rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]] = -np.inf
-    bonus[block.chosen_rows] = -margin
-    return bonus
 
 
 def _tally(block: Block, steps: NDArray[np.int64], excess: NDArray[Any], tolerance: float, margin: float) -> Tally:

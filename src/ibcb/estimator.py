@@ -9,16 +9,21 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.engine import first_steps
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
+from ibcb.fingerprint import log_fingerprint
 from ibcb.imitator import Imitator, check_log, shaped
+from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive
 from ibcb.past import missing_past
@@ -130,21 +135,26 @@ class IBCB(Imitator):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, log: BehaviorLog, y: None = None) -> Self:
-        """Recover the parameters from a whole log, forgetting any earlier fit."""
+    def fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
+        """Recover the parameters from a whole log, forgetting any earlier fit.
+
+        A log on disk (`ibcb.open_log`) is streamed, to the same bits: converted by `ibcb convert` it may be of any
+        size; in other formats one episode at a time must fit in memory. With a ``client`` of a Dask cluster
+        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves.
+        """
         self._check_parameters()
-        check_log(log)
+        check_log(log, on_disk=True)
         if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
             raise ValueError(
                 "the log has one episode and nothing before it: its choices were made before anything had been "
                 "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
                 "prior_gram=; partial_fit takes one at a time."
             )
-        self._begin(log)
+        self._begin(log, client)
         self._publish()
         return self
 
-    def partial_fit(self, log: BehaviorLog, y: None = None) -> Self:
+    def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may carry a warm-up.
 
         Equal to `fit` on all episodes so far. With solver="auto" the model keeps a reference to the logs it has seen,
@@ -152,7 +162,7 @@ class IBCB(Imitator):
         on in the mode it had chosen, and raises where all would have to be solved again.
         """
         self._check_parameters()
-        check_log(log)
+        check_log(log, on_disk=True)
         if not self.incremental:
             raise ValueError(
                 "partial_fit needs incremental=True; incremental=False solves all episodes at once, use fit."
@@ -163,7 +173,7 @@ class IBCB(Imitator):
                 "write: for episode in log: model.partial_fit(episode)."
             )
         if not hasattr(self, "_evolution"):
-            self._begin(log)
+            self._begin(log, client)
         else:
             self._check_features(log.n_features, log.feature_names)
             for name, value in self._fitted_with.items():
@@ -174,20 +184,34 @@ class IBCB(Imitator):
                     )
             if log.warmup:
                 raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
-            self._continue(log)
+            self._continue(log, client)
         self._publish()
         return self
 
-    def _begin(self, log: BehaviorLog) -> None:
-        self._evolution, self.solver_, self._remarks = self._run([log])
+    def recall(self, log: BehaviorLog | DiskLog) -> None:
+        """Give a loaded model the log that it was fitted on, or one that begins with it, so that it can go on.
+
+        Only solver="auto" needs it, to solve all episodes again should a later one have no exact solution.
+        """
+        seen = list(islice(log, len(self.policy_coefs_)))
+        if log_fingerprint(*seen) != self.log_fingerprint_:
+            raise ValueError(
+                f"the first {len(seen)} episodes of this log are not those that the model was fitted on; give the same "
+                "log, or fit from the start."
+            )
+        if self.solver == "auto" and self.solver_ == "hard":
+            self._seen = seen
+
+    def _begin(self, log: BehaviorLog | DiskLog, client: Any) -> None:
+        self._evolution, self.solver_, self._remarks = self._run([log], client)
         self._fitted_with = {name: getattr(self, name) for name in _MEANING}
         self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
 
-    def _continue(self, log: BehaviorLog) -> None:
+    def _continue(self, log: BehaviorLog | DiskLog, client: Any) -> None:
         candidate = self._evolution.copy()
         try:
-            candidate.add_log(log, self._solver(self.solver_))
+            candidate.add_log(log, self._solver(self.solver_), client=client)
             self._evolution = candidate
         except SolverError as error:
             if self.solver != "auto" or self.solver_ != "hard":
@@ -198,20 +222,20 @@ class IBCB(Imitator):
                     "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
                     "fit on the whole log, or start with solver='robust'."
                 ) from error
-            self._evolution, self.solver_, self._remarks = self._run([*self._seen, log])
+            self._evolution, self.solver_, self._remarks = self._run([*self._seen, log], client)
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
 
-    def _run(self, logs: list[BehaviorLog]) -> tuple[Evolution, str, tuple[str, ...]]:
+    def _run(self, logs: Sequence[BehaviorLog | DiskLog], client: Any) -> tuple[Evolution, str, tuple[str, ...]]:
         """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
 
         def walk(mode: str) -> Evolution:
             evolution = self._start(logs[0])
             for log in logs:
                 if self.incremental:
-                    evolution.add_log(log, self._solver(mode), progress=bool(self.verbose))
+                    evolution.add_log(log, self._solver(mode), progress=bool(self.verbose), client=client)
                 else:
-                    evolution.add_jointly(log, self._solver(mode))
+                    evolution.add_jointly(log, self._solver(mode), client=client)
             return evolution
 
         if self.solver != "auto":
@@ -224,7 +248,7 @@ class IBCB(Imitator):
                 evolution.attach(error.certificate)
             return evolution, "robust", self._remark_on(logs[0], error)
 
-    def _start(self, log: BehaviorLog) -> Evolution:
+    def _start(self, log: BehaviorLog | DiskLog) -> Evolution:
         prior = _prior(self.prior_gram, log.n_features)
         margin = float(self.margin) if self.expert == "sbts" else None
         return Evolution(prior, float(self.l2), margin, bool(self.prune))
@@ -371,7 +395,7 @@ class IBCB(Imitator):
         for name in ("incremental", "prune", "verbose"):
             boolean(name, getattr(self, name))
 
-    def _remark_on(self, log: BehaviorLog, found: SolverError | None) -> tuple[str, ...]:
+    def _remark_on(self, log: BehaviorLog | DiskLog, found: SolverError | None) -> tuple[str, ...]:
         notes = []
         if found is not None:
             notes.append(
@@ -379,7 +403,7 @@ class IBCB(Imitator):
                 "in robust mode."
             )
         if self.prior_gram is None and log.warmup == 0:
-            missing = missing_past(log[0], self.expert)
+            missing = missing_past(first_steps(log), self.expert)
             if missing:
                 notes.append(missing)
                 if self.expert == "sbucb":

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ibcb.constraints import EpisodeView, JointView, Tally, View
-from ibcb.engine import blocks
+from ibcb.constraints import EpisodeView, Experience, JointView, Tally, View, experienced
+from ibcb.engine import Rows, episodes
 from ibcb.fingerprint import NO_LOG, with_episode
+from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
-from ibcb.ridge import Ridge, gram, ridge
+from ibcb.ridge import Ridge, ridge
 from ibcb.solvers import Certificate, Solution
 
 __all__ = ["EpisodeDiagnosis", "Evolution", "Solver"]
@@ -84,56 +85,60 @@ class Evolution:
         """Of all choices so far: what the next episode's choices will be made with."""
         return ridge(self.phi, self.l2)
 
-    def add_log(self, log: BehaviorLog, solver: Solver, *, progress: bool = False) -> None:
+    def add_log(
+        self, log: BehaviorLog | DiskLog, solver: Solver, *, progress: bool = False, client: Any = None
+    ) -> None:
         """Algorithm 2 (with ``prune`` Algorithm 3) over the episodes of a log."""
-        stored = len(log) + log.warmup
         # disable=None: silent unless stderr is a terminal.
         hidden = None if progress else True
-        bar = tqdm(log.episodes(), total=stored, desc="fit", unit="episode", delay=1, leave=False, disable=hidden)
-        for by_policy, episode in bar:
-            if by_policy:
-                now = self.ridge()
-                view = self._view(episode, now)
-                if view is None:
-                    self._record(episode, now)
-                else:
-                    taught = self.theta.any()
-                    solution = self._solve(view, solver)
-                    self.theta = solution.theta
-                    foreseen = solution.before.agreeing / episode.n_steps if taught else None
-                    self._record(episode, now, solution, solution.after, foreseen)
+        every = episodes(log, client=client)
+        bar = tqdm(every, total=_stored(log), desc="fit", unit="episode", delay=1, leave=False, disable=hidden)
+        for by_policy, rows in bar:
+            now = self.ridge()
+            view = self._view(rows, now) if by_policy else None
+            experience = view.experience if view else Experience.join(list(rows.map(experienced)))
+            if view is not None:
+                taught = self.theta.any()
+                solution = self._solve(view, solver)
+                self.theta = solution.theta
+                foreseen = solution.before.agreeing / len(experience.chosen) if taught else None
+                self._record(experience, now, solution, solution.after, foreseen)
+            elif by_policy:
+                self._record(experience, now)
             # After the episode: its own choices were made before this update.
-            self._remember(episode, by_policy)
+            self._remember(experience, by_policy)
 
-    def add_jointly(self, log: BehaviorLog, solver: Solver) -> None:
+    def add_jointly(self, log: BehaviorLog | DiskLog, solver: Solver, *, client: Any = None) -> None:
         """One problem over all episodes (the paper's non-incremental form)."""
-        ridges: list[tuple[BehaviorLog, Ridge]] = []
-        for by_policy, episode in log.episodes():
+        known: list[tuple[Experience, Ridge, EpisodeView | None]] = []
+        # All episodes are visited again and again, so none is kept.
+        for by_policy, rows in episodes(log, keep=0, client=client):
+            now = self.ridge()
+            view = self._view(rows, now, len(known)) if by_policy else None
+            experience = view.experience if view else Experience.join(list(rows.map(experienced)))
             if by_policy:
-                ridges.append((episode, self.ridge()))
-            self._remember(episode, by_policy)
-        views = [self._view(episode, now, number) for number, (episode, now) in enumerate(ridges)]
-        known = [view for view in views if view is not None]
-        solution = self._solve(JointView(known), solver) if known else None
+                known.append((experience, now, view))
+            self._remember(experience, by_policy)
+        views = [view for _, _, view in known if view is not None]
+        solution = self._solve(JointView(views), solver) if views else None
         if solution is not None:
             self.theta = solution.theta
-        for (episode, now), view in zip(ridges, views, strict=True):
+        for experience, now, view in known:
             if view is None:
-                self._record(episode, now)
+                self._record(experience, now)
             else:
-                self._record(episode, now, solution, view.tally(self.theta))
+                self._record(experience, now, solution, view.tally(self.theta))
 
     def attach(self, certificate: Certificate) -> None:
         """Note a certificate with the episodes it speaks of."""
         for number in {row.episode for row in certificate}:
             self.diagnostics[number] = self.diagnostics[number]._replace(certificate=certificate)
 
-    def _view(self, episode: BehaviorLog, now: Ridge, number: int | None = None) -> EpisodeView | None:
+    def _view(self, rows: Rows, now: Ridge, number: int | None = None) -> EpisodeView | None:
         if not now.phi.any():
             # Nothing had been chosen before: G = 0, and the rows read 0 <= b.
             return None
-        number = len(self.policies) if number is None else number
-        return EpisodeView(blocks(episode), now, margin=self.margin, episode=number)
+        return EpisodeView(rows, now, margin=self.margin, episode=len(self.policies) if number is None else number)
 
     def _solve(self, view: View, solver: Solver) -> Solution:
         solution = solver(view, self.theta)
@@ -143,15 +148,13 @@ class Evolution:
             return replace(kept, iterations=passes, before=solution.before, after=view.tally(kept.theta))
         return solution
 
-    def _remember(self, episode: BehaviorLog, by_policy: bool) -> None:
-        phi = gram(episode.contexts.take(episode.chosen_rows, axis=0))
-        self.phi = self.phi + phi
-        counts = episode.candidates_per_step or np.diff(episode.step_offsets)
-        self.fingerprint = with_episode(self.fingerprint, counts, episode.chosen, phi, by_policy=by_policy)
+    def _remember(self, experience: Experience, by_policy: bool) -> None:
+        self.phi = self.phi + experience.phi
+        self.fingerprint = with_episode(self.fingerprint, *experience[1:], experience.phi, by_policy=by_policy)
 
     def _record(
         self,
-        episode: BehaviorLog,
+        experience: Experience,
         now: Ridge,
         solution: Solution | None = None,
         after: Tally | None = None,
@@ -160,8 +163,13 @@ class Evolution:
         number = len(self.policies)
         self.policies.append(now.shrinkage @ self.theta)
         if solution is None or after is None:
-            entry = EpisodeDiagnosis(number, episode.n_steps, "no history", 0, 0, 0.0, 0.0, None, None)
+            entry = EpisodeDiagnosis(number, len(experience.chosen), "no history", 0, 0, 0.0, 0.0, None, None)
         else:
             solved = (solution.status, solution.iterations, after.violated, after.max_violation, solution.gap)
-            entry = EpisodeDiagnosis(number, episode.n_steps, *solved, foreseen, None)
+            entry = EpisodeDiagnosis(number, len(experience.chosen), *solved, foreseen, None)
         self.diagnostics.append(entry)
+
+
+def _stored(log: BehaviorLog | DiskLog) -> int | None:
+    """How many episodes are stored, where that is known."""
+    return len(log) + log.warmup if isinstance(log, BehaviorLog) else log.n_episodes

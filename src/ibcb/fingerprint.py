@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from hashlib import blake2b
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,10 @@ _BITS = 20
 _EDGE = (math.sqrt(5) - 1) / 2
 
 
-def log_fingerprint(log: BehaviorLog | DiskLog) -> str:
+def log_fingerprint(*logs: BehaviorLog | DiskLog) -> str:
     """The name of a log, 32 hexadecimal digits: ``log_fingerprint_`` of an estimator that was fitted to it.
+
+    Several logs are named as the one that they are together, in order.
 
     >>> import ibcb
     >>> log = ibcb.simulate(n_episodes=3, batch_size=50, seed=0).log
@@ -39,7 +42,7 @@ def log_fingerprint(log: BehaviorLog | DiskLog) -> str:
     False
     """
     name = NO_LOG
-    for number, parts in groupby(log.parts(), key=lambda numbered: numbered[0]):
+    for number, parts in chain.from_iterable(groupby(log.parts(), key=itemgetter(0)) for log in logs):
         phi, counts, chosen = np.zeros((1, 1)), [], []
         for _, part in parts:
             phi = phi + gram(part.contexts.take(part.chosen_rows, axis=0))

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ibcb.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.intake import candidate_array, distinct_names
+from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.preparation import Preparation
 
@@ -107,7 +108,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
                 "there; bring the columns into the order of the fitted log."
             )
 
-    def _set_features(self, log: BehaviorLog, fingerprint: str | None = None) -> None:
+    def _set_features(self, log: BehaviorLog | DiskLog, fingerprint: str | None = None) -> None:
         self.n_features_in_ = log.n_features
         self.feature_names_in_ = log.feature_names
         self.preparation_ = log.preparation
@@ -160,9 +161,11 @@ def _read(log: Any) -> Any:
     return log
 
 
-def check_log(log: Any) -> BehaviorLog:
-    """The log itself, or TypeError if it is something else."""
-    if not isinstance(log, BehaviorLog):
+def check_log(log: Any, *, on_disk: bool = False) -> Any:
+    """The log itself, or TypeError if it is something else; one on disk only where that will do."""
+    if isinstance(log, DiskLog) and not on_disk:
+        raise TypeError("this needs the log in memory, but it is on disk; give it log.read().")
+    if not isinstance(log, (BehaviorLog, DiskLog)):
         raise TypeError(
             f"expected a BehaviorLog, got {type(log).__name__}; build one with "
             "BehaviorLog.from_episodes([(contexts, chosen), ...]) or ibcb.read_log(path)."

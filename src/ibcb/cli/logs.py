@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 import ibcb
+from ibcb.checkpoints import fit_in_steps
 from ibcb.cli.shared import (
     ExpertKind,
     Json,
@@ -18,6 +19,7 @@ from ibcb.cli.shared import (
     SolverName,
     above_zero,
     check_output,
+    cluster,
     prepared,
     print_json,
     print_table,
@@ -99,16 +101,24 @@ def fit(
         bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
     ] = True,
     prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Fit on the Dask cluster at tcp://HOST:PORT.", metavar="ADDRESS")
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Leave the log on disk; a checkpoint after every episode.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint; implies --stream.")] = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
     """Recover reward and policy parameters from a log.
 
-    Saves the model. What a reader should know of the result goes to stderr.
+    Saves the model. What a reader should know of the result goes to stderr. A log
+    larger than memory is converted once (ibcb convert), then fitted with --stream.
     """
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
-    behaviour = disk.read()
+    streamed = stream or resume or scheduler is not None
     model = ibcb.IBCB(
         expert=expert,
         alpha=alpha,
@@ -120,7 +130,13 @@ def fit(
         verbose=True,
     )
     start = time.perf_counter()
-    model.fit(behaviour)
+    if streamed:
+        checkpoint = out.with_name(f"{out.stem}.checkpoint.safetensors")
+        with cluster(scheduler) as client:
+            model = fit_in_steps(model, disk, checkpoint, resume=resume, client=client, progress=True)
+    else:
+        behaviour = disk.read()
+        model.fit(behaviour)
     seconds = time.perf_counter() - start
     ibcb.save_model(model, out)
     notes = [*disk.notes, *model.notes_]
@@ -142,7 +158,7 @@ def fit(
             }
         )
         return
-    print(f"log         {size(behaviour)}")
+    print(f"log         {log if streamed else size(behaviour)}")
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if agreement is not None:
         print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +16,7 @@ import numpy as np
 import typer
 
 import ibcb
+from ibcb.engine.cluster import ClusterError
 from ibcb.io import ModelFileError
 from ibcb.io.steps import Reading
 
@@ -26,6 +28,7 @@ __all__ = [
     "above_zero",
     "at_least_zero",
     "check_output",
+    "cluster",
     "prepared",
     "print_json",
     "print_table",
@@ -75,7 +78,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         except MemoryError as error:
             say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
             raise typer.Exit(1) from None
-        except (ImportError, ValueError, TypeError, OSError, ibcb.SolverError, ModelFileError) as error:
+        except (ImportError, ValueError, TypeError, OSError, ibcb.SolverError, ModelFileError, ClusterError) as error:
             say(f"error: {_in_words(error)}")
             raise typer.Exit(1) from None
 
@@ -167,6 +170,26 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options
+
+
+@contextlib.contextmanager
+def cluster(address: str | None) -> Iterator[Any]:
+    """A client of the Dask cluster at an address; None without one."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ImportError("--scheduler needs Dask; install it: pip install 'ibcb[dask]'.") from None
+    try:
+        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ConnectionError(f"no scheduler answers at {address} ({error}); is it running?") from None
+    try:
+        yield client
+    finally:
+        client.close(timeout=5)
 
 
 def prepared(model: Any, reading: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Where the rows of an episode live, cut into fixed blocks.
 
-Everything above reduces over the blocks of an episode in order, and the blocks are the same for every home of
-the rows: runs of `BLOCK_STEPS` whole steps counted from the episode's start. So results agree to the bit.
+Everything above reduces over the blocks of an episode in order, and the blocks are the same for every home of the
+rows: they depend on the counts of candidates alone. So results agree to the bit.
 """
 
-from ibcb.engine.memory import BLOCK_STEPS, Block, blocks
+from ibcb.engine.block import Block, block_edges, blocks
+from ibcb.engine.homes import Episode, episodes, first_steps
+from ibcb.engine.rows import MemoryRows, Rows
 
-__all__ = ["BLOCK_STEPS", "Block", "blocks"]
+__all__ = ["Block", "Episode", "MemoryRows", "Rows", "block_edges", "blocks", "episodes", "first_steps"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, warmup_count
+from ibcb.intake import LogFormatError, plural, warmup_count
 from ibcb.io.csvfiles import csv_tables
 from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
 from ibcb.io.files import atomic, machine_memory, refuse_disguise
@@ -25,7 +26,7 @@ from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
 from ibcb.io.parquet import long_tables, write_steps
 from ibcb.io.sources import named
 from ibcb.io.steps import Reading, Source, Steps, numbered
-from ibcb.io.tables import Tables, table_source
+from ibcb.io.tables import RowGroups, StepRows, Tables, table_source
 from ibcb.io.vw import VWSource, looks_like_vw, write_vw
 from ibcb.log import BehaviorLog
 
@@ -118,7 +119,8 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         )
     name = source_name(source)
     with named(name):
-        return DiskLog(_open_source(source, reading), reading)
+        where = (Path(source).absolute(), options) if isinstance(source, (str, os.PathLike)) else None
+        return DiskLog(_open_source(source, reading), reading, where)
 
 
 class DiskLog:
@@ -133,8 +135,11 @@ class DiskLog:
         What a reader should know: columns left out, values imputed.
     """
 
-    def __init__(self, source: Source, reading: Reading) -> None:
+    def __init__(self, source: Source, reading: Reading, where: tuple[Path, dict[str, Any]] | None) -> None:
         self._source, self._reading = source, reading
+        #: path and options with which `open_log` opens it again, elsewhere
+        self.where = where
+        self._is_part = False
         self.name = source.name
         self.feature_names = source.feature_names
         self.preparation = source.preparation
@@ -145,6 +150,11 @@ class DiskLog:
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
         """Every episode as ``(number, part)``, in order; large ones in several parts, the warm-up's number negative."""
+        if self._index is not None:
+            for number, row_groups in self._index:
+                for part in self._episode(number, row_groups):
+                    yield number, part
+            return
         with named(self.name):
             empty = True
             episode, first = None, 0
@@ -160,6 +170,114 @@ class DiskLog:
             if empty:
                 raise LogFormatError(_EMPTY)
 
+    def episodes(self) -> Iterator[tuple[int, Callable[[], Iterable[BehaviorLog]]]]:
+        """Every episode as ``(number, parts)``, where ``parts()`` goes through its parts, again for every call.
+
+        In a file with row groups of their own for every episode, as `write_log` makes it, each call reads anew. In
+        others an episode is held in memory until the next.
+        """
+        if self._index is None:
+            for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
+                held = [part for _, part in parts]
+                yield number, partial(iter, held)
+            return
+        for number, row_groups in self._index:
+            yield number, partial(self._episode, number, row_groups)
+
+    def __iter__(self) -> Iterator[DiskLog | BehaviorLog]:
+        """Each episode that the policy chose as a log of its own; the first carries the warm-up.
+
+        Of an indexed log these stay on disk.
+        """
+        if self._index is not None:
+            warmup = self.warmup
+            for place in range(len(self)):
+                yield self._some(0 if place == 0 else place + warmup, place + warmup + 1)
+            return
+        waiting: list[tuple[int, BehaviorLog]] = []
+        for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
+            waiting += parts
+            if number >= 0:
+                yield _gathered(waiting)
+                waiting = []
+
+    def _some(self, first: int, last: int) -> DiskLog:
+        """Stored episodes first to last - 1 of an indexed log."""
+        assert self._index is not None
+        some = DiskLog(self._source, self._reading, self.where)
+        some._index, some._is_part = self._index[first:last], True
+        return some
+
+    def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
+        with named(self.name):
+            for steps in self._steps.episode(row_groups):
+                everything = slice(0, len(steps.counts))
+                yield self._part(steps, everything, slice(0, len(steps.contexts)), (number, first))
+                first += len(steps.counts)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether every episode can be found without reading those before it: it has row groups of its own."""
+        return self._index is not None
+
+    def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Of an indexed log: every episode's number, and the candidates of each of its steps."""
+        for number, row_groups in self._index or ():
+            yield number, self._steps.step_counts(row_groups)
+
+    def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
+        """Of an indexed log: steps first to last - 1 of an episode, in parts; other row groups are not touched."""
+        row_groups = dict(self._index or ())[number]
+        sizes, wanted = self._steps.group_sizes(), list[int]()
+        begin = start = 0
+        for group in row_groups:
+            if begin < last and begin + sizes[group] > first:
+                start = begin if not wanted else start
+                wanted.append(group)
+            begin += sizes[group]
+        for part in self._episode(number, wanted, start):
+            low, high = max(first - start, 0), min(last - start, part.n_steps)
+            if low < high:
+                yield part if (low, high) == (0, part.n_steps) else part._steps(low, high)
+            start += part.n_steps
+
+    @property
+    def _steps(self) -> StepRows:
+        assert isinstance(self._source, StepRows)  # only these have an index
+        return self._source
+
+    @cached_property
+    def _index(self) -> list[tuple[int, list[int]]] | None:
+        return (self._source.index() or None) if isinstance(self._source, StepRows) else None
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The numbers of all episodes; without an index this reads the log once."""
+        if self._index is not None:
+            return [number for number, _ in self._index]
+        return list(dict.fromkeys(number for number, _ in self.parts()))
+
+    @property
+    def n_episodes(self) -> int | None:
+        """How many episodes are stored, the warm-up's included; None where only reading all of it would tell."""
+        return None if self._index is None else len(self._index)
+
+    @property
+    def warmup(self) -> int:
+        """How many episodes the policy did not choose."""
+        return sum(number < 0 for number in self._numbers)
+
+    def __len__(self) -> int:
+        """Number of episodes that the policy chose."""
+        return len(self._numbers) - self.warmup
+
+    @cached_property
+    def n_features(self) -> int:
+        if self.feature_names is not None:
+            return len(self.feature_names)
+        with named(self.name):
+            return int(next(iter(self._source.batches())).contexts.shape[1])
+
     def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
         return BehaviorLog.part(
             steps.contexts[rows],
@@ -174,6 +292,8 @@ class DiskLog:
 
     def read(self) -> BehaviorLog:
         """All of it, in memory."""
+        if self._is_part:
+            return _gathered(list(self.parts()))
         with named(self.name):
             pairs = list(numbered(self._source.batches(whole=True), self._reading))
             if not pairs:
@@ -194,7 +314,27 @@ class DiskLog:
             )
 
     def __repr__(self) -> str:
-        return f"DiskLog({self.name!r})"
+        known = "" if self._index is None else f", {plural(len(self), 'episode')}"
+        return f"DiskLog({self.name!r}{known})"
+
+
+def _gathered(pairs: Sequence[tuple[int, BehaviorLog]]) -> BehaviorLog:
+    """Consecutive parts of a log, with the numbers of their episodes, in memory."""
+    parts = [part for _, part in pairs]
+    numbers = np.repeat([number for number, _ in pairs], [part.n_steps for part in parts])
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+    head = parts[0]
+    return BehaviorLog(
+        _joined([part.contexts for part in parts]),
+        np.concatenate([[0], np.cumsum(_joined([np.diff(part.step_offsets) for part in parts]))]),
+        _joined([part.chosen for part in parts]),
+        edges,
+        warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
+        feature_names=head.feature_names,
+        timestamps=_optional([part.timestamps for part in parts]),
+        step_ids=_optional([part.step_ids for part in parts]),
+        preparation=head.preparation,
+    )
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
@@ -360,7 +500,21 @@ def _parquet(path: Path) -> Tables:
                 f"the file says that it has {rows} rows, but {found} are there; it is damaged. Copy or write it again."
             )
 
-    return Tables(path.name, schema, read)
+    def sizes(column: str) -> list[tuple[int, Any]]:
+        names = [file.schema.column(i).path for i in range(leaves)]
+        found: list[tuple[int, Any]] = []
+        for i in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(i)
+            known = group.column(names.index(column)).statistics
+            single = known is not None and known.has_min_max and known.min == known.max and not known.null_count
+            found.append((group.num_rows, known.min if single else None))
+        return found
+
+    def some(columns: Sequence[str], numbers: Sequence[int]) -> Iterator[pa.Table]:
+        for part in file.iter_batches(batch, row_groups=list(numbers), columns=list(columns)):
+            yield _sound(pa.Table.from_batches([part]))
+
+    return Tables(path.name, schema, read, RowGroups(sizes, some))
 
 
 def _ipc(path: Path) -> Tables:

@@ -37,7 +37,7 @@ from ibcb.io.sources import kept_features
 from ibcb.io.steps import ROLES, Reading, Source, Steps
 from ibcb.preparation import FeatureColumn, Preparation
 
-__all__ = ["Tables", "table_source"]
+__all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
 
 #: steps without an episode column are looked for among the last so many, to find one that comes back
 _REMEMBERED = 1 << 20
@@ -54,6 +54,18 @@ class Tables(NamedTuple):
     name: str
     schema: pa.Schema
     read: Callable[[Sequence[str], bool], Iterable[pa.Table]]
+    groups: RowGroups | None = None
+
+
+class RowGroups(NamedTuple):
+    """Row groups of a Parquet file, to be read one by one.
+
+    ``sizes(column)`` gives the rows of each and the value that the column has throughout it, None if it varies;
+    ``read(columns, numbers)`` the rows of some of them, a bounded number at a time.
+    """
+
+    sizes: Callable[[str], list[tuple[int, Any]]]
+    read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
 
 
 def table_source(tables: Tables, reading: Reading) -> Source:
@@ -66,7 +78,7 @@ def table_source(tables: Tables, reading: Reading) -> Source:
         tables = _sorted(tables, reading)
     # A row per candidate may have a feature of that name.
     ours = {"contexts", "n_candidates"}.intersection(names).difference(reading.features or (), reading.drop)
-    return _StepRows(tables, reading) if ours else _CandidateRows(tables, reading)
+    return StepRows(tables, reading) if ours else _CandidateRows(tables, reading)
 
 
 def _sorted(tables: Tables, reading: Reading) -> Tables:
@@ -241,7 +253,7 @@ class _Order:
 # -- one row per step ------------------------------------------------------------------------------------------------
 
 
-class _StepRows:
+class StepRows:
     """One row per step: ``chosen``, and ``contexts`` as lists of numbers, flat or one list per candidate.
 
     `ibcb.write_log` writes this form, with ``n_candidates`` and flat lists.
@@ -250,7 +262,7 @@ class _StepRows:
     notes: tuple[str, ...] = ()
 
     def __init__(self, tables: Tables, reading: Reading) -> None:
-        self.name, self._tables = tables.name, tables
+        self.name, self._tables, self._reading = tables.name, tables, reading
         stored = metadata(tables.schema)
         names = tables.schema.names
         kind = tables.schema.field("contexts").type if "contexts" in names else pa.list_(pa.float64())
@@ -281,9 +293,47 @@ class _StepRows:
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """As the tables come."""
-        columns = [*self._roles.values(), "contexts", *(("n_candidates",) if self._counted else ())]
+        return self._batches(self._tables.read(self._columns(), whole))
+
+    def _columns(self) -> list[str]:
+        return [*self._roles.values(), "contexts", *(("n_candidates",) if self._counted else ())]
+
+    def index(self) -> list[tuple[int, list[int]]] | None:
+        """The number of every episode and its row groups, where the file has none that two episodes share."""
+        groups = self._tables.groups
+        cut = self._reading.episode_every or self._reading.episode_size or self._reading.warmup or self._reading.sort
+        if groups is None or cut or not self._counted or "episode" not in self._roles:
+            return None
+        found: list[tuple[int, list[int]]] = []
+        for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
+            if rows == 0:
+                continue
+            if not isinstance(number, int) or (found and number < found[-1][0]):
+                return None
+            if not found or number != found[-1][0]:
+                found.append((number, []))
+            found[-1][1].append(place)
+        return found
+
+    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
+        """How many candidates each step of some row groups has; their contexts are not read."""
+        assert self._tables.groups is not None
+        tables = self._tables.groups.read(["n_candidates"], row_groups)
+        return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
+
+    def group_sizes(self) -> list[int]:
+        """How many steps each row group has."""
+        assert self._tables.groups is not None
+        return [rows for rows, _ in self._tables.groups.sizes(self._roles["episode"])]
+
+    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
+        """The steps of some row groups."""
+        assert self._tables.groups is not None
+        return self._batches(self._tables.groups.read(self._columns(), row_groups))
+
+    def _batches(self, tables: Iterable[pa.Table]) -> Iterator[Steps]:
         d, row, order = self._d, 0, _Order()
-        for table in self._tables.read(columns, whole):
+        for table in tables:
             if table.num_rows == 0:
                 continue
             steps, d = self._steps(table, row, d, order)

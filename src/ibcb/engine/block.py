@@ -1,8 +1,9 @@
-"""Blocks of an episode that lies in memory; they share the log's arrays."""
+"""Blocks: the fixed pieces of an episode over which everything is summed, in order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 
-BLOCK_STEPS = 4096
+__all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "block_edges", "blocks"]
+
+#: a block ends after so many steps, or before the step that would give it more than so many rows
+BLOCK_STEPS, BLOCK_ROWS = 4096, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Block:
         The number of candidates of every step, None where it varies.
     first_step, first_row : int
         Position of the block's first step, and of its first row, within the episode.
+    bonus : ndarray of shape (rows,), optional
+        What each row's score gets on top of <policy, s>; see `ibcb.constraints`.
     """
 
     contexts: NDArray[Any]
@@ -36,6 +42,7 @@ class Block:
     width: int | None
     first_step: int
     first_row: int
+    bonus: NDArray[Any] | None = None
 
     def step_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Step, within the block, that owns each row."""
@@ -76,21 +83,35 @@ class Block:
         return lead
 
 
+def block_edges(offsets: NDArray[np.int64], width: int | None) -> list[int]:
+    """First step of every block of an episode, and the number of its steps; from the first rows of its steps alone.
+
+    Wherever the rows live, the blocks are the same, so that all sums are.
+    """
+    steps = len(offsets) - 1
+    if width is not None:
+        return [*range(0, steps, max(1, min(BLOCK_STEPS, BLOCK_ROWS // width))), steps]
+    edges = [0]
+    while edges[-1] < steps:
+        first = edges[-1]
+        full = int(np.searchsorted(offsets, offsets[first] + BLOCK_ROWS, side="right")) - 1
+        edges.append(min(max(full, first + 1), first + BLOCK_STEPS, steps))
+    return edges
+
+
 def blocks(episode: BehaviorLog) -> list[Block]:
-    """The fixed blocks of a log of one episode."""
-    offsets, chosen_rows = episode.step_offsets, episode.chosen_rows
+    """The blocks of a log of one episode; they share its arrays."""
+    offsets, chosen_rows, width = episode.step_offsets, episode.chosen_rows, episode.candidates_per_step
     result = []
-    for first in range(0, episode.n_steps, BLOCK_STEPS):
-        last = min(first + BLOCK_STEPS, episode.n_steps)
+    for first, last in pairwise(block_edges(offsets, width)):
         start, stop = int(offsets[first]), int(offsets[last])
-        result.append(
-            Block(
-                contexts=episode.contexts[start:stop],
-                chosen_rows=chosen_rows[first:last] - start,
-                offsets=offsets[first : last + 1] - start,
-                width=episode.candidates_per_step,
-                first_step=first,
-                first_row=start,
-            )
+        block = Block(
+            contexts=episode.contexts[start:stop],
+            chosen_rows=chosen_rows[first:last] - start,
+            offsets=offsets[first : last + 1] - start,
+            width=width,
+            first_step=first,
+            first_row=start,
         )
+        result.append(block)
     return result

@@ -1,0 +1,174 @@
+"""Rows of an episode on a Dask cluster: blocks stay on the workers, kernels travel to them, results come back in order.
+
+Partitions are runs of blocks. Those of a log on disk are read by the workers, from a path that all of them can see, and
+read again should a worker be lost; those of a log in memory are sent. Nothing is summed on a worker: every block's own
+result comes back, so that sums are taken in the order of the blocks and have the bits of a fit in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine.block import Block, block_edges
+from ibcb.engine.stream import reblocked
+from ibcb.io import DiskLog
+from ibcb.log import BehaviorLog
+
+__all__ = ["ClusterError", "DaskRows", "distributed_rows"]
+
+T = TypeVar("T")
+
+#: numbers in a partition
+PARTITION_NUMBERS = 1 << 23
+
+
+class ClusterError(RuntimeError):
+    """The cluster was lost, or a task could not be finished on it."""
+
+
+class _Connection:
+    """A client, and what a lost cluster raises turned into one clear error."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        # A client that has lost its scheduler no longer knows where that was.
+        self._address = client.scheduler.address
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        with self._watched():
+            # pure=False: a name of its own for every task, instead of one hashed from the arrays in the arguments.
+            return self._client.submit(task, *arguments, pure=False)
+
+    def result(self, future: Any) -> Any:
+        with self._watched():
+            return future.result()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
+        from distributed.comm.core import CommClosedError
+
+        try:
+            yield
+        except KilledWorker as error:
+            raise ClusterError(
+                f"a task at {self._address} was given up, because the workers that tried it died ({error}). Give the "
+                "workers more memory, or write the log with smaller row groups."
+            ) from error
+        except RuntimeError as error:
+            if "deserialization" not in str(error):
+                raise
+            raise ClusterError(
+                f"the scheduler or a worker at {self._address} could not read what it was sent; they need the same "
+                f"versions of ibcb, numpy and dask as this process ({str(error).splitlines()[0]})."
+            ) from error
+        except (CommClosedError, FutureCancelledError, asyncio.CancelledError, OSError) as error:
+            raise ClusterError(
+                f"the connection to the scheduler at {self._address} was lost ({type(error).__name__}: {error}). Start "
+                "it again; what was finished before is kept where a checkpoint was asked for."
+            ) from error
+
+
+class DaskRows:
+    """Partitions of blocks on the workers of a cluster, and of their bonuses where they have been worked up."""
+
+    def __init__(
+        self, connection: _Connection, partitions: Sequence[Any], bonuses: Sequence[Any] | None = None
+    ) -> None:
+        self._connection, self._partitions = connection, partitions
+        self._bonuses = bonuses if bonuses is not None else [None] * len(partitions)
+
+    def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
+        for future in self._submitted(_results, kernel):
+            yield from self._connection.result(future)
+
+    def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
+        return DaskRows(self._connection, self._partitions, self._submitted(_worked_up, kernel))
+
+    def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
+        pairs = zip(self._partitions, self._bonuses, strict=True)
+        return [self._connection.submit(task, kernel, partition, bonus) for partition, bonus in pairs]
+
+
+def _results(kernel: Callable[[Block], T], partition: list[Block], bonuses: list[NDArray[Any]] | None) -> list[T]:
+    return [kernel(block) for block in _with_bonuses(partition, bonuses)]
+
+
+def _worked_up(
+    kernel: Callable[[Block], Block], partition: list[Block], bonuses: list[NDArray[Any]] | None
+) -> list[NDArray[Any] | None]:
+    """Only the bonuses: the contexts are there already."""
+    return [kernel(block).bonus for block in _with_bonuses(partition, bonuses)]
+
+
+def _with_bonuses(partition: list[Block], bonuses: list[NDArray[Any]] | None) -> list[Block]:
+    if bonuses is None:
+        return partition
+    return [replace(block, bonus=bonus) for block, bonus in zip(partition, bonuses, strict=True)]
+
+
+# -- where partitions come from --------------------------------------------------------------------------------------
+
+
+def distributed_rows(log: BehaviorLog | DiskLog, client: Any) -> Iterator[tuple[int, DaskRows]]:
+    """Every stored episode's number, and its rows on the cluster."""
+    connection = _Connection(client)
+    if isinstance(log, DiskLog) and log.is_indexed and log.where is not None:
+        for number, counts in log.step_counts():
+            runs = _runs(counts, log.n_features)
+            yield number, DaskRows(connection, [connection.submit(_read, log.where, number, *run) for run in runs])
+        return
+    for number, parts in _in_memory(log):
+        pieces = list(reblocked(parts))
+        runs_of_blocks = _grouped([block.contexts.size for block in pieces])
+        yield number, DaskRows(connection, [connection.submit(list, pieces[slice(*run)]) for run in runs_of_blocks])
+
+
+def _in_memory(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, list[BehaviorLog]]]:
+    if isinstance(log, BehaviorLog):
+        for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
+            yield number, [episode]
+        return
+    for number, parts in log.episodes():
+        yield number, list(parts())
+
+
+def _runs(counts: NDArray[np.int64], d: int) -> list[tuple[int, int, int]]:
+    """First step, end and first row of every partition; partitions consist of whole blocks."""
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    edges = block_edges(offsets, None)
+    sizes = [int(offsets[last] - offsets[first]) * d for first, last in pairwise(edges)]
+    return [(edges[first], edges[last], int(offsets[edges[first]])) for first, last in _grouped(sizes)]
+
+
+def _grouped(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive blocks put together until they fill a partition, as (first, last + 1)."""
+    groups: list[tuple[int, int]] = []
+    first, size = 0, 0
+    for place, own in enumerate(sizes):
+        if size and size + own > PARTITION_NUMBERS:
+            groups.append((first, place))
+            first, size = place, 0
+        size += own
+    return [*groups, (first, len(sizes))]
+
+
+def _read(where: tuple[Any, dict[str, Any]], number: int, first: int, last: int, first_row: int) -> list[Block]:
+    """On a worker: the blocks of some steps of an episode, read from disk."""
+    from ibcb.io import open_log
+
+    path, options = where
+    parts = open_log(path, **options).steps(number, first, last)
+    return [
+        replace(block, first_step=block.first_step + first, first_row=block.first_row + first_row)
+        for block in reblocked(parts)
+    ]
