@@ -13,21 +13,24 @@ Both cases are one: give every row a bonus (H for SBUCB; for SBTS 0, and -margin
 u = X (G theta) + bonus, row o is violated by v_o = u_o - u_c, and its right-hand side is bonus_c - bonus_o. A row
 with bonus -inf can never be violated, which is how rows are left out. No matrix of rows is ever built for the fast
 solvers; a look at theta costs one matrix-vector product.
+
+Single precision finds, double decides: of every pass over all rows the products and bonuses are taken in float32, with
+a bound on their rounding, and the few rows that come near to mattering are computed again in float64 from the contexts
+as they were given. So answers are those of double precision, at half its price.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Block, Rows
-from ibcb.ridge import Ridge, gram
+from ibcb.engine import Block, Rows, Workup
+from ibcb.ridge import Ridge, gram, widths
 
 __all__ = ["EpisodeView", "Experience", "JointView", "Penalty", "RowSet", "Tally", "View", "experienced"]
 
@@ -36,6 +39,10 @@ Vector = NDArray[np.float64]
 #: rows hold when violated by less than this share of the typical bonus
 RELATIVE_TOLERANCE = 1e-9
 
+#: numbers whose squares can be summed in single precision
+_LARGEST = 1e15
+_SUMMED = 160
+_EPSILON = {kind.char: float(np.finfo(kind).eps) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
 _KEYS_PER_VIEW = 1 << 40
 
 
@@ -191,9 +198,8 @@ class EpisodeView:
     def __init__(self, rows: Rows, ridge: Ridge, *, margin: float | None, episode: int) -> None:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
-        self._margin = 0.0 if margin is None else margin
-        give = partial(_with_widths, ridge=ridge) if margin is None else partial(_with_margin, margin=margin)
-        self._rows = rows.prepared(give)
+        self._rule = _Rule(ridge.whitener, 0.0) if margin is None else _Rule(None, margin)
+        self._rows = rows.prepared(partial(_worked_up, rule=self._rule))
         #: what the episode teaches its decider, found on the way
         self.experience, squares, epsilon = _total(self._rows.map(_measure))
         count = self.experience.n_rows
@@ -206,46 +212,41 @@ class EpisodeView:
         return len(self._shrinkage)
 
     def tolerance(self, theta: Vector) -> float:
-        return self._at(theta)[1]
+        return self._at(theta).tolerance
 
-    def _at(self, theta: Vector) -> tuple[Vector, float]:
-        """The policy that theta leads to, and the violation that is rounding there."""
+    def _at(self, theta: Vector) -> _Look:
         policy = self._shrinkage @ theta
         # Scores are sums of d products: their rounding grows with |policy| |context|.
         size = self.context_scale * math.sqrt(policy @ policy) + self.bonus_scale
-        return policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size
+        return _Look(policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size, self._rule)
 
     def tally(self, theta: Vector) -> Tally:
-        policy, tolerance = self._at(theta)
-        kernel = partial(_tally_at, policy=policy, tolerance=tolerance, margin=self._margin)
-        return _add(list(self._rows.map(kernel)))
+        return self._worst(theta, 1, 0.0)[1]
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
-        policy, tolerance = self._at(theta)
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
-        for part in self._rows.map(partial(_penalty_at, policy=policy, tolerance=tolerance, slope=slope, bend=bend)):
+        for part in self._rows.map(partial(_penalty_at, look=self._at(theta), slope=slope, bend=bend)):
             value, gradient, hessian = value + part[0], gradient + part[1], hessian + part[2]
         G = self._shrinkage
         return Penalty(value, gradient @ G, G.T @ hessian @ G)
 
     def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
-        policy, tolerance = self._at(theta)
-        kernel = partial(_worst_at, policy=policy, tolerance=tolerance, margin=self._margin, count=count, band=band)
+        parts, tally = self._worst(theta, count, band)
+        return self._join(parts if tally.violated else ()).worst(count), tally
+
+    def _worst(self, theta: Vector, count: int, band: float) -> tuple[Sequence[RowSet], Tally]:
+        kernel = partial(_worst_at, look=self._at(theta), count=count, band=band)
         parts, tallies = zip(*self._rows.map(kernel), strict=True)
-        tally = _add(tallies)
-        if tally.violated == 0:
-            parts = ()
-        return self._join(parts).worst(count), tally
+        return parts, _add(tallies)
 
     def rows(self) -> RowSet:
-        return self._join(list(self._rows.map(_all_rows)))
+        return self._join(list(self._rows.map(partial(_all_rows, look=self._at(np.zeros(self.n_features))))))
 
     def without_violated(self, theta: Vector) -> EpisodeView:
-        policy, tolerance = self._at(theta)
         pruned = object.__new__(EpisodeView)
         pruned.__dict__.update(self.__dict__)
-        pruned._rows = self._rows.prepared(partial(_without_violated, policy=policy, tolerance=tolerance))
+        pruned._rows = self._rows.prepared(partial(_without_violated, look=self._at(theta)))
         return pruned
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -312,30 +313,78 @@ class JointView:
 # -- kernels on one block ------------------------------------------------------------------------------------------
 
 
-def _with_widths(block: Block, *, ridge: Ridge) -> Block:
-    """SBUCB: every row's bonus is its confidence width."""
-    return replace(block, bonus=ridge.widths(block.contexts))
+class _Rule(NamedTuple):
+    """What makes a row's bonus: the whitener of Psi (SBUCB), or the margin of the chosen row (SBTS)."""
+
+    whitener: NDArray[np.float64] | None
+    margin: float
 
 
-def _with_margin(block: Block, *, margin: float) -> Block:
-    """SBTS: -margin on the chosen row, -inf on exact copies of it, which no theta could tell apart, 0 elsewhere."""
-    contexts = block.contexts
-    bonus = np.zeros(len(contexts), dtype=contexts.dtype)
+class _Look(NamedTuple):
+    """A policy to look at rows with, and the violation that is rounding there."""
+
+    policy: Vector
+    tolerance: float
+    rule: _Rule
+
+
+def _worked_up(block: Block, *, rule: _Rule) -> Block:
+    """With contexts, bonuses and bounds for looks in single precision."""
+    contexts, copy = block.contexts, None
+    if contexts.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            copy = contexts.astype(np.float32)
+        squares, longest = _lengths(copy)
+        if longest < _LARGEST:
+            contexts = copy
+        else:
+            copy = None
+    if copy is None:
+        squares, longest = _lengths(contexts.astype(np.float64, copy=False))
+    if rule.whitener is None:
+        error = _rounding(contexts) * rule.margin
+        work = Workup(copy, np.zeros(len(contexts), dtype=contexts.dtype), error, squares, longest)
+        work.bonus[_copies_of_chosen(block.with_work(work))] = -np.inf
+        work.bonus[block.chosen_rows] = -rule.margin
+    else:
+        W = rule.whitener
+        error = _rounding(contexts) * math.sqrt(np.vdot(W, W)) * longest
+        work = Workup(copy, widths(W, contexts), error, squares, longest)
+    return block.with_work(work)
+
+
+def _lengths(contexts: NDArray[Any]) -> tuple[float, float]:
+    """The sum of the squared contexts, and a bound on the length of each."""
+    rows, d = contexts.shape
+    # A few at a time: sums of long vectors are quick, and a few are not much longer than the longest of them.
+    few = max(1, _SUMMED // d)
+    whole = rows - rows % few
+    squares = [float(np.vdot(contexts[whole:], contexts[whole:]))]
+    longest = squares[0]
+    if whole:
+        sums = np.vecdot(grouped := contexts[:whole].reshape(-1, few * d), grouped)
+        squares.append(float(sums.sum(dtype=np.float64)))
+        longest = max(longest, float(sums.max()))
+    return sum(squares), math.sqrt(longest)
+
+
+def _copies_of_chosen(block: Block) -> NDArray[np.int64]:
+    """Rows that are exact copies of the candidate chosen in their step: no theta tells them apart."""
     # Copies agree in any projection: one product with a fixed vector finds the few rows worth comparing.
-    probe = np.cos(np.arange(1, contexts.shape[1] + 1)).astype(contexts.dtype)
-    size = math.sqrt(float(np.vdot(contexts, contexts)) / len(contexts) * len(probe))
-    close = 64 * float(np.finfo(contexts.dtype).eps) * size
-    rows = (np.abs(block.lead(contexts @ probe)) <= close).nonzero()[0]
-    if len(rows) > len(block.chosen_rows):
-        bonus[rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]] = -np.inf
-    bonus[block.chosen_rows] = -margin
-    return replace(block, bonus=bonus)
+    scores, error = _scores(block, np.cos(np.arange(1, block.contexts.shape[1] + 1)))
+    rows = np.flatnonzero(np.abs(block.leads(scores)) <= 2 * error)
+    if not len(rows):
+        return rows
+    return rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]
 
 
-def _without_violated(block: Block, *, policy: Vector, tolerance: float) -> Block:
-    bonus = _bonus(block)
-    violated = block.lead(_scores(block, policy)) > tolerance
-    return replace(block, bonus=np.where(violated, -np.inf, bonus).astype(bonus.dtype, copy=False))
+def _without_violated(block: Block, *, look: _Look) -> Block:
+    leads, error = _leads(block, look)
+    rows = np.flatnonzero(leads > look.tolerance - error)
+    work = _work(block)
+    bonus = work.bonus.copy()
+    bonus[rows[_exactly(block, rows, look).violation > look.tolerance]] = -np.inf
+    return block.with_work(work._replace(bonus=bonus))
 
 
 def experienced(block: Block) -> Experience:
@@ -347,9 +396,9 @@ def experienced(block: Block) -> Experience:
 
 def _measure(block: Block) -> tuple[Experience, tuple[float, float], float]:
     """What the choices teach, squared contexts and bonuses, and the rounding of the float type."""
-    contexts, bonus = block.contexts, _bonus(block)
-    squares = float(np.vdot(contexts, contexts)), float(np.vdot(bonus, bonus))
-    return experienced(block), squares, float(np.finfo(contexts.dtype).eps)
+    work = _work(block)
+    squares = work.squares, float(np.vdot(work.bonus, work.bonus))
+    return experienced(block), squares, _EPSILON[block.contexts.dtype.char]
 
 
 def _total(
@@ -360,40 +409,34 @@ def _total(
     return Experience.join([part[0] for part in found]), (contexts, bonus), found[0][2]
 
 
-def _tally_at(block: Block, *, policy: Vector, tolerance: float, margin: float) -> Tally:
-    _, steps, excess = block.leading(_scores(block, policy), 0.0)
-    return _tally(block, steps, excess, tolerance, margin)
+def _penalty_at(block: Block, *, look: _Look, slope: float, bend: float) -> Penalty:
+    leads, error = _leads(block, look)
+    found = _exactly(block, np.flatnonzero(leads > -error), look)
+    return _hinge(found.violation, found.matrix, slope, bend)
 
 
-def _penalty_at(block: Block, *, policy: Vector, tolerance: float, slope: float, bend: float) -> Penalty:
-    return _hinge(*_exact_excess(block, policy, tolerance), slope, bend)
+def _worst_at(block: Block, *, look: _Look, count: int, band: float) -> tuple[RowSet, Tally]:
+    leads, error = _leads(block, look)
+    rows = np.flatnonzero(leads > -(band + error))
+    if len(rows) <= count:
+        found = _exactly(block, rows, look)
+        return found, _tally(block, rows, found.violation, look)
+    # The worst are wanted exactly, and so are those that a quick look cannot tell from a row that holds or agrees.
+    excess = leads.take(rows).astype(np.float64)
+    wanted = np.abs(excess - look.tolerance) <= error
+    if look.rule.margin:
+        wanted |= np.abs(excess - look.tolerance - look.rule.margin) <= error
+    wanted[np.argpartition(excess, -count)[-count:]] = True
+    exact = np.flatnonzero(wanted)
+    found = _exactly(block, rows.take(exact), look)
+    excess[exact] = found.violation
+    return found.worst(count), _tally(block, rows, excess, look)
 
 
-def _worst_at(
-    block: Block, *, policy: Vector, tolerance: float, margin: float, count: int, band: float
-) -> tuple[RowSet, Tally]:
-    rows, steps, excess = block.leading(_scores(block, policy), band)
-    tally = _tally(block, steps, excess, tolerance, margin)
-    if len(rows) > count:
-        keep = np.argpartition(excess, len(rows) - count)[-count:]
-        keep.sort()
-        rows, steps, excess = rows[keep], steps[keep], excess[keep]
-    return _written_out(block, rows, steps, excess), tally
-
-
-def _all_rows(block: Block) -> RowSet:
-    alive = np.isfinite(_bonus(block))
+def _all_rows(block: Block, *, look: _Look) -> RowSet:
+    alive = np.isfinite(_work(block).bonus)
     alive[block.chosen_rows] = False
-    rows = alive.nonzero()[0]
-    return _written_out(block, rows, block.step_of(rows), np.zeros(len(rows)))
-
-
-def _written_out(block: Block, rows: NDArray[np.int64], steps: NDArray[np.int64], violation: NDArray[Any]) -> RowSet:
-    """Some rows; the matrix has contexts less the chosen ones', which the view takes on to theta."""
-    bonus = _bonus(block)
-    rhs = bonus.take(block.chosen_rows.take(steps)).astype(np.float64, copy=False) - bonus.take(rows)
-    violation = violation.astype(np.float64, copy=False)
-    return RowSet(block.lead_contexts(rows, steps), rhs, violation, rows + block.first_row)
+    return _exactly(block, np.flatnonzero(alive), look)
 
 
 def _places(block: Block, *, keys: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
@@ -405,31 +448,46 @@ def _places(block: Block, *, keys: NDArray[np.int64]) -> tuple[NDArray[np.bool_]
     return inside, np.stack([steps + block.first_step, block.chosen_rows[steps] - starts, rows - starts], axis=1)
 
 
-def _bonus(block: Block) -> NDArray[Any]:
-    assert block.bonus is not None  # given by the view, before anything else
-    return block.bonus
+def _work(block: Block) -> Workup:
+    assert block.work is not None  # given by the view, before anything else
+    return block.work
 
 
-def _scores(block: Block, policy: Vector) -> NDArray[Any]:
-    """u = X w + bonus of every row; row o is violated by u_o - u_c."""
-    scores: NDArray[Any] = block.contexts @ policy.astype(block.contexts.dtype, copy=False)
-    scores += _bonus(block)
-    return scores
+def _leads(block: Block, look: _Look) -> tuple[NDArray[Any], float]:
+    """Violation of every row, -inf for the chosen ones, in the precision of a quick look; and how far it may be off."""
+    scores, error = _scores(block, look.policy)
+    return block.leads(scores), 2 * (error + _work(block).bonus_error)
 
 
-def _exact_excess(block: Block, policy: Vector, tolerance: float) -> tuple[Vector, NDArray[np.float64]]:
-    """Violations of the violated rows, and their contexts less the chosen ones', in float64.
+def _exactly(block: Block, rows: NDArray[np.int64], look: _Look) -> RowSet:
+    """Some rows in float64; the matrix has contexts less the chosen ones', which the view takes on to theta."""
+    count = len(rows)
+    chosen = block.chosen_rows.take(block.step_of(rows))
+    both = block.contexts.take(np.concatenate([rows, chosen]), axis=0).astype(np.float64, copy=False)
+    lead = both[:count] - both[count:]
+    if look.rule.whitener is None:
+        rhs = np.full(count, -look.rule.margin)
+    else:
+        wide = widths(look.rule.whitener, both)
+        rhs = wide[count:] - wide[:count]
+    return RowSet(lead, rhs, lead @ look.policy - rhs, rows + block.first_row)
 
-    Newton's method needs a penalty and a gradient that belong together. Single precision is good for finding the rows;
-    their violations are then computed again in double.
-    """
-    double = block.contexts.dtype == np.float64
-    rows, steps, excess = block.leading(_scores(block, policy), 0.0 if double else tolerance)
-    lead = block.lead_contexts(rows, steps)
-    if not double:
-        chosen, bonus = block.chosen_rows.take(steps), _bonus(block)
-        excess = lead @ policy + (bonus.take(rows).astype(np.float64) - bonus.take(chosen))
-    return excess, lead
+
+def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
+    """u = X w + bonus of every row, so that row o is violated by u_o - u_c; and a bound on the rounding of X w."""
+    work = _work(block)
+    contexts = block.contexts if work.contexts is None else work.contexts
+    size = math.sqrt(policy @ policy) * work.longest
+    if not size < _LARGEST:
+        contexts = block.contexts.astype(np.float64, copy=False)
+    scores: NDArray[Any] = contexts @ policy.astype(contexts.dtype, copy=False)
+    scores += work.bonus
+    return scores, _rounding(contexts) * size
+
+
+def _rounding(contexts: NDArray[Any]) -> float:
+    """Relative error of a sum of d products in the contexts' precision, with room for that of its factors and sums."""
+    return float((contexts.shape[1] + 4) * _EPSILON[contexts.dtype.char])
 
 
 def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float) -> Penalty:
@@ -440,14 +498,16 @@ def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float)
     return Penalty(value, slope * (bent @ lead), slope * (curved.T @ curved))
 
 
-def _tally(block: Block, steps: NDArray[np.int64], excess: NDArray[Any], tolerance: float, margin: float) -> Tally:
-    """Count from the leads of some rows and the steps they belong to, in order."""
+def _tally(block: Block, rows: NDArray[np.int64], excess: Vector, look: _Look) -> Tally:
+    """Count from rows that include all violated ones, in order, and their violations."""
     worst = float(excess.max(initial=0.0))
-    if worst <= tolerance:
+    if worst <= look.tolerance:
         return Tally(0, worst, len(block.chosen_rows))
-    beaten = steps[excess > tolerance + margin]
-    lost = 1 + int(np.count_nonzero(beaten[1:] != beaten[:-1])) if len(beaten) else 0
-    return Tally(int(np.count_nonzero(excess > tolerance)), worst, len(block.chosen_rows) - lost)
+    violated = excess > look.tolerance
+    beaten = rows[violated if not look.rule.margin else excess > look.tolerance + look.rule.margin]
+    steps = block.step_of(beaten)
+    lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
+    return Tally(int(np.count_nonzero(violated)), worst, len(block.chosen_rows) - lost)
 
 
 def _add(tallies: Sequence[Tally]) -> Tally:

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Ridge", "gram", "ridge"]
+__all__ = ["Ridge", "gram", "ridge", "widths"]
 
 Matrix = NDArray[np.float64]
 
-_CACHE_BYTES = 200_000
+_CACHE_BYTES = 400_000
 #: below this reciprocal condition less than three digits of l2 survive the rounding of Phi
 _LEAST_CONDITION = 1e-12
 _SAFE_CONDITION = 1e-9
@@ -63,19 +63,24 @@ class Ridge:
 
         ``H_n`` of the paper's formulation (label eq:inverse:opt:constriant), in the contexts' own float type.
         """
-        W = self.whitener.T.astype(contexts.dtype, copy=False)
-        rows, d = contexts.shape
-        ones = np.ones(d, dtype=contexts.dtype)
-        # A stretch at a time, so that the whitened rows stay in the processor's cache.
-        stretch = max(256, _CACHE_BYTES // (d * contexts.itemsize))
-        buffer = np.empty((min(stretch, rows), d), dtype=contexts.dtype)
-        widths = np.empty(rows, dtype=contexts.dtype)
-        for start in range(0, rows, stretch):
-            part = contexts[start : start + stretch]
-            white = np.matmul(part, W, out=buffer[: len(part)])
-            np.multiply(white, white, out=white)
-            np.matmul(white, ones, out=widths[start : start + stretch])
-        return np.sqrt(widths, out=widths)
+        return widths(self.whitener, contexts)
+
+
+def widths(whitener: Matrix, contexts: NDArray[Any]) -> NDArray[Any]:
+    """|W s| of every row s, with a `Ridge.whitener` W: its confidence width."""
+    W = whitener.astype(contexts.dtype, copy=False)
+    rows, d = contexts.shape
+    # A stretch at a time, so that the whitened rows stay in the processor's cache; as columns, so that they are summed
+    # as long vectors.
+    stretch = min(max(256, _CACHE_BYTES // (d * contexts.itemsize)), max(rows, 1))
+    buffer = np.empty((d, stretch), dtype=contexts.dtype)
+    squares = np.empty(rows, dtype=contexts.dtype)
+    for start in range(0, rows, stretch):
+        part = contexts[start : start + stretch]
+        white = np.matmul(W, part.T, out=buffer[:, : len(part)])
+        np.multiply(white, white, out=white)
+        np.add.reduce(white, axis=0, out=squares[start : start + stretch])
+    return np.sqrt(squares, out=squares)
 
 
 def ridge(phi: Matrix, l2: float) -> Ridge:

@@ -4,8 +4,8 @@ Everything above reduces over the blocks of an episode in order, and the blocks 
 rows: they depend on the counts of candidates alone. So results agree to the bit.
 """
 
-from ibcb.engine.block import Block, block_edges, blocks
+from ibcb.engine.block import Block, Workup, block_edges, blocks
 from ibcb.engine.homes import Episode, episodes, first_steps
 from ibcb.engine.rows import MemoryRows, Rows
 
-__all__ = ["Block", "Episode", "MemoryRows", "Rows", "block_edges", "blocks", "episodes", "first_steps"]
+__all__ = ["Block", "Episode", "MemoryRows", "Rows", "Workup", "block_edges", "blocks", "episodes", "first_steps"]

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 
-__all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "block_edges", "blocks"]
+__all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
 
 #: a block ends after so many steps, or before the step that would give it more than so many rows
 BLOCK_STEPS, BLOCK_ROWS = 4096, 1 << 16
+
+
+class Workup(NamedTuple):
+    """A copy of a block's contexts for quick looks, its rows' bonuses, and how far both may be off.
+
+    Attributes
+    ----------
+    contexts : ndarray of shape (rows, d), optional
+        In single precision; None where the block's own contexts serve.
+    bonus : ndarray of shape (rows,)
+        What each row's score gets on top of <policy, s>; -inf leaves a row out.
+    bonus_error : float
+        Bound on the rounding of a bonus.
+    squares, longest : float
+        Sum of the squared contexts, and a bound on the length of each.
+    """
+
+    contexts: NDArray[Any] | None
+    bonus: NDArray[Any]
+    bonus_error: float
+    squares: float
+    longest: float
+
+    @property
+    def nbytes(self) -> int:
+        return self.bonus.nbytes + (0 if self.contexts is None else self.contexts.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +58,8 @@ class Block:
         The number of candidates of every step, None where it varies.
     first_step, first_row : int
         Position of the block's first step, and of its first row, within the episode.
-    bonus : ndarray of shape (rows,), optional
-        What each row's score gets on top of <policy, s>; see `ibcb.constraints`.
+    work : Workup, optional
+        What `ibcb.constraints` has worked out for the block's rows before the first look at them.
     """
 
     contexts: NDArray[Any]
@@ -42,7 +68,12 @@ class Block:
     width: int | None
     first_step: int
     first_row: int
-    bonus: NDArray[Any] | None = None
+    work: Workup | None = None
+
+    def with_work(self, work: Workup | None) -> Block:
+        """The same rows, with what has been worked out for them."""
+        place = (self.width, self.first_step, self.first_row)
+        return Block(self.contexts, self.chosen_rows, self.offsets, *place, work)
 
     def step_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Step, within the block, that owns each row."""
@@ -51,30 +82,12 @@ class Block:
         steps: NDArray[np.int64] = np.searchsorted(self.offsets, rows, side="right") - 1
         return steps
 
-    def lead(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Score of each row minus that of the candidate chosen in its step, shape (rows,)."""
-        of_chosen = scores.take(self.chosen_rows)
-        lead: NDArray[Any]
-        if self.width is not None:
-            lead = (scores.reshape(-1, self.width) - of_chosen[:, None]).ravel()
-        else:
-            lead = scores - np.repeat(of_chosen, np.diff(self.offsets))
-        return lead
-
-    def leading(self, scores: NDArray[Any], band: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-        """Rows that score more than ``band`` below the chosen candidate of their step, their steps, and their leads.
-
-        The chosen rows themselves are left out. ``scores`` is written over.
-        """
+    def leads(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Score of each row less that of the candidate chosen in its step, -inf for the chosen; written over scores."""
         of_chosen = scores.take(self.chosen_rows)
         scores[self.chosen_rows] = -np.inf
-        least = of_chosen - band
-        if self.width is not None:
-            rows = (scores.reshape(-1, self.width) > least[:, None]).ravel().nonzero()[0]
-        else:
-            rows = (scores > np.repeat(least, np.diff(self.offsets))).nonzero()[0]
-        steps = self.step_of(rows)
-        return rows, steps, scores.take(rows) - of_chosen.take(steps)
+        scores -= np.repeat(of_chosen, np.diff(self.offsets) if self.width is None else self.width)
+        return scores
 
     def lead_contexts(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Contexts of some rows minus those of the candidates chosen in their steps, in float64."""

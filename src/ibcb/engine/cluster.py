@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine.block import Block, block_edges
+from ibcb.engine.block import Block, Workup, block_edges
 from ibcb.engine.stream import reblocked
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
@@ -79,41 +79,39 @@ class _Connection:
 
 
 class DaskRows:
-    """Partitions of blocks on the workers of a cluster, and of their bonuses where they have been worked up."""
+    """Partitions of blocks on the workers of a cluster, and of what has been worked out for their rows."""
 
-    def __init__(
-        self, connection: _Connection, partitions: Sequence[Any], bonuses: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, connection: _Connection, partitions: Sequence[Any], work: Sequence[Any] | None = None) -> None:
         self._connection, self._partitions = connection, partitions
-        self._bonuses = bonuses if bonuses is not None else [None] * len(partitions)
+        self._work = work if work is not None else [None] * len(partitions)
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
         for future in self._submitted(_results, kernel):
             yield from self._connection.result(future)
 
     def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
-        return DaskRows(self._connection, self._partitions, self._submitted(_worked_up, kernel))
+        return DaskRows(self._connection, self._partitions, self._submitted(_workups, kernel))
 
     def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
-        pairs = zip(self._partitions, self._bonuses, strict=True)
-        return [self._connection.submit(task, kernel, partition, bonus) for partition, bonus in pairs]
+        pairs = zip(self._partitions, self._work, strict=True)
+        return [self._connection.submit(task, kernel, partition, work) for partition, work in pairs]
 
 
-def _results(kernel: Callable[[Block], T], partition: list[Block], bonuses: list[NDArray[Any]] | None) -> list[T]:
-    return [kernel(block) for block in _with_bonuses(partition, bonuses)]
+def _results(kernel: Callable[[Block], T], partition: list[Block], work: list[Workup] | None) -> list[T]:
+    return [kernel(block) for block in _with_work(partition, work)]
 
 
-def _worked_up(
-    kernel: Callable[[Block], Block], partition: list[Block], bonuses: list[NDArray[Any]] | None
-) -> list[NDArray[Any] | None]:
-    """Only the bonuses: the contexts are there already."""
-    return [kernel(block).bonus for block in _with_bonuses(partition, bonuses)]
+def _workups(
+    kernel: Callable[[Block], Block], partition: list[Block], work: list[Workup] | None
+) -> list[Workup | None]:
+    """Without the contexts: they are there already."""
+    return [kernel(block).work for block in _with_work(partition, work)]
 
 
-def _with_bonuses(partition: list[Block], bonuses: list[NDArray[Any]] | None) -> list[Block]:
-    if bonuses is None:
+def _with_work(partition: list[Block], work: list[Workup] | None) -> list[Block]:
+    if work is None:
         return partition
-    return [replace(block, bonus=bonus) for block, bonus in zip(partition, bonuses, strict=True)]
+    return [block.with_work(own) for block, own in zip(partition, work, strict=True)]
 
 
 # -- where partitions come from --------------------------------------------------------------------------------------

@@ -5,21 +5,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine.block import Block, block_edges
+from ibcb.engine.block import Block, Workup, block_edges
 from ibcb.log import BehaviorLog
 
 __all__ = ["StreamedRows", "ahead", "reblocked"]
 
 T = TypeVar("T")
 
-#: an episode of fewer bytes stays in memory after its first pass; so do the bonuses of one whose bonuses take fewer
+#: an episode of fewer bytes stays in memory after its first pass, and so does what was worked out for its rows
 KEPT_BYTES = 1 << 28
 _AHEAD = 2
 
@@ -60,11 +59,11 @@ class StreamedRows:
 
 
 class _PreparedRows:
-    """Streamed rows with a bonus, which is kept where that takes little room and computed again where it does not."""
+    """Streamed rows worked up by a kernel; the work is kept where that takes little room, else done again."""
 
     def __init__(self, rows: StreamedRows | _PreparedRows, kernel: Callable[[Block], Block], keep: int) -> None:
         self._rows, self._kernel, self._keep = rows, kernel, keep
-        self._bonuses: list[NDArray[Any] | None] = []
+        self._work: list[Workup | None] = []
         self._size = 0
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
@@ -75,14 +74,14 @@ class _PreparedRows:
 
     def _blocks(self) -> Iterator[Block]:
         for place, block in enumerate(self._rows._blocks()):
-            if place < len(self._bonuses) and self._bonuses[place] is not None:
-                yield replace(block, bonus=self._bonuses[place])
+            if place < len(self._work) and self._work[place] is not None:
+                yield block.with_work(self._work[place])
                 continue
             worked_up = self._kernel(block)
-            assert worked_up.bonus is not None
-            if place == len(self._bonuses):
-                self._size += worked_up.bonus.nbytes
-                self._bonuses.append(worked_up.bonus if self._size <= self._keep else None)
+            assert worked_up.work is not None
+            if place == len(self._work):
+                self._size += worked_up.work.nbytes
+                self._work.append(worked_up.work if self._size <= self._keep else None)
             yield worked_up
 
 

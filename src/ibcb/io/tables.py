@@ -308,7 +308,7 @@ class StepRows:
         for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
             if rows == 0:
                 continue
-            if not isinstance(number, int) or (found and number < found[-1][0]):
+            if not isinstance(number, int) or number >= 1 << 63 or (found and number < found[-1][0]):
                 return None
             if not found or number != found[-1][0]:
                 found.append((number, []))

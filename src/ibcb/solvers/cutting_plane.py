@@ -21,15 +21,16 @@ from ibcb.solvers.solution import InfeasibleError, Solution, SolverError, contra
 __all__ = ["hard"]
 
 _MAX_ROUNDS = 200
-_ROWS_PER_FEATURE = 10
+#: rows that a round may add: many are cheap while d is small, and dear to DAQP when it is not
+_LEAST_ROWS, _ROWS_PER_FEATURE = 200, 2
 #: rows that hold by less than this many typical bonuses are likely to bind once theta has moved
 _BAND = 1.0
 
 
 def hard(view: View, centre: NDArray[np.float64]) -> Solution:
     """Project ``centre`` on the feasible set; raise `InfeasibleError` with a certificate if it is empty."""
-    per_round, band = _ROWS_PER_FEATURE * view.n_features, _BAND * view.bonus_scale
-    working, before = view.worst(centre, per_round, band)
+    per_round = max(_LEAST_ROWS, _ROWS_PER_FEATURE * view.n_features)
+    working, before = view.worst(centre, per_round, _BAND * view.bonus_scale)
     after, theta, gap = before, centre.copy(), 0.0
     known = set(working.key.tolist())
     for passes in range(1, _MAX_ROUNDS + 1):
@@ -38,7 +39,7 @@ def hard(view: View, centre: NDArray[np.float64]) -> Solution:
             return Solution(theta, "solved", float(distance @ distance) / 2, gap, passes, before, after)
         # Holding rows to half the tolerance keeps rounding from reporting them as violated again.
         theta, gap = _project(view, working, view.tolerance(theta) / 2, centre)
-        cut, after = view.worst(theta, per_round, band)
+        cut, after = view.worst(theta, per_round, 0.0)
         if after.violated:
             new = [key not in known for key in cut.key.tolist()]
             if not any(new):

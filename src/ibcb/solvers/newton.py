@@ -39,7 +39,7 @@ _STIFF, _STIFF_STEP = 1e4, 1e2
 #: rows that hold by less than this many typical bonuses may become violated within one solve
 _BAND = 0.25
 #: rows are written out while they take no more numbers than this
-_POOL_NUMBERS = 4_000_000
+_POOL_NUMBERS = 16_000_000
 _MAX_STEPS = 200
 
 Vector = NDArray[np.float64]
