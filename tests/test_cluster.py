@@ -21,7 +21,8 @@ from ibcb.engine.cluster import ClusterError
 distributed = pytest.importorskip(
     "distributed", reason="Dask cannot be imported: fits on a cluster are NOT tested", exc_type=ImportError
 )
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+# The second is what Dask's own nanny sets, so that freed memory goes back to the system.
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 @contextlib.contextmanager
@@ -193,3 +194,68 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
     done = fit_in_steps(IBCB(solver="auto"), disk, checkpoint, resume=True)
     assert_same_model(done, IBCB(solver="auto").fit(log))
     assert not checkpoint.exists()
+
+
+def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
+    """`ibcb fit --scheduler`, the scheduler killed on the way, then `--resume` on another cluster."""
+    path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
+    checkpoint = tmp_path / "m.checkpoint.safetensors"
+    log = ibcb.simulate("synthetic", n_episodes=60, batch_size=30, seed=0, noise=0.03).log
+    ibcb.write_log(log, path)
+    command = [sys.executable, "-m", "ibcb", "fit", str(path), "--solver", "soft", "-o", str(out), "--scheduler"]
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.mkdir()
+    second.mkdir()
+    with started(first, workers=1) as (scheduler, _, address):
+        fit = subprocess.Popen([*command, address], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        while not checkpoint.exists():
+            assert fit.poll() is None, fit.stderr.read()
+            time.sleep(0.05)
+        scheduler.kill()
+        told = fit.communicate(timeout=120)[1]
+    assert fit.returncode == 1
+    assert f"scheduler at {address} was lost" in told
+    assert "--resume goes on" in told
+    assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 60
+    with started(second, workers=1) as (_, _, address):
+        subprocess.run([*command, address, "--resume"], check=True, capture_output=True)
+    assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(log))
+    assert not checkpoint.exists()
+
+
+def test_no_scheduler_is_said(tmp_path):
+    ibcb.write_log(skewed_log(), tmp_path / "log.parquet")
+    command = [sys.executable, "-m", "ibcb", "fit", str(tmp_path / "log.parquet"), "--scheduler", "tcp://127.0.0.1:9"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no scheduler answers at tcp://127.0.0.1:9" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_episode_larger_than_the_memory_of_a_worker(tmp_path):
+    """800 MB of contexts in one episode, two workers of 600 MB each: they spill to disk, and the bits are the same."""
+    rng = np.random.default_rng(0)
+    steps, d = 200_000, 50
+    theta = rng.normal(size=d)
+    episodes = []
+    for size in (100, steps):
+        contexts = rng.normal(size=(size, 10, d))
+        episodes.append((contexts, (contexts @ theta).argmax(axis=1)))
+    log = BehaviorLog.from_episodes(episodes)
+    assert log.contexts.nbytes > 600 << 20
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    options = {"expert": "sbts", "solver": "soft"}
+    with started(tmp_path, workers=2, memory="600MiB") as (_, _, address), connected(address) as client:
+        model = IBCB(**options).fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
+    assert_same_model(model, IBCB(**options).fit(log))
+
+
+def test_workers_without_memory_are_named(tmp_path, small_partitions, monkeypatch):
+    """Their interpreter alone fills what they may use: they pause at once."""
+    monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
+    with started(tmp_path, workers=1, memory="20MiB") as (_, _, address), connected(address, 1) as client:
+        while any(worker["status"] != "paused" for worker in client.scheduler_info()["workers"].values()):
+            time.sleep(0.1)
+        with pytest.raises(ClusterError, match="have paused, because their memory is full"):
+            IBCB().fit(skewed_log(), client=client)

@@ -1,16 +1,23 @@
 """Wherever the rows live, everything above comes to the same bits."""
 
+import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from conftest import ragged_log
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
+from ibcb.checkpoints import fit_in_steps
 from ibcb.constraints import EpisodeView
-from ibcb.engine import MemoryRows, block_edges, blocks, stream
+from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
 from ibcb.engine.stream import StreamedRows, ahead, reblocked
+from ibcb.engine.threads import in_order
 from ibcb.io import formats
 from ibcb.ridge import gram, ridge
 
@@ -197,3 +204,88 @@ def test_estimators_that_need_memory_say_so(tmp_path):
     disk = ibcb.open_log(tmp_path / "log.parquet")
     with pytest.raises(TypeError, match=r"on disk; give it log\.read\(\)"):
         ibcb.BaseSVC().fit(disk)
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("home", ["memory", "disk"])
+@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts", "prune": True, "solver": "soft"}])
+def test_threads_change_nothing(small_blocks, tmp_path, monkeypatch, home, options):
+    monkeypatch.setattr(stream, "KEPT_BYTES", 3000)
+    log = dense_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
+    for n_jobs in (3, -1):
+        assert_same_model(IBCB(n_jobs=n_jobs, **options).fit(given), IBCB(**options).fit(log))
+
+
+def test_threads_of_blas_change_nothing():
+    """The sums of a fit are taken by one thread each, however many BLAS may use."""
+    log = dense_log()
+    with threadpool_limits(4):
+        many = IBCB(solver="soft").fit(log)
+        assert all(pool["num_threads"] == 4 for pool in threadpool_info() if pool["user_api"] == "blas")
+    with threadpool_limits(1):
+        assert_same_model(many, IBCB(solver="soft").fit(log))
+
+
+def test_an_error_in_a_thread_is_raised_and_the_rest_is_dropped():
+    started = []
+
+    def task(number):
+        started.append(number)
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    with workers(2) as team, pytest.raises(ValueError, match="three"):
+        list(in_order(team, task, range(1000)))
+    assert len(started) < 20
+
+
+# -- interruptions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory):
+    """Many episodes, so that a fit with a checkpoint after each takes a while."""
+    path = tmp_path_factory.mktemp("long") / "log.parquet"
+    ibcb.write_log(ibcb.simulate("synthetic", n_episodes=150, batch_size=40, seed=0, noise=0.03).log, path)
+    return path
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
+    out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
+    command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--stream", "-o", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    while not (checkpoint.exists() and len(ibcb.load_model(checkpoint).policy_coefs_) >= 5):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(sign)
+    told = process.communicate()[1]
+    assert process.returncode in (-sign, 128 + sign)
+    assert not out.exists()
+    if sign != signal.SIGKILL:
+        assert "--resume" in told
+        assert "Traceback" not in told
+    done = len(ibcb.load_model(checkpoint).policy_coefs_)
+    assert 5 <= done < 150
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(ibcb.read_log(long_log)))
+    assert not checkpoint.exists()
+
+
+def test_a_checkpoint_of_something_else_is_refused(long_log, tmp_path):
+    checkpoint = tmp_path / "m.safetensors"
+    disk = ibcb.open_log(long_log)
+    first = next(iter(disk))
+    ibcb.save_model(IBCB(solver="soft").partial_fit(first), checkpoint)
+    with pytest.raises(ValueError, match="solver='soft', now solver is 'hard'"):
+        fit_in_steps(IBCB(solver="hard"), disk, checkpoint, resume=True)
+    other = ibcb.simulate("synthetic", n_episodes=2, batch_size=40, seed=1).log
+    ibcb.save_model(IBCB(solver="soft").partial_fit(other[0]), checkpoint)
+    with pytest.raises(ValueError, match="not those that the model was fitted on"):
+        fit_in_steps(IBCB(solver="soft"), disk, checkpoint, resume=True)
+    assert checkpoint.exists()

@@ -89,7 +89,8 @@ def test_newton_on_all_rows_equals_newton_on_those_that_matter(rng, monkeypatch,
             patch.setattr("ibcb.solvers.newton._POOL_NUMBERS", 0)
             passes = robust(view, centre, penalty=5.0, bend=0.3)
         np.testing.assert_allclose(pooled.theta, passes.theta, rtol=1e-7)
-        assert pooled.before[::2] == passes.before[::2] and pooled.after.violated == passes.after.violated
+        assert pooled.before[::2] == passes.before[::2]
+        assert pooled.after.violated == passes.after.violated
         assert pooled.before.max_violation == pytest.approx(passes.before.max_violation)
         assert pooled.iterations <= passes.iterations
 

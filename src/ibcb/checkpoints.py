@@ -56,7 +56,7 @@ def _resumed(model: IBCB, log: DiskLog, path: Path) -> IBCB:
     if not isinstance(stored, IBCB):
         raise ValueError(f"{path} holds a {type(stored).__name__}; a checkpoint of a fit holds an IBCB.")
     asked, made = model.get_params(), stored.get_params()
-    other = [name for name in asked if name not in ("verbose", "prior_gram") and asked[name] != made[name]]
+    other = [name for name in asked if name not in ("verbose", "n_jobs", "prior_gram") and asked[name] != made[name]]
     if other:
         raise ValueError(
             f"{path} was made with {other[0]}={made[other[0]]!r}, now {other[0]} is {asked[other[0]]!r}; use the same "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ibcb.constraints import EpisodeView, Experience, JointView, Tally, View, experienced
-from ibcb.engine import Rows, episodes
+from ibcb.engine import Rows, Workers, episodes
 from ibcb.fingerprint import NO_LOG, with_episode
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
@@ -86,12 +86,18 @@ class Evolution:
         return ridge(self.phi, self.l2)
 
     def add_log(
-        self, log: BehaviorLog | DiskLog, solver: Solver, *, progress: bool = False, client: Any = None
+        self,
+        log: BehaviorLog | DiskLog,
+        solver: Solver,
+        *,
+        progress: bool = False,
+        client: Any = None,
+        team: Workers | None = None,
     ) -> None:
         """Algorithm 2 (with ``prune`` Algorithm 3) over the episodes of a log."""
         # disable=None: silent unless stderr is a terminal.
         hidden = None if progress else True
-        every = episodes(log, client=client)
+        every = episodes(log, client=client, team=team)
         bar = tqdm(every, total=_stored(log), desc="fit", unit="episode", delay=1, leave=False, disable=hidden)
         for by_policy, rows in bar:
             now = self.ridge()
@@ -108,11 +114,13 @@ class Evolution:
             # After the episode: its own choices were made before this update.
             self._remember(experience, by_policy)
 
-    def add_jointly(self, log: BehaviorLog | DiskLog, solver: Solver, *, client: Any = None) -> None:
+    def add_jointly(
+        self, log: BehaviorLog | DiskLog, solver: Solver, *, client: Any = None, team: Workers | None = None
+    ) -> None:
         """One problem over all episodes (the paper's non-incremental form)."""
         known: list[tuple[Experience, Ridge, EpisodeView | None]] = []
         # All episodes are visited again and again, so none is kept.
-        for by_policy, rows in episodes(log, keep=0, client=client):
+        for by_policy, rows in episodes(log, keep=0, client=client, team=team):
             now = self.ridge()
             view = self._view(rows, now, len(known)) if by_policy else None
             experience = view.experience if view else Experience.join(list(rows.map(experienced)))

@@ -28,6 +28,7 @@ from ibcb.cli.shared import (
     say,
     size,
 )
+from ibcb.engine.cluster import ClusterError
 from ibcb.predictions import csv_writer, predictions, write_predictions
 
 __all__ = ["convert", "fit", "predict", "validate"]
@@ -101,6 +102,7 @@ def fit(
         bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
     ] = True,
     prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    jobs: Annotated[int, typer.Option(help="Threads; the result does not depend on it.", min=1)] = 1,
     scheduler: Annotated[
         str | None, typer.Option(help="Fit on the Dask cluster at tcp://HOST:PORT.", metavar="ADDRESS")
     ] = None,
@@ -127,13 +129,19 @@ def fit(
         solver=solver,
         incremental=incremental,
         prune=prune,
+        n_jobs=jobs,
         verbose=True,
     )
     start = time.perf_counter()
     if streamed:
         checkpoint = out.with_name(f"{out.stem}.checkpoint.safetensors")
-        with cluster(scheduler) as client:
-            model = fit_in_steps(model, disk, checkpoint, resume=resume, client=client, progress=True)
+        try:
+            with cluster(scheduler) as client:
+                model = fit_in_steps(model, disk, checkpoint, resume=resume, client=client, progress=True)
+        except (KeyboardInterrupt, ClusterError):
+            if checkpoint.exists():
+                say(f"the episodes finished so far are kept in {checkpoint}; the same command with --resume goes on.")
+            raise
     else:
         behaviour = disk.read()
         model.fit(behaviour)

@@ -6,7 +6,9 @@ import contextlib
 import inspect
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
@@ -66,15 +68,16 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with _sigterm_raises():
+                command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
             # Whoever read our output has seen enough (`| head`). Python must not flush the rest at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             say("interrupted; nothing half-written is left behind.")
-            raise typer.Exit(130) from None
+            raise typer.Exit(143 if isinstance(interrupt, _Terminated) else 130) from None
         except MemoryError as error:
             say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
             raise typer.Exit(1) from None
@@ -83,6 +86,26 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(1) from None
 
     return run
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, so that temporary files go and checkpoints are spoken of."""
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _in_words(error: Exception) -> str:

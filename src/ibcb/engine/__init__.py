@@ -7,5 +7,19 @@ rows: they depend on the counts of candidates alone. So results agree to the bit
 from ibcb.engine.block import Block, Workup, block_edges, blocks
 from ibcb.engine.homes import Episode, episodes, first_steps
 from ibcb.engine.rows import MemoryRows, Rows
+from ibcb.engine.threads import Workers, one_blas_thread, workers
 
-__all__ = ["Block", "Episode", "MemoryRows", "Rows", "Workup", "block_edges", "blocks", "episodes", "first_steps"]
+__all__ = [
+    "Block",
+    "Episode",
+    "MemoryRows",
+    "Rows",
+    "Workers",
+    "Workup",
+    "block_edges",
+    "blocks",
+    "episodes",
+    "first_steps",
+    "one_blas_thread",
+    "workers",
+]

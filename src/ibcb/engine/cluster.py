@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ibcb.engine.block import Block, Workup, block_edges
 from ibcb.engine.stream import reblocked
+from ibcb.engine.threads import one_blas_thread
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 
@@ -26,8 +27,10 @@ __all__ = ["ClusterError", "DaskRows", "distributed_rows"]
 
 T = TypeVar("T")
 
+#: seconds after which a result that does not come is looked into
+_PATIENCE = 60.0
 #: numbers in a partition
-PARTITION_NUMBERS = 1 << 23
+PARTITION_NUMBERS = 1 << 22
 
 
 class ClusterError(RuntimeError):
@@ -49,7 +52,20 @@ class _Connection:
 
     def result(self, future: Any) -> Any:
         with self._watched():
-            return future.result()
+            while True:
+                try:
+                    return future.result(timeout=_PATIENCE)
+                except TimeoutError:
+                    self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Workers that have paused for lack of memory, all of them, would keep us waiting for ever."""
+        states = [worker.get("status") for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()]
+        if states and all(state == "paused" for state in states):
+            raise ClusterError(
+                f"all workers at {self._address} have paused, because their memory is full; give them more (dask "
+                "worker --memory-limit), or a disk to spill to (--local-directory)."
+            )
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -98,14 +114,16 @@ class DaskRows:
 
 
 def _results(kernel: Callable[[Block], T], partition: list[Block], work: list[Workup] | None) -> list[T]:
-    return [kernel(block) for block in _with_work(partition, work)]
+    with one_blas_thread():
+        return [kernel(block) for block in _with_work(partition, work)]
 
 
 def _workups(
     kernel: Callable[[Block], Block], partition: list[Block], work: list[Workup] | None
 ) -> list[Workup | None]:
     """Without the contexts: they are there already."""
-    return [kernel(block).work for block in _with_work(partition, work)]
+    with one_blas_thread():
+        return [kernel(block).work for block in _with_work(partition, work)]
 
 
 def _with_work(partition: list[Block], work: list[Workup] | None) -> list[Block]:

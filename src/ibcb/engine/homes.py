@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ibcb.engine.block import blocks
 from ibcb.engine.rows import MemoryRows, Rows
 from ibcb.engine.stream import StreamedRows
+from ibcb.engine.threads import Workers
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 
@@ -21,11 +22,13 @@ class Episode(NamedTuple):
     rows: Rows
 
 
-def episodes(log: BehaviorLog | DiskLog, *, keep: int | None = None, client: Any = None) -> Iterator[Episode]:
+def episodes(
+    log: BehaviorLog | DiskLog, *, keep: int | None = None, client: Any = None, team: Workers | None = None
+) -> Iterator[Episode]:
     """Every stored episode in order, the warm-up first.
 
     ``keep``: bytes of each episode of a log on disk that may stay in memory between passes. ``client``: of a Dask
-    cluster, whose workers then hold the rows.
+    cluster, whose workers then hold the rows. ``team``: threads that share the blocks of an episode.
     """
     if client is not None:
         from ibcb.engine.cluster import distributed_rows
@@ -35,10 +38,10 @@ def episodes(log: BehaviorLog | DiskLog, *, keep: int | None = None, client: Any
         return
     if isinstance(log, BehaviorLog):
         for by_policy, episode in log.episodes():
-            yield Episode(by_policy, MemoryRows(blocks(episode)))
+            yield Episode(by_policy, MemoryRows(blocks(episode), team))
         return
     for number, parts in log.episodes():
-        yield Episode(number >= 0, StreamedRows(parts, keep=keep))
+        yield Episode(number >= 0, StreamedRows(parts, keep=keep, team=team))
 
 
 def first_steps(log: BehaviorLog | DiskLog) -> BehaviorLog:

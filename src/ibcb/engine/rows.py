@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
 from ibcb.engine.block import Block
+from ibcb.engine.threads import Workers, in_order
 
 __all__ = ["MemoryRows", "Rows"]
 
@@ -29,15 +29,13 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Blocks that lie in memory; with an executor they are worked on side by side, and still come in order."""
+    """Blocks that lie in memory; with a team they are worked on side by side, and still come in order."""
 
-    def __init__(self, blocks: Sequence[Block], executor: Executor | None = None) -> None:
-        self._blocks, self._executor = blocks, executor
+    def __init__(self, blocks: Sequence[Block], team: Workers | None = None) -> None:
+        self._blocks, self._team = blocks, team if len(blocks) > 1 else None
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
-        if self._executor is None or len(self._blocks) == 1:
-            return map(kernel, self._blocks)
-        return self._executor.map(kernel, self._blocks)
+        return in_order(self._team, kernel, self._blocks)
 
     def prepared(self, kernel: Callable[[Block], Block]) -> MemoryRows:
-        return MemoryRows(list(self.map(kernel)), self._executor)
+        return MemoryRows(list(self.map(kernel)), self._team)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine.block import Block, Workup, block_edges
+from ibcb.engine.threads import Workers, in_order
 from ibcb.log import BehaviorLog
 
 __all__ = ["StreamedRows", "ahead", "reblocked"]
@@ -32,17 +33,21 @@ class StreamedRows:
         Gives an iterator over the parts of the episode, in order; called for every pass.
     keep : int
         Bytes that may stay in memory.
+    team : Workers, optional
+        To work on several blocks at a time.
     """
 
-    def __init__(self, parts: Callable[[], Iterable[BehaviorLog]], *, keep: int | None = None) -> None:
-        self._parts, self._keep = parts, KEPT_BYTES if keep is None else keep
+    def __init__(
+        self, parts: Callable[[], Iterable[BehaviorLog]], *, keep: int | None = None, team: Workers | None = None
+    ) -> None:
+        self._parts, self._keep, self._team = parts, KEPT_BYTES if keep is None else keep, team
         self._kept: list[Block] | None = None
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
-        return map(kernel, self._blocks())
+        return in_order(self._team, kernel, self._blocks())
 
     def prepared(self, kernel: Callable[[Block], Block]) -> _PreparedRows:
-        return _PreparedRows(self, kernel, self._keep)
+        return _PreparedRows(self, (kernel,))
 
     def _blocks(self) -> Iterator[Block]:
         if self._kept is not None:
@@ -59,30 +64,32 @@ class StreamedRows:
 
 
 class _PreparedRows:
-    """Streamed rows worked up by a kernel; the work is kept where that takes little room, else done again."""
+    """Streamed rows worked up by kernels; the work is kept where that takes little room, else done again."""
 
-    def __init__(self, rows: StreamedRows | _PreparedRows, kernel: Callable[[Block], Block], keep: int) -> None:
-        self._rows, self._kernel, self._keep = rows, kernel, keep
+    def __init__(self, rows: StreamedRows, kernels: tuple[Callable[[Block], Block], ...]) -> None:
+        self._rows, self._kernels = rows, kernels
         self._work: list[Workup | None] = []
         self._size = 0
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
-        return map(kernel, self._blocks())
+        known = [*self._work]
+
+        def task(item: tuple[int, Block]) -> tuple[Workup | None, T]:
+            place, block = item
+            if place < len(known) and known[place] is not None:
+                return None, kernel(block.with_work(known[place]))
+            for prepare in self._kernels:
+                block = prepare(block)
+            return block.work, kernel(block)
+
+        for place, (work, result) in enumerate(in_order(self._rows._team, task, enumerate(self._rows._blocks()))):
+            if work is not None and place == len(self._work):
+                self._size += work.nbytes
+                self._work.append(work if self._size <= self._rows._keep else None)
+            yield result
 
     def prepared(self, kernel: Callable[[Block], Block]) -> _PreparedRows:
-        return _PreparedRows(self, kernel, self._keep)
-
-    def _blocks(self) -> Iterator[Block]:
-        for place, block in enumerate(self._rows._blocks()):
-            if place < len(self._work) and self._work[place] is not None:
-                yield block.with_work(self._work[place])
-                continue
-            worked_up = self._kernel(block)
-            assert worked_up.work is not None
-            if place == len(self._work):
-                self._size += worked_up.work.nbytes
-                self._work.append(worked_up.work if self._size <= self._keep else None)
-            yield worked_up
+        return _PreparedRows(self._rows, (*self._kernels, kernel))
 
 
 def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:

@@ -205,7 +205,7 @@ class DiskLog:
         """Stored episodes first to last - 1 of an indexed log."""
         assert self._index is not None
         some = DiskLog(self._source, self._reading, self.where)
-        some._index, some._is_part = self._index[first:last], True
+        some._index, some._is_part, some.n_features = self._index[first:last], True, self.n_features
         return some
 
     def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
