@@ -255,17 +255,16 @@ class _EpisodeWalk:
         expected = np.asarray(part.contexts @ self.policy, dtype=np.float64)
         width = self.now.widths(part.contexts).astype(np.float64, copy=False)
         total = expected + width if self.decider.bonus else expected
-        picked, greedy = _pick(total, part), argmax_per_step(expected, part)
+        picked = _pick(total, part, part.chosen)
+        greedy = _pick(expected, part, picked if self.decider.bonus else part.chosen)
         foreseen = None
         if self.foreseeing is not None:
             bonus = width if self.decider.bonus else 0.0
-            foreseen = _pick(np.asarray(part.contexts @ self.foreseeing, dtype=np.float64) + bonus, part)
+            scores = np.asarray(part.contexts @ self.foreseeing, dtype=np.float64) + bonus
+            foreseen = _pick(scores, part, part.chosen)
+        explored = greedy != (picked if self.decider.bonus else part.chosen)
         if not self.policy.any():
             explored = np.ones(part.n_steps, dtype=bool)
-        elif self.decider.bonus:
-            explored = argmax_per_step(total, part) != greedy
-        else:
-            explored = _pick(expected, part) != part.chosen
         return _Scored(expected, width, picked, greedy, foreseen, explored)
 
     def tally(self) -> EpisodeTally:
@@ -392,16 +391,20 @@ def _foresee(policy: Vector, before: Ridge, now: Ridge) -> Vector:
     w, V = np.linalg.eigh(before.phi)
     seen = w > len(w) * np.finfo(np.float64).eps * w[-1]
     theta = V[:, seen] @ ((V[:, seen].T @ policy) * (w[seen] + before.l2) / w[seen])
-    policy = now.shrinkage @ theta
-    return policy
+    ahead: Vector = now.shrinkage @ theta
+    return ahead
 
 
-def _pick(scores: Vector, part: BehaviorLog) -> NDArray[np.int64]:
-    """Best candidate of each step; the logged one where nothing beats it by more than rounding."""
+def _pick(scores: Vector, part: BehaviorLog, preferred: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Best candidate of each step; the preferred one where nothing beats it by more than rounding.
+
+    Equals are common: an exact solution lies where the chosen candidate just ties with another.
+    """
     best = argmax_per_step(scores, part)
-    lead = scores[part.step_offsets[:-1] + best] - scores[part.chosen_rows]
+    starts = part.step_offsets[:-1]
+    lead = scores[starts + best] - scores[starts + preferred]
     slack = 1e-9 if part.contexts.dtype == np.float64 else 1e-5
-    picked: NDArray[np.int64] = np.where(lead > slack * float(np.abs(scores).max(initial=0.0)), best, part.chosen)
+    picked: NDArray[np.int64] = np.where(lead > slack * float(np.abs(scores).max(initial=0.0)), best, preferred)
     return picked
 
 
