@@ -13,8 +13,8 @@ _HEADLINES = {
     "poor": "Do not rely on this model.",
     "unknown": "The log does not tell whether to trust this model.",
 }
-#: foreseen shares of an SBUCB decider's choices; a Thompson sampler's luck cannot be foreseen, so it is asked less
-_GOOD = {"sbucb": 0.9, "sbts": 0.6}
+#: shares foreseen, of what chance leaves to foresee; a Thompson sampler's luck cannot be foreseen: it is asked less
+_GOOD = {"sbucb": 0.8, "sbts": 0.6}
 _FAIR = {"sbucb": 0.6, "sbts": 0.35}
 #: how far a choice model may be ahead
 _BEHIND = 0.02
@@ -51,9 +51,8 @@ def verdict(model: Any, *, rival: Shares | None = None, chance: Shares | None = 
     chance : per episode, the share that a blind draw would meet, optional
     """
     late = _late(model.diagnostics_)
-    foreseen = _mean(model.diagnostics_, late, None)
-    behind = _mean(model.diagnostics_, late, rival)
-    blind = _mean(model.diagnostics_, late, chance)
+    own = [entry.next_agreement for entry in model.diagnostics_]
+    foreseen, behind, blind = (_mean(model.diagnostics_, late, shares) for shares in (own, rival, chance))
     reasons = [*_on_foresight(model, len(late), foreseen, behind, blind), *_on_the_solver(model)]
     level = _level(model, foreseen, behind, blind)
     return Verdict(level, _HEADLINES[level], tuple(reasons), foreseen)
@@ -66,13 +65,11 @@ def _late(diagnostics: Sequence[Any]) -> list[int]:
 
 
 def _mean(diagnostics: Sequence[Any], episodes: Sequence[int], shares: Shares | None) -> float | None:
-    """Mean over the steps of some episodes of given shares, or of the shares foreseen."""
-    if shares is None and any(diagnostics[number].next_agreement is None for number in episodes):
-        return None
-    pairs = [(diagnostics[n].steps, diagnostics[n].next_agreement if shares is None else shares[n]) for n in episodes]
-    known = [(steps, share) for steps, share in pairs if share is not None]
-    total = sum(steps for steps, _ in known)
-    return sum(steps * share for steps, share in known) / total if total else None
+    """Mean over the steps of some episodes; None where nothing is known of them."""
+    known = [(diagnostics[n].steps, shares[n]) for n in episodes] if shares is not None else []
+    pairs = [(steps, share) for steps, share in known if share is not None]
+    total = sum(steps for steps, _ in pairs)
+    return sum(steps * share for steps, share in pairs) / total if total else None
 
 
 def _level(model: Any, foreseen: float | None, rival: float | None, chance: float | None) -> str:

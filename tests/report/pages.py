@@ -21,7 +21,7 @@ HOSTILE = (
 
 
 def hostile_log(*, episodes: int = 6, steps: int = 60, changed: bool = False) -> ibcb.BehaviorLog:
-    """An SBUCB decider's log whose names and ids try to be more than text; ``changed``: some choices are not its own."""
+    """An SBUCB decider's log whose names and ids try to be more than text; ``changed``: not all choices are its own."""
     rng, d = np.random.default_rng(5), len(HOSTILE)
     theta, expert = rng.normal(size=d), ibcb.SBUCB(d, alpha=0.5, l2=1.0)
     pairs, ids = [], []

@@ -14,6 +14,7 @@ from ibcb.report import facts, render, write_report
 from ibcb.report.page import json_for_script
 from ibcb.report.sample import Keeper, step_keys
 from ibcb.report.walk import walk
+from ibcb.verdict import verdict
 
 EXPERTS = ("sbucb", "sbts")
 
@@ -65,7 +66,7 @@ def test_exploration_is_where_the_bonus_changes_the_best():
         tied = total[steps, episode.chosen] >= total.max(axis=1) - 1e-9
         best = np.where(tied, episode.chosen, total.argmax(axis=1))
         assert entry.explored == pytest.approx(np.mean(expected[steps, best] < expected.max(axis=1) - 1e-9))
-    assert found.episodes[0].explored > found.episodes[-1].explored > 0
+    assert found.episodes[0].explored > found.episodes[-1].explored
 
 
 def test_of_a_thompson_sampler_exploration_is_what_is_not_the_best_expected():
@@ -162,6 +163,16 @@ def test_the_verdict_tells_a_good_fit_from_noise():
     blind = ibcb.IBCB().fit(noise)
     assert facts(blind, noise).verdict.level == "poor"
     assert facts(blind, noise).verdict.headline == "Do not rely on this model."
+
+
+def test_the_verdict_needs_no_rival():
+    model, _ = fitted()
+    judged = verdict(model)
+    late = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
+    assert judged.foreseen == pytest.approx(np.mean(late[len(late) // 2 :]))
+    assert judged.level == "good"
+    behind = verdict(model, rival=[1.0] * 6, chance=[0.5] * 6)
+    assert (behind.level == "good") == (judged.foreseen > 0.98)
 
 
 def test_a_joint_fit_foresees_nothing_and_says_so():
@@ -380,7 +391,7 @@ def test_the_command_writes_the_page(files):
     ],
 )
 def test_bad_input_is_refused_in_one_line_and_leaves_no_page(files, change, words):
-    model, run = fitted()
+    _, run = fitted()
     ibcb.write_log(ibcb.simulate(n_episodes=2, batch_size=9, n_features=3, seed=0).log, files / "other.parquet")
     ibcb.save_model(ibcb.BaseSVC().fit(run.log), files / "cloned.safetensors")
     given = {"model": "model.safetensors", "log": "log.parquet", "out": "refused.html"} | change
