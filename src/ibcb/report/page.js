@@ -17,7 +17,7 @@
   const minus = (text) => text.replace("-", "\u2212");
   const decimalsFor = (values) => {
     const most = Math.max(0, ...values.map(Math.abs));
-    return most > 0 ? Math.min(8, Math.max(0, 3 - Math.floor(Math.log10(most)) - (most >= 1 ? 1 : 0))) : 3;
+    return most > 0 ? Math.min(8, Math.max(0, 3 - Math.floor(Math.log10(most)))) : 3;
   };
   const number = (x, decimals) => minus(x.toFixed(decimals).replace(/^-(0(\.0*)?)$/, "$1"));
   const plain = (x) => minus(String(x));

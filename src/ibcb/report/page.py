@@ -157,9 +157,9 @@ def _evolution_rows(facts: Facts) -> list[tuple[str, list[str]]]:
 
 
 def _decimals(values: Sequence[float]) -> int:
-    """Decimals that leave three or four digits to the largest; the same for a whole column, so that points align."""
+    """Decimals that leave four digits to the largest; the same for a whole column, so that points align."""
     most = max((abs(value) for value in values), default=0.0)
-    return 3 if most == 0 else min(8, max(0, 3 - math.floor(math.log10(most)) - (most >= 1)))
+    return 3 if most == 0 else min(8, max(0, 3 - math.floor(math.log10(most))))
 
 
 def _number(value: float, decimals: int) -> str:
