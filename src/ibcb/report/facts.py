@@ -71,12 +71,12 @@ class EpisodeFacts:
 
 @dataclass(frozen=True)
 class Contradicting:
-    """A step that a certificate names: ``chosen`` was taken there, and not ``other``."""
+    """A step that a certificate names: ``chosen`` was taken there, and none of ``others``."""
 
     episode: int
     step: int
     chosen: int
-    other: int
+    others: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,15 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         expert=model.expert,
         settings=_settings(model),
         verdict=verdict(model, rival=rival, chance=chance),
-        notes=(*_mismatch(model, view), *model.notes_, *_on_the_page(view, len(names), len(policies), len(lines))),
-        unit="in units of alpha, the exploration weight" if model.expert == "sbucb" else "of a direction of length 1",
+        notes=tuple(
+            note[:1].upper() + note[1:]
+            for note in (
+                *_mismatch(model, view),
+                *model.notes_,
+                *_on_the_page(view, len(names), len(policies), len(lines)),
+            )
+        ),
+        unit="in units of alpha, the exploration weight" if model.expert == "sbucb" else "scaled to length 1",
         weights=weights,
         n_features=len(names),
         lines=tuple(lines),
@@ -280,12 +287,11 @@ def decider(model: IBCB) -> Decider:
 
 
 def _contradictions(model: IBCB) -> tuple[Contradicting, ...]:
-    rows = {
-        (row.episode, row.step, row.chosen, row.other)
-        for entry in model.diagnostics_
-        for row in entry.certificate or ()
-    }
-    return tuple(Contradicting(*row) for row in sorted(rows))
+    others: dict[tuple[int, int, int], set[int]] = {}
+    for entry in model.diagnostics_:
+        for row in entry.certificate or ():
+            others.setdefault((row.episode, row.step, row.chosen), set()).add(row.other)
+    return tuple(Contradicting(*place, tuple(sorted(found))) for place, found in sorted(others.items()))
 
 
 def feature_names(model: IBCB) -> tuple[str, ...]:

@@ -51,6 +51,9 @@
     return { found, decimals: Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (step / power === 2.5 ? 1 : 0)) };
   }
 
+  // The first tick at or above a share, so that no line leaves the grid.
+  const roundUp = (share) => { const { found } = ticks(0, share, 4); const step = found[1] - found[0]; return Math.min(1, Math.ceil(share / step - 1e-9) * step); };
+
   // Labels at the right end, moved apart where they would overlap; those that do not fit are left out.
   function spread(labels, top, bottom, gap) {
     const room = Math.max(1, Math.floor((bottom - top) / gap) + 1);
@@ -149,7 +152,7 @@
     });
     const shares = (key) => data.episodes.map((e) => e[key]);
     lineChart($("#chart-foresight"), {
-      x: numbers, y: [0, 1.02], share: true, all: true, readout: $("#read-foresight"), xName: "episode",
+      x: numbers, y: [0, 1], share: true, all: true, readout: $("#read-foresight"), xName: "episode",
       label: "Lines: share of choices foreseen by IBCB, by a choice model and by chance, per episode. The table below has the same numbers.",
       series: [
         { name: "IBCB", values: shares("foreseen"), colour: "var(--c1)", rank: 0 },
@@ -159,7 +162,7 @@
       read: (i, series) => `${when(i)}: ${series.slice().reverse().map((s) => `${s.name} ${percent(s.values[i])}`).join(", ")}`,
     });
     lineChart($("#chart-exploration"), {
-      x: numbers, y: [0, Math.min(1.02, 1.08 * Math.max(0.05, ...shares("explored").filter((v) => v !== null)))], share: true, all: true, readout: $("#read-exploration"), xName: "episode",
+      x: numbers, y: [0, roundUp(Math.max(0.05, ...shares("explored").filter((v) => v !== null)))], share: true, all: true, readout: $("#read-exploration"), xName: "episode",
       label: "Line: share of choices that exploration decided, per episode. The table below has the same numbers.",
       series: [{ name: "exploration", values: shares("explored"), colour: "var(--c2)", rank: 0 }],
       read: (i, [s]) => (s ? `${when(i)}: exploration ${percent(s.values[i])}` : ""),
@@ -180,9 +183,9 @@
     ["all", "All steps", () => true, "No steps."],
     ["disagree", "Model disagrees", (s) => s.picked !== s.chosen, "The recovered policies make every choice shown here as the decider did."],
     ["surprise", "Not foreseen", (s) => s.foreseen !== null && s.foreseen !== s.chosen, "Every choice shown here was foreseen from the episodes before it."],
-    ["explored", data.bonus ? "Exploration decided" : "Not the best expected", (s) => s.explored, "No choice shown here was decided by exploration."],
+    ["explored", "Exploration decided", (s) => s.explored, "No choice shown here was decided by exploration."],
     ["contradicts", "Contradicting", (s) => s.contradicts, "No step contradicts others."],
-  ].filter(([key]) => key !== "contradicts" || sample.some((e) => e.steps.some((s) => s.contradicts)));
+  ].filter(([key, , test]) => (key !== "contradicts" || sample.some((e) => e.steps.some(test))) && (key !== "explored" || data.bonus));
   const state = { filter: "all", episode: 0, step: 0, rival: null };
   const predicate = () => FILTERS.find(([key]) => key === state.filter);
   const matching = (episode) => episode.steps.filter(predicate()[2]);
