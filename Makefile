@@ -44,7 +44,8 @@ $(VENV)/browser: $(VENV)/developer
 	@touch $@
 
 docs: $(VENV)/docs ## the documentation as a site in ./site, without network
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo site/index.html
 
 $(VENV)/docs: $(VENV)/user
 	$(PIP) install -c pins.txt -e '.[docs]'

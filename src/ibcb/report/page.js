@@ -107,7 +107,7 @@
       return { series, group, dot, end: known[known.length - 1] };
     });
     const named = lines.filter((l) => l.series.rank !== null && l.end !== undefined);
-    const labels = spread(named.map((l) => ({ line: l, y: y(l.series.values[l.end]), rank: l.series.rank })), top + 4, bottom, 15);
+    const labels = spread(named.map((l) => ({ line: l, y: y(l.series.values[l.end]), rank: l.series.rank })), top + 4, bottom - 6, 15);
     for (const { line, y: from, at } of labels) {
       const edge = x(line.end) + 3, start = width - right + 14;
       add(line.group, "path", { class: "leader", d: `M${edge} ${from.toFixed(1)}L${start - 3} ${at.toFixed(1)}`, stroke: line.series.colour });
@@ -227,7 +227,7 @@
     const width = strip.clientWidth;
     if (!width || !episode) return;
     const svg = add(strip, "svg", { viewBox: `0 0 ${width} 30`, preserveAspectRatio: "none" });
-    const pitch = width / episode.steps.length;
+    const pitch = Math.min(14, width / episode.steps.length);
     episode.steps.forEach((s, i) => {
       const kind = i === state.step ? "here" : s.picked !== s.chosen || (s.foreseen !== null && s.foreseen !== s.chosen) ? "odd" : s.explored ? "explored" : "";
       add(svg, "rect", { class: kind, x: i * pitch, width: Math.max(1, pitch - (pitch > 3 ? 1 : 0)), y: i === state.step ? 0 : 8, height: i === state.step ? 30 : 14 });

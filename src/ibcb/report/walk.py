@@ -337,7 +337,8 @@ class _EpisodeWalk:
         expected, width = scored.expected[rows], scored.width[rows]
         total = expected + width if self.decider.bonus else expected
         chosen, picked = int(part.chosen[inside]), int(scored.picked[inside])
-        order = [int(place) for place in np.argsort(-total, kind="stable")]
+        # The pick first: another may tie with it.
+        order = sorted(range(len(total)), key=lambda place: (place != picked, -total[place]))
         wanted = {chosen, picked, *order[:_MOST_CANDIDATES]}
         shown = [place for place in order if place in wanted]
         return SampledStep(
