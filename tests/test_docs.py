@@ -110,12 +110,9 @@ def test_symbols_of_the_notation_table_exist():
         assert parameter in inspect.signature(ibcb.IBCB).parameters
 
 
-@pytest.mark.skipif(
-    "client" not in inspect.signature(ibcb.IBCB.fit).parameters,
-    reason="IBCB.fit takes no client: docs/howto/cluster.md is NOT tested",
-)
 def test_the_cluster_page_runs(here):
     """As a program of its own: Dask's workers import it."""
+    pytest.importorskip("distributed", reason="Dask cannot be imported: docs/howto/cluster.md is NOT tested")
     (block,) = python_blocks(CLUSTER)
     (here / "page.py").write_text(block)
     found = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False, timeout=300)
@@ -123,6 +120,9 @@ def test_the_cluster_page_runs(here):
     alone = ibcb.IBCB(expert="sbucb", l2=0.3).fit(ibcb.read_log("log.parquet"))
     shown = np.array([float(number) for number in found.stdout.strip(" []\n").split()])
     np.testing.assert_allclose(shown, alone.coef_, rtol=1e-5)
+    options = CliRunner().invoke(app, ["fit", "--help"]).stdout
+    for line in re.findall(r"^    ibcb fit (.*)$", CLUSTER.read_text(), re.M):
+        assert all(word in options for word in line.split() if word.startswith("-"))
 
 
 def test_the_site_is_built_without_a_warning_and_without_addresses(tmp_path):

@@ -101,14 +101,14 @@ def _on_foresight(
         if not model.incremental:
             return ["All episodes were solved at once, so none could be foreseen; fit with incremental=True to know."]
         return ["No episode could be foreseen: it takes two that were chosen after something had been learned."]
-    span = f"the last {episodes} episodes" if episodes > 1 else "the last episode"
+    span, before = (f"the last {episodes} episodes", "each") if episodes > 1 else ("the last episode", "it")
     rivals = []
     if rival is not None:
         rivals.append(f"{rival:.1%} by a choice model fitted to the episode before")
     if chance is not None:
         rivals.append(f"{chance:.1%} by chance")
     against = f"; compare {' and '.join(rivals)}" if rivals else ""
-    found = [f"It foresees {foreseen:.1%} of the choices of {span} from the episodes before each{against}."]
+    found = [f"It foresees {foreseen:.1%} of the choices of {span} from the episodes before {before}{against}."]
     if rival is not None and foreseen < rival - _BEHIND:
         found.append("A plain choice model foresees more: the decider may not learn as this model assumes.")
     return found

@@ -49,3 +49,10 @@ def fitted(expert: str = "sbucb") -> tuple[ibcb.IBCB, ibcb.Run]:
     options = {"n_episodes": 6, "batch_size": 120, "n_candidates": 7, "n_features": 4, "warmup": 200, "noise": 0.03}
     run = ibcb.simulate("synthetic", expert=expert, seed=0, **options)
     return ibcb.IBCB(expert=expert, l2=0.3).fit(run.log), run
+
+
+@functools.cache
+def wide() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """Many candidates and features."""
+    run = ibcb.simulate(n_episodes=4, batch_size=40, n_candidates=30, n_features=20, seed=0)
+    return ibcb.IBCB(l2=0.3).fit(run.log), run.log

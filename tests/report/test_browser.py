@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import missing
-from pages import HOSTILE, fitted, hostile
+from pages import HOSTILE, fitted, hostile, wide
 
 from ibcb.report import facts, write_report
 
@@ -26,6 +26,7 @@ def pages(tmp_path_factory):
         "hostile": (*hostile(), True),
         "changed": (*hostile(changed=True), True),
         "bare": (*hostile(changed=True), False),
+        "wide": (*wide(), True),
     }
     for name, (model, log, steps) in made.items():
         write_report(model, log, folder / f"{name}.html", steps=steps)
@@ -78,7 +79,7 @@ def visit(browser, pages):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare"])
+@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide"])
 def test_it_opens_from_disk_without_complaint_and_asks_for_nothing(visit, name, width):
     seen = visit(name, width)
     for label in seen.page.locator(".filters label").all():
@@ -92,7 +93,7 @@ def test_it_opens_from_disk_without_complaint_and_asks_for_nothing(visit, name, 
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare"])
+@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide"])
 def test_nothing_overlaps_and_nothing_sticks_out(visit, name, width):
     seen = visit(name, width)
     for details in seen.page.locator("details").all():
@@ -229,6 +230,21 @@ def test_comparing_with_another_candidate_adds_up(visit):
     effects = numbers(seen.page.locator(".why tbody td:last-child").all_inner_texts())
     lead = numbers(re.findall(r"Expected: (\S+) for", seen.text("#stage .fine")))
     assert sum(effects) == pytest.approx(lead[0], abs=0.01 * max(map(abs, effects)))
+
+
+def test_long_tables_begin_short_and_open(visit):
+    seen = visit("wide")
+    rows, features = seen.page.locator(".candidates tbody tr"), seen.page.locator(".why tbody tr")
+    assert rows.count() <= 15
+    assert features.count() == 10
+    seen.page.get_by_role("button", name="Show all 30 candidates").click()
+    seen.page.get_by_role("button", name="Show all 20 features").click()
+    assert rows.count() == 30
+    assert features.count() == 20
+    seen.page.keyboard.press("ArrowRight")
+    assert rows.count() == 30
+    shown = seen.page.locator(".weights tbody tr:visible")
+    assert shown.count() == 20
 
 
 def test_hostile_names_and_ids_are_shown_as_text(visit):

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 import ibcb
 from ibcb.cli import app
+from ibcb.io.parquet import write_steps
 from ibcb.report import facts, render, write_report
 from ibcb.report.page import json_for_script
 from ibcb.report.sample import Keeper, step_keys
@@ -324,6 +327,37 @@ def test_a_log_on_disk_says_what_the_log_in_memory_says(tmp_path, monkeypatch):
     ]
     assert [[s.step for s in e.steps] for e in there.sample] == [[s.step for s in e.steps] for e in here.sample]
     assert there.notes == here.notes
+
+
+@pytest.mark.slow
+def test_ten_million_rows_on_disk_take_less_than_a_gibibyte(tmp_path):
+    """Written, fitted and reported part by part, the report in a process of its own whose memory is measured."""
+    rng, d, B, M = np.random.default_rng(0), 6, 10_000, 10
+    theta, expert = rng.normal(size=d), ibcb.SBUCB(d, alpha=0.4, l2=0.3)
+
+    def parts():
+        for number in range(20):
+            chosen_contexts, rewards = [], []
+            for piece in range(5):
+                X = rng.normal(size=(B, M, d))
+                chosen = expert.act(X)
+                S = X[np.arange(B), chosen]
+                chosen_contexts.append(S)
+                rewards.append(S @ theta + 0.1 * rng.normal(size=B))
+                origin = (number, piece * B)
+                yield number, ibcb.BehaviorLog.part(X.reshape(-1, d), np.full(B, M), chosen, origin=origin)
+            expert.update(np.concatenate(chosen_contexts), np.concatenate(rewards))
+
+    write_steps(parts(), tmp_path / "log.parquet")
+    ibcb.save_model(ibcb.IBCB(l2=0.3).fit(ibcb.open_log(tmp_path / "log.parquet")), tmp_path / "model.safetensors")
+    code = (
+        "import resource; from ibcb.cli import app; "
+        "app(['report', 'model.safetensors', '--log', 'log.parquet', '-o', 'page.html'], standalone_mode=False); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(found.stdout.split()[-1]) < 2**30
+    assert (tmp_path / "page.html").stat().st_size < 6_000_000
 
 
 # -- what cannot be reported ---------------------------------------------------------------------------------------

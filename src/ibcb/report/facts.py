@@ -190,13 +190,10 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         expert=model.expert,
         settings=_settings(model),
         verdict=verdict(model, rival=rival, chance=chance),
-        notes=tuple(
-            note[:1].upper() + note[1:]
-            for note in (
-                *_mismatch(model, view),
-                *model.notes_,
-                *_on_the_page(view, len(names), len(policies), len(lines)),
-            )
+        notes=(
+            *_mismatch(model, view),
+            *(_sentence(note) for note in model.notes_),
+            *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
         unit="in units of alpha, the exploration weight" if model.expert == "sbucb" else "scaled to length 1",
         weights=weights,
@@ -414,6 +411,11 @@ def _on_the_page(view: Walk, n_features: int, n_episodes: int, lines: int) -> li
     if shown < n_episodes:
         found.append(f"Charts and tables show {shown} of {n_episodes:,} episodes, evenly spaced.")
     return found
+
+
+def _sentence(note: str) -> str:
+    """A note with a capital, unless it begins with a name of the code."""
+    return note if "_" in note.split(maxsplit=1)[0] else note[:1].upper() + note[1:]
 
 
 def _exact(value: Any) -> float:

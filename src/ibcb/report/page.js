@@ -82,8 +82,11 @@
       add(svg, "text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, chart.share ? `${Math.round(100 * tick)}%` : number(tick, decimals));
     }
     const episodes = ticks(chart.x[0], Math.max(chart.x[last], chart.x[0] + 1), Math.max(2, (width - left - right) / 80));
-    for (const tick of episodes.found) if (Number.isInteger(tick) && tick <= chart.x[last])
-      add(svg, "text", { x: left + ((tick - chart.x[0]) / (chart.x[last] - chart.x[0] || 1)) * (width - left - right), y: bottom + 18, "text-anchor": "middle" }, plain(tick));
+    for (const tick of episodes.found) {
+      const at = left + ((tick - chart.x[0]) / (chart.x[last] - chart.x[0] || 1)) * (width - left - right);
+      if (Number.isInteger(tick) && tick <= chart.x[last] && at + 4 * String(tick).length < width - right + 8)
+        add(svg, "text", { x: at, y: bottom + 18, "text-anchor": "middle" }, plain(tick));
+    }
     add(svg, "text", { x: width - right + 14, y: bottom + 18 }, chart.xName);
 
     const cursor = add(svg, "line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
@@ -95,7 +98,7 @@
           if (series.values[i] === null) { on = false; continue; }
           path += `${on ? "L" : "M"}${x(i).toFixed(1)} ${y(series.values[i]).toFixed(1)}`; on = true;
         }
-        if (path) add(group, "path", { class: `series${series.rank === null || series.thin ? " thin" : ""}${extra}`, d: path, stroke: series.colour });
+        if (path) add(group, "path", { class: `series${series.rank === null || series.thin || last > 120 ? " thin" : ""}${extra}`, d: path, stroke: series.colour });
         return path;
       };
       const ahead = series.ahead ?? last;
@@ -186,7 +189,7 @@
     ["explored", "Exploration decided", (s) => s.explored, "No choice shown here was decided by exploration."],
     ["contradicts", "Contradicting", (s) => s.contradicts, "No step contradicts others."],
   ].filter(([key, , test]) => (key !== "contradicts" || sample.some((e) => e.steps.some(test))) && (key !== "explored" || data.bonus));
-  const state = { filter: "all", episode: 0, step: 0, rival: null };
+  const state = { filter: "all", episode: 0, step: 0, rival: null, all: new Set() };
   const predicate = () => FILTERS.find(([key]) => key === state.filter);
   const matching = (episode) => episode.steps.filter(predicate()[2]);
   let lists = [];
@@ -237,9 +240,9 @@
 
   function sentence(s) {
     const parts = [`The decider took candidate ${s.chosen}.`];
-    parts.push(s.picked === s.chosen ? "The model would, too." : `The model would take ${s.picked}.`);
-    if (s.foreseen !== null) parts.push(s.foreseen === s.chosen ? "The episodes before foresee it." : `The episodes before foresee ${s.foreseen}.`);
     const blank = s.expected.every((e) => e === s.expected[0]) && s.candidates.length > 1;
+    if (!blank || data.bonus) parts.push(s.picked === s.chosen ? "The model would, too." : `The model would take ${s.picked}.`);
+    if (s.foreseen !== null) parts.push(s.foreseen === s.chosen ? "The episodes before foresee it." : `The episodes before foresee ${s.foreseen}.`);
     if (s.explored && blank) parts.push(`Nothing had been learned yet: ${data.bonus ? "exploration" : "luck"} decided.`);
     else if (s.explored && data.bonus) parts.push(`Without the bonus it would be ${s.greedy}: exploration decided.`);
     else if (s.explored) parts.push(`The best expected is ${s.greedy}: the draw decided.`);
@@ -282,7 +285,10 @@
     const heads = data.bonus ? ["candidate", "", "expected", "bonus", "score"] : ["candidate", "", "spread H", "expected"];
     for (const [i, text] of heads.entries()) add(head, "th", { scope: "col", role: "columnheader", class: i > 1 ? "num" : null, "aria-hidden": i === 1 ? "true" : null }, text);
     const body = add(table, "tbody", { role: "rowgroup" });
+    const few = s.candidates.filter((c, i) => i < 12 || c === s.chosen || c === s.picked || c === s.foreseen);
+    const shown = new Set(few.length + 2 < s.candidates.length && !state.all.has("candidates") ? few : s.candidates);
     s.candidates.forEach((c, i) => {
+      if (!shown.has(c)) return;
       const row = add(body, "tr", { role: "row", class: c === s.chosen ? "chosen" : null, "data-candidate": c });
       const who = add(row, "th", { scope: "row", role: "rowheader", class: "who" });
       const button = add(who, "button", { type: "button", "aria-pressed": c === rivalOf(s) ? "true" : "false", "aria-label": `Candidate ${c}: compare with the one taken`, title: "compare with the one taken" }, c);
@@ -298,7 +304,13 @@
       add(row, "td", { class: "num part", role: "cell" }, number(s.width[i], digits));
       add(row, "td", { class: "num total", role: "cell" }, number(total[i], digits));
     });
-    if (s.n > s.candidates.length) add(stage, "p", { class: "fine" }, `The best ${s.candidates.length} of ${many(s.n, "candidate")}.`);
+    if (shown.size < s.candidates.length) expander(stage, "candidates", s.candidates.length);
+    else if (s.n > s.candidates.length) add(stage, "p", { class: "fine" }, `The best ${s.candidates.length} of ${many(s.n, "candidate")}.`);
+  }
+
+  // Long tables begin short, on every step until somebody asks for all.
+  function expander(stage, what, count) {
+    add(stage, "button", { type: "button", class: "plain" }, `Show all ${count} ${what}`).onclick = () => { state.all.add(what); show(); $("#stage").focus({ preventScroll: true }); };
   }
 
   // Whom to compare the taken one with: a candidate that was clicked, else the model's pick, else the next best.
@@ -323,13 +335,15 @@
     add(head, "th", { scope: "col", class: "num weight" }, "weight");
     for (const text of [`of ${s.chosen}`, `of ${other}`, "effect"]) add(head, "th", { scope: "col", class: "num" }, text);
     const body = add(table, "tbody"), weightDigits = decimalsFor(rows.map((r) => r.weight)), valueDigits = valueDecimals(rows.flatMap((r) => [r.a, r.b]));
-    for (const r of rows) {
+    const short = rows.length > 12 && !state.all.has("features");
+    for (const r of short ? rows.slice(0, 10) : rows) {
       const line = add(body, "tr");
       add(add(line, "th", { scope: "row" }), "bdi", { class: "name", title: r.name }, r.name);
       add(line, "td", { class: "num weight" }, number(r.weight, weightDigits));
       add(line, "td", { class: "num" }, value(r.a, valueDigits)); add(line, "td", { class: "num" }, value(r.b, valueDigits));
       add(line, "td", { class: "num" }, signed(r.effect));
     }
+    if (short) expander(stage, "features", rows.length);
   }
 
   function startExplorer() {

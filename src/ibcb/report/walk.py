@@ -64,11 +64,11 @@ class Decider(NamedTuple):
 
 
 class EpisodeTally(NamedTuple):
-    """Shares of an episode's steps; ``rival`` and ``foreseen`` are None where there is nothing to learn from."""
+    """Shares of an episode's steps; None where there is nothing to learn from, or nothing had been learned."""
 
     number: int
     steps: int
-    agreed: float
+    agreed: float | None
     explored: float
     foreseen: float | None
     rival: float | None
@@ -272,7 +272,7 @@ class _EpisodeWalk:
         return EpisodeTally(
             self.number,
             self.n_steps,
-            shares["agreed"],
+            shares["agreed"] if self.decider.bonus or self.policy.any() else None,
             shares["explored"],
             None if self.foreseeing is None else shares["foreseen"],
             None if self.rival is None else shares["rival"],
