@@ -14,6 +14,7 @@ import ibcb
 from ibcb.cli import app
 from ibcb.io.parquet import write_steps
 from ibcb.report import facts, render, write_report
+from ibcb.report.facts import decider
 from ibcb.report.page import json_for_script
 from ibcb.report.sample import Keeper, step_keys
 from ibcb.report.walk import walk
@@ -83,8 +84,6 @@ def test_of_a_thompson_sampler_exploration_is_what_is_not_the_best_expected():
 @pytest.mark.parametrize("expert", EXPERTS)
 def test_foreseen_choices_are_those_that_the_fit_counted(expert):
     """The policy that the episodes before lead to is found again from the stored policies alone."""
-    from ibcb.report.facts import decider
-
     model, run = fitted(expert)
     seen = walk(run.log, decider(model))
     assert [tally.foreseen for tally in seen.tallies] == [entry.next_agreement for entry in model.diagnostics_]
@@ -178,6 +177,20 @@ def test_the_verdict_needs_no_rival():
     assert (behind.level == "good") == (judged.foreseen > 0.98)
 
 
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+def test_a_log_that_begins_in_the_middle_is_not_judged_good():
+    _, log = hostile()
+    later = log[2:]
+    model = ibcb.IBCB(l2=1.0).fit(later)
+    assert any("start in the middle" in note for note in model.notes_)
+    assert verdict(model).level != "good"
+    known = np.concatenate([part.contexts[part.chosen_rows] for part in log[:2]])
+    told = ibcb.IBCB(l2=1.0, prior_gram=known.T @ known).fit(later)
+    assert verdict(told).level == "good"
+    seen = walk(later, decider(told))
+    assert [tally.foreseen for tally in seen.tallies] == [entry.next_agreement for entry in told.diagnostics_]
+
+
 def test_a_joint_fit_foresees_nothing_and_says_so():
     _, run = fitted()
     model = ibcb.IBCB(l2=0.3, incremental=False).fit(run.log)
@@ -213,6 +226,14 @@ def test_hostile_names_and_ids_are_text():
     data = page_data(text)
     assert data["columns"] == list(HOSTILE)
     assert data["sample"][0]["steps"][0][1].startswith("<b>id 0:")
+
+
+def test_text_that_is_no_unicode_is_written_all_the_same(tmp_path):
+    _, run = fitted()
+    parts = (run.log.contexts, run.log.step_offsets, run.log.chosen, run.log.episode_offsets)
+    log = ibcb.BehaviorLog(*parts, warmup=run.log.warmup, feature_names=["\ud800", "b", "c", "d"])
+    write_report(ibcb.IBCB(l2=0.3).fit(log), log, tmp_path / "page.html", title="\udfff")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_json_in_a_script_cannot_end_it():
@@ -351,11 +372,11 @@ def test_ten_million_rows_on_disk_take_less_than_a_gibibyte(tmp_path):
     write_steps(parts(), tmp_path / "log.parquet")
     ibcb.save_model(ibcb.IBCB(l2=0.3).fit(ibcb.open_log(tmp_path / "log.parquet")), tmp_path / "model.safetensors")
     code = (
-        "import resource; from ibcb.cli import app; "
-        "app(['report', 'model.safetensors', '--log', 'log.parquet', '-o', 'page.html'], standalone_mode=False); "
+        "import resource, sys; from ibcb.cli import app; app(['report', *sys.argv[1:]], standalone_mode=False); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
     )
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    given = [tmp_path / "model.safetensors", "--log", tmp_path / "log.parquet", "-o", tmp_path / "page.html"]
+    found = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, check=True)
     assert int(found.stdout.split()[-1]) < 2**30
     assert (tmp_path / "page.html").stat().st_size < 6_000_000
 

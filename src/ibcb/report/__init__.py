@@ -49,7 +49,8 @@ def write_report(
         By default made of the log's name.
     """
     found = facts(model, log, steps=steps, title=title)
-    page = render(found).encode()
+    # Lone surrogates, which a name in memory may hold, have no place in UTF-8.
+    page = render(found).encode("utf-8", "replace")
     with atomic(path) as temporary:
         temporary.write_bytes(page)
     return found

@@ -63,9 +63,12 @@
     return kept;
   }
 
+  // On paper a chart has the width of an A4 page, whatever the window's.
+  let paper = false;
+
   // chart: {x: numbers, series: [{name, values, ahead: from this index on dashed, colour, rank}], y: [low, high], show}
   function lineChart(figure, chart) {
-    const width = figure.clientWidth, height = Number(figure.dataset.height);
+    const width = paper ? (figure.closest(".pair") ? 330 : 690) : figure.clientWidth, height = Number(figure.dataset.height) * (paper ? 0.8 : 1);
     figure.textContent = "";
     if (!width) return;
     const wide = width > 560;
@@ -175,8 +178,8 @@
   const redraw = () => { if (innerWidth !== drawn) { drawn = innerWidth; drawAll(); drawStrip(); } };
   addEventListener("resize", redraw);
   const opened = [];
-  addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("#episode-table")) if (!d.open) { d.open = true; opened.push(d); } });
-  addEventListener("afterprint", () => { for (const d of opened.splice(0)) d.open = false; });
+  addEventListener("beforeprint", () => { paper = true; drawAll(); for (const d of document.querySelectorAll("#episode-table")) if (!d.open) { d.open = true; opened.push(d); } });
+  addEventListener("afterprint", () => { paper = false; drawAll(); for (const d of opened.splice(0)) d.open = false; });
 
   // -- explorer ----------------------------------------------------------------------------------------------------
 
