@@ -56,3 +56,20 @@ def wide() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
     """Many candidates and features."""
     run = ibcb.simulate(n_episodes=4, batch_size=40, n_candidates=30, n_features=20, seed=0)
     return ibcb.IBCB(l2=0.3).fit(run.log), run.log
+
+
+class Sure(ibcb.IBCB):
+    """A model with intervals and a long forecast."""
+
+    @property
+    def policy_intervals_(self):
+        return np.column_stack([self.next_policy_coef_ - 0.5, self.next_policy_coef_ + 0.5])
+
+    def forecast(self, updates):
+        return self.next_policy_coef_ * (1 + updates / 10)
+
+
+@functools.cache
+def bounded() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    _, run = fitted()
+    return Sure(expert="sbucb", l2=0.3, alpha=2.0).fit(run.log), run.log

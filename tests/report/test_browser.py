@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import missing
-from pages import HOSTILE, fitted, hostile, wide
+from pages import HOSTILE, bounded, fitted, hostile, wide
 
 from ibcb.report import facts, write_report
 
@@ -27,6 +27,7 @@ def pages(tmp_path_factory):
         "changed": (*hostile(changed=True), True),
         "bare": (*hostile(changed=True), False),
         "wide": (*wide(), True),
+        "bounded": (*bounded(), True),
     }
     for name, (model, log, steps) in made.items():
         write_report(model, log, folder / f"{name}.html", steps=steps)
@@ -79,7 +80,7 @@ def visit(browser, pages):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide"])
+@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide", "bounded"])
 def test_it_opens_from_disk_without_complaint_and_asks_for_nothing(visit, name, width):
     seen = visit(name, width)
     for label in seen.page.locator(".filters label").all():
@@ -93,12 +94,14 @@ def test_it_opens_from_disk_without_complaint_and_asks_for_nothing(visit, name, 
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide"])
+@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide", "bounded"])
 def test_nothing_overlaps_and_nothing_sticks_out(visit, name, width):
     seen = visit(name, width)
     for details in seen.page.locator("details").all():
         details.evaluate("node => node.open = true")
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    # The weights fit; tables with a column per episode or feature may be scrolled.
+    assert seen.page.locator("#weights .scroll").evaluate("n => n.scrollWidth <= n.clientWidth + 1")
     assert seen.page.evaluate(f"{LOOKS}.overlaps()") == []
 
 

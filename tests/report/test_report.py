@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from pages import HOSTILE, fitted, hostile
+from pages import HOSTILE, bounded, fitted, hostile
 from typer.testing import CliRunner
 
 import ibcb
@@ -132,15 +132,7 @@ def test_sampled_steps_carry_their_scores_and_contexts():
 def test_intervals_and_forecast_are_shown_where_the_model_has_them():
     model, run = fitted()
 
-    class Sure(ibcb.IBCB):
-        @property
-        def policy_intervals_(self):
-            return np.column_stack([self.next_policy_coef_ - 0.5, self.next_policy_coef_ + 0.5])
-
-        def forecast(self, updates):
-            return self.next_policy_coef_ * (1 + updates / 10)
-
-    sure = Sure(expert="sbucb", l2=0.3, alpha=2.0).fit(run.log)
+    sure, _ = bounded()
     found = facts(sure, run.log, steps=False)
     for weight in found.weights:
         assert weight.high - weight.low == pytest.approx(1.0 / 2.0, rel=1e-6)
