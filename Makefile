@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One thread for the libraries underneath: results repeat, and tests run side by side without crowding.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-all lint format bench results wheel clean
+.PHONY: help demo test test-all browser docs lint format bench results wheel clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,7 +24,7 @@ $(VENV)/developer: $(VENV)/user
 	$(PIP) install -c pins.txt -e '.[report,test,lint]'
 	@touch $@
 
-demo: $(VENV)/user ## simulate a log, fit it, compare, and leave log and model in ./ibcb-demo
+demo: $(VENV)/user ## simulate a log, fit it, compare, and leave log, model and report in ./ibcb-demo
 	$(BIN)/ibcb demo
 
 test: $(VENV)/developer ## the tests, under six minutes on two cores
@@ -32,6 +32,24 @@ test: $(VENV)/developer ## the tests, under six minutes on two cores
 
 test-all: $(VENV)/developer ## the tests and the slow proofs
 	$(THREADS) $(BIN)/python -m pytest -q -m ''
+
+browser: $(VENV)/browser ## Playwright and Debian's Chromium, for the tests of the report's page
+
+$(VENV)/browser: $(VENV)/developer
+	$(PIP) install -c pins.txt -e '.[browser]'
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	  root=; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  $$root apt-get update -qq && $$root apt-get install -y -qq --no-install-recommends chromium; } \
+	  || { echo "Chromium could not be installed; install it by hand, or name it: IBCB_CHROMIUM=/path/to/chromium"; exit 1; }
+	@touch $@
+
+docs: $(VENV)/docs ## the documentation as a site in ./site, without network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo site/index.html
+
+$(VENV)/docs: $(VENV)/user
+	$(PIP) install -c pins.txt -e '.[docs]'
+	@touch $@
 
 lint: $(VENV)/developer ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -56,4 +74,4 @@ wheel: $(VENV)/developer ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## remove the environment and all that was built
-	rm -rf $(VENV) dist build ibcb-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) dist build site ibcb-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -1,10 +1,14 @@
-"""Draw the picture of the README: how an expert evolved, and how much of it the log gives away.
+"""Draw the pictures of README and documentation: how an expert evolved, and what a report looks like.
 
-python docs/pictures.py
+python docs/pictures.py    (the report needs a browser: make browser)
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import matplotlib
@@ -22,7 +26,10 @@ def unit(policies: np.ndarray) -> np.ndarray:
     return policies / np.linalg.norm(policies, axis=1, keepdims=True)
 
 
-def main() -> None:
+DOCS = Path(__file__).parent
+
+
+def evolution() -> None:
     run = ibcb.simulate("synthetic", expert="sbucb", noise=0.03, seed=3)
     model = ibcb.IBCB(expert="sbucb", l2=0.3).fit(run.log)
     clone = ibcb.BaseSVC().fit(run.log)
@@ -54,10 +61,45 @@ def main() -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xticks(episodes[::4])
-    target = Path(__file__).parent / "images" / "evolution.png"
+    target = DOCS / "images" / "evolution.png"
     figure.savefig(target, dpi=130, metadata={"Software": None})
     print(target)
 
 
+def report() -> None:
+    """The report of the ten-minute tutorial: verdict to evolution by day, the explorer by night."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "tutorial" / "ten-minutes.md").read_text(), re.M | re.S)
+    width, gap = 820, 24
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        os.chdir(folder)
+        exec("\n".join(blocks), {})
+        program = os.environ.get("IBCB_CHROMIUM") or shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        shots = []
+        for scheme in ("light", "dark"):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.goto(Path("report.html").resolve().as_uri())
+            page.locator(".filters label").nth(3).click()
+            page.locator("#pick-episode").select_option("1")
+            page.evaluate("document.querySelector('.top').style.position = 'static'; scrollTo(0, 0)")
+            edges = {name: page.locator(f"#{name}").bounding_box() for name in ("chart-evolution", "foresight")}
+            top = 0 if scheme == "light" else edges["foresight"]["y"]
+            height = edges["chart-evolution"]["y"] + edges["chart-evolution"]["height"] + 12
+            clip = {"x": 0, "y": top, "width": width, "height": height}
+            page.screenshot(path=f"{scheme}.png", clip=clip, full_page=True)
+            shots.append(Image.open(f"{scheme}.png").convert("RGB"))
+        browser.close()
+    whole = Image.new("RGB", (2 * width + gap, min(shot.height for shot in shots)), "white")
+    whole.paste(shots[0], (0, 0))
+    whole.paste(shots[1], (width + gap, 0))
+    target = DOCS / "images" / "report.png"
+    whole.quantize(256, dither=Image.Dither.NONE).save(target, optimize=True)
+    print(target)
+
+
 if __name__ == "__main__":
-    main()
+    evolution()
+    report()

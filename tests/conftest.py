@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import pytest
+from browser import ARGUMENTS, chromium, missing
 from hypothesis import settings
 
 import ibcb
@@ -46,3 +47,21 @@ def ragged_log(rng: np.random.Generator, *, episodes: int = 4, steps: int = 40, 
         expert.update(S, S @ truth + 0.1 * rng.normal(size=steps))
         pairs.append((sets, chosen))
     return ibcb.BehaviorLog.from_episodes(pairs, warmup=warmup)
+
+
+# Of a module, not the session: Playwright keeps an event loop running as long as it lives.
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "test_browser" in report.nodeid]
+    if missing() is not None and skipped:
+        terminalreporter.section("NOT TESTED IN A BROWSER", sep="!", red=True, bold=True)
+        terminalreporter.line(f"{missing()}: nothing has looked at the report's page. `make browser` installs both.")

@@ -407,7 +407,7 @@ def test_evaluate_refuses_a_description_of_another_run(folder, tmp_path, change,
 # -- demo ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_shows_the_result_and_leaves_log_and_model(tmp_path):
+def test_the_demo_shows_the_result_and_leaves_log_model_and_report(tmp_path):
     result = succeeds("demo", "--out", tmp_path / "demo", "--json")
     told = json.loads(result.stdout)
     assert "Simulating" in result.stderr
@@ -418,7 +418,9 @@ def test_the_demo_shows_the_result_and_leaves_log_and_model(tmp_path):
     assert told["cosine"] > 0.9
     stored, log = ibcb.load_model(told["model"]), ibcb.read_log(told["log"])
     np.testing.assert_array_equal(stored.coef_, ibcb.IBCB(l2=0.3).fit(log).coef_)
-    assert {file.name for file in (tmp_path / "demo").iterdir()} == {"log.parquet", "model.safetensors"}
+    left = {file.name for file in (tmp_path / "demo").iterdir()}
+    assert left == {"log.parquet", "model.safetensors", "report.html"}
+    assert told["report"] == str(tmp_path / "demo" / "report.html")
 
 
 def test_the_demo_for_people_names_commands_that_work(tmp_path, monkeypatch):
@@ -433,6 +435,9 @@ def test_the_demo_for_people_names_commands_that_work(tmp_path, monkeypatch):
     assert [command.split()[0] for command in commands] == ["fit", "predict"]
     for command in commands:
         succeeds(*command.split())
+    page = result.stdout.splitlines()[-1].strip()
+    assert page == str((tmp_path / "ibcb-demo" / "report.html").resolve())
+    assert (tmp_path / "ibcb-demo" / "report.html").exists()
 
 
 # -- interruption --------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
-"""The pages of docs/howto run, and do what they say."""
+"""The pages of the documentation run, and do what they say."""
 
+import inspect
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.csv as pacsv
@@ -8,9 +11,12 @@ import pytest
 from documents import ROOT, python_blocks, run_page
 from typer.testing import CliRunner
 
+import ibcb
 from ibcb.cli import app
+from ibcb.ridge import Ridge
 
-HOWTO = ROOT / "docs" / "howto"
+DOCS = ROOT / "docs"
+HOWTO = DOCS / "howto"
 ELSEWHERE = HOWTO / "use-elsewhere.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "your-log.md"
 MABWISER_MISSING = "MABWiser cannot be imported: its recipe in use-elsewhere.md is NOT tested"
@@ -23,9 +29,115 @@ def upper_bounds(policy, rows):
     return rows @ policy.coef_ + policy.alpha * np.sqrt(np.einsum("ij,jk,ik->i", rows, psi_inverse, rows))
 
 
-def test_every_page_is_tested_here():
-    assert [page.name for page in sorted(HOWTO.glob("*.md"))] == [ELSEWHERE.name]
-    assert [page.name for page in sorted(TUTORIAL.parent.glob("*.md"))] == [TUTORIAL.name]
+TEN_MINUTES = DOCS / "tutorial" / "ten-minutes.md"
+AUDIT, VW_LOG, CLUSTER = HOWTO / "audit.md", HOWTO / "vw-log.md", HOWTO / "cluster.md"
+HOME, METHOD = DOCS / "index.md", DOCS / "method.md"
+
+
+def test_every_page_with_code_is_tested_here():
+    """Generated pages and decisions have none."""
+    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, HOME, METHOD}
+    assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
+
+
+def commands_run(page, **places):
+    """Run the `ibcb` lines of a page; ``places`` replaces names in them."""
+    lines = re.findall(r"^    ibcb (.*)$", page.read_text(), re.M)
+    for line in lines:
+        for name, place in places.items():
+            line = line.replace(name, place)
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, (line, result.output)
+    return len(lines)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder to work in, and pictures that need no screen."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    yield tmp_path
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+def test_ten_minutes_recover_what_they_say_and_the_commands_run(here, capsys):
+    names = run_page(TEN_MINUTES)
+    model, value = names["model"], names["value"]
+    assert np.argsort(model.coef_).tolist() == np.argsort(value).tolist()
+    assert np.corrcoef(model.coef_, value)[0, 1] > 0.99
+    assert min(entry.next_agreement for entry in model.diagnostics_[2:]) > 0.9
+    assert "The log supports this model well." in capsys.readouterr().out
+    assert (here / "evolution.png").exists()
+    assert "delivery days" in (here / "report.html").read_text()
+    assert commands_run(TEN_MINUTES) == 3
+
+
+def test_the_audit_finds_the_batch_that_was_changed(here):
+    names = run_page(AUDIT)
+    named = {row.episode for entry in names["suspect"].diagnostics_ for row in entry.certificate or ()}
+    assert 6 in named
+    assert 'id="contradictions"' in (here / "audit.html").read_text()
+    assert (here / "audit-to-share.html").stat().st_size < (here / "audit.html").stat().st_size
+    ibcb.save_model(names["suspect"], "model.safetensors")
+    ibcb.write_log(names["changed"], "log.parquet")
+    assert commands_run(AUDIT) == 1
+
+
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+def test_a_vowpal_wabbit_log_is_read_as_the_page_says(here):
+    names = run_page(VW_LOG)
+    weights = dict(zip(names["log"].feature_names, names["model"].coef_, strict=True))
+    price, stars, new = (next(w for name, w in weights.items() if part in name) for part in ("price", "stars", "new"))
+    assert price > new > stars
+    assert not any("age" in name for name in weights)
+    assert commands_run(VW_LOG) == 3
+
+
+def test_home_and_method_run(here):
+    run_page(HOME)
+    assert (here / "report.html").exists()
+    run_page(METHOD)
+
+
+def test_symbols_of_the_notation_table_exist():
+    text = METHOD.read_text()
+    known = {*vars(Ridge), *Ridge.__dataclass_fields__}
+    symbols = re.findall(r"`ibcb\.ridge\.Ridge\.(\w+)`", text)
+    assert len(symbols) == 4
+    assert set(symbols) <= known
+    for parameter in re.findall(r"`IBCB\((\w+)=", text):
+        assert parameter in inspect.signature(ibcb.IBCB).parameters
+
+
+def test_the_cluster_page_runs(here):
+    """As a program of its own: Dask's workers import it."""
+    pytest.importorskip("distributed", reason="Dask cannot be imported: docs/howto/cluster.md is NOT tested")
+    (block,) = python_blocks(CLUSTER)
+    (here / "page.py").write_text(block)
+    found = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False, timeout=300)
+    assert found.returncode == 0, found.stderr
+    alone = ibcb.IBCB(expert="sbucb", l2=0.3).fit(ibcb.read_log("log.parquet"))
+    shown = np.array([float(number) for number in found.stdout.strip(" []\n").split()])
+    np.testing.assert_allclose(shown, alone.coef_, rtol=1e-5)
+    options = CliRunner().invoke(app, ["fit", "--help"]).stdout
+    for line in re.findall(r"^    ibcb fit (.*)$", CLUSTER.read_text(), re.M):
+        assert all(word in options for word in line.split() if word.startswith("-"))
+
+
+def test_the_site_is_built_without_a_warning_and_without_addresses(tmp_path):
+    pytest.importorskip("mkdocs", reason="MkDocs is not installed: the site is NOT built; run make docs")
+    pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: the site is NOT built; run make docs")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    found = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    for page in tmp_path.glob("**/*.html"):
+        text = page.read_text()
+        assert not re.search(r"<(?:script|img|iframe)[^>]+src=.?https?:", text), page
+        assert not re.search(r"<link[^>]+href=.?https?:(?![^>]*canonical)", text), page
+    reference = (tmp_path / "reference" / "estimators.html").read_text()
+    assert "partial_fit" in reference
+    assert "--no-steps" in (tmp_path / "reference" / "commands.html").read_text()
 
 
 def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monkeypatch, capsys):

@@ -38,7 +38,7 @@ def test_imports_point_down_and_imitators_cannot_see_rewards():
 
 def test_importing_ibcb_loads_nothing_heavy():
     # scikit-learn imports pandas if it can: here it cannot, and nothing of ours may.
-    heavy = ("matplotlib", "polars", "duckdb", "typer", "dask", "pooch", "mabwiser", "vowpalwabbit")
+    heavy = ("ibcb.report", "matplotlib", "polars", "duckdb", "typer", "dask", "pooch", "mabwiser", "vowpalwabbit")
     code = (
         "import sys; sys.modules['pandas'] = None; import ibcb; "
         f"print([name for name in {heavy} if name in sys.modules])"
@@ -85,6 +85,7 @@ def test_the_wheel_installs_and_imports_outside_the_tree(tmp_path):
     inside = zipfile.ZipFile(wheel).namelist()
     assert "ibcb/py.typed" in inside
     assert "ibcb/reproduce/paper.csv" in inside
+    assert {"ibcb/report/page.html", "ibcb/report/page.css", "ibcb/report/page.js"} <= set(inside)
     assert not [name for name in inside if name.startswith("tests")]
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel]

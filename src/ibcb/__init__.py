@@ -7,6 +7,11 @@
 True
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 from ibcb import io, metrics
 from ibcb.baselines import BICB, BIRL, Averaged, BaseSVC, ChoiceModel
 from ibcb.estimator import IBCB
@@ -46,3 +51,10 @@ __all__ = [
     "validate",
     "write_log",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Pictures and pages are loaded when somebody asks for them.
+    if name in ("plots", "report"):
+        return import_module(f"ibcb.{name}")
+    raise AttributeError(f"module 'ibcb' has no attribute {name!r}")

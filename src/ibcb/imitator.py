@@ -14,6 +14,7 @@ from ibcb.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.intake import candidate_array, distinct_names
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
+from ibcb.notebook import summary_html
 from ibcb.preparation import Preparation
 
 __all__ = ["Imitator", "argmax_per_step", "check_log", "shaped"]
@@ -113,6 +114,16 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = log.feature_names
         self.preparation_ = log.preparation
         self.log_fingerprint_ = log_fingerprint(log) if fingerprint is None else fingerprint
+
+    def _repr_html_inner(self) -> str:
+        return f"{summary_html(self)}{super()._repr_html_inner()}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        # As scikit-learn's, whose setting sklearn.set_config(display=...) decides whether there is HTML at all.
+        shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in shown:
+            shown["text/html"] = self._repr_html_inner()
+        return shown
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""

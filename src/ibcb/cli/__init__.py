@@ -53,6 +53,7 @@ _VERBS = {
     logs.fit: "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3",
     logs.predict: "ibcb predict model.safetensors candidates.parquet -o choices.csv",
     runs.evaluate: "ibcb evaluate model.safetensors run/",
+    logs.report: "ibcb report model.safetensors --log log.parquet -o report.html",
     runs.reproduce: "ibcb reproduce --table 3 --table 17 --seeds 5 --jobs 2",
 }
 for _verb, _example in _VERBS.items():

@@ -1,4 +1,4 @@
-"""Commands about logs: validate, convert, fit, predict."""
+"""Commands about logs: validate, convert, fit, predict, report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ibcb.cli.shared import (
 from ibcb.engine.cluster import ClusterError
 from ibcb.predictions import csv_writer, predictions, write_predictions
 
-__all__ = ["convert", "fit", "predict", "validate"]
+__all__ = ["convert", "fit", "predict", "report", "validate"]
 
 _LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files."
 
@@ -210,6 +210,44 @@ def predict(
         for table in predictions(imitator, candidates, scores=scores):
             write(table)
     _notes(candidates)
+
+
+@reads_logs
+@reports_errors
+def report(
+    model: Annotated[Path, typer.Argument(help="A saved IBCB model.")],
+    *,
+    log: Annotated[Path, typer.Option("--log", help=f"The log it was fitted to: {_LOG}", readable=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Of the page.")] = "",
+    no_steps: Annotated[bool, typer.Option("--no-steps", help="Leave contexts and ids out, for sharing.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Write one page that shows what a model found, and how far to trust it.
+
+    The page needs no network. The log is gone through part by part: it may be
+    larger than memory.
+    """
+    from ibcb.report import write_report
+
+    check_output(out, (".html", ".htm"), log, model)
+    imitator = ibcb.load_model(model)
+    if not isinstance(imitator, ibcb.IBCB):
+        raise ValueError(
+            f"{model} holds a {type(imitator).__name__}; a report shows how a policy evolved, which IBCB recovers."
+        )
+    disk = ibcb.open_log(log, **prepared(imitator, reading))
+    found = write_report(imitator, disk, out, steps=not no_steps, title=title)
+    _notes(disk)
+    for note in found.notes:
+        say(f"note: {note}")
+    if as_json:
+        judged = {"verdict": found.verdict.level, "headline": found.verdict.headline, "notes": list(found.notes)}
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged})
+    else:
+        print(f"verdict     {found.verdict.headline}")
+        print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")
 
 
 def _notes(log: ibcb.io.DiskLog) -> None:

@@ -34,15 +34,18 @@ __all__ = ["demo", "evaluate", "reproduce", "simulate"]
 
 @reports_errors
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the log and the model.")] = Path("ibcb-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for log, model and report.")] = Path("ibcb-demo"),
     expert: Annotated[ExpertKind, typer.Option(help="The expert to simulate.")] = "sbucb",
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Simulate a log, fit it, compare with behaviour cloning.
+    """Simulate a log, fit it, compare with behaviour cloning, write the report.
 
-    The log has the size of the paper's. It and the fitted model are left in a folder.
+    The log has the size of the paper's. It, the fitted model and a page that shows
+    what was found are left in a folder.
     """
+    from ibcb.report import write_report
+
     noise = 0.03
     say(f"Simulating an {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
     run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
@@ -54,12 +57,15 @@ def demo(
         imitator.fit(run.log)
         rows.append({"policy": name, "seconds": time.perf_counter() - start, **_figures(imitator, run)})
     out.mkdir(parents=True, exist_ok=True)
-    log_path, model_path = out / "log.parquet", out / "model.safetensors"
+    log_path, model_path, page = out / "log.parquet", out / "model.safetensors", out / "report.html"
     ibcb.write_log(run.log, log_path)
     ibcb.save_model(model, model_path)
+    say("Writing the report ...")
+    write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
     cosine = _cosine(model.coef_, run.expert.coef_)
     if as_json:
-        print_json({"results": rows, "cosine": cosine, "log": str(log_path), "model": str(model_path)})
+        places = {"log": str(log_path), "model": str(model_path), "report": str(page)}
+        print_json({"results": rows, "cosine": cosine, **places})
         return
     print()
     print_table(
@@ -84,7 +90,10 @@ expert's reward parameters (cosine {cosine:.4f}); their length is not identified
 
 The log and the model are in {out}/. To go on:
   {program()} fit {log_path} --expert {expert}
-  {program()} predict {model_path} {log_path} | head"""
+  {program()} predict {model_path} {log_path} | head
+
+The report, for a browser:
+  {page.resolve()}"""
     )
 
 

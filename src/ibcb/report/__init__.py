@@ -1,0 +1,56 @@
+"""The report: one self-contained page that shows how a decider evolved, and whether to believe it.
+
+>>> import ibcb, ibcb.report, tempfile, pathlib
+>>> run = ibcb.simulate(n_episodes=4, batch_size=50, seed=0)
+>>> model = ibcb.IBCB(l2=0.3).fit(run.log)
+>>> page = pathlib.Path(tempfile.mkdtemp()) / "report.html"
+>>> ibcb.report.write_report(model, run.log, page).verdict.headline
+'The log supports this model in part.'
+>>> page.exists()
+True
+"""
+
+from __future__ import annotations
+
+import os
+
+from ibcb.estimator import IBCB
+from ibcb.io import DiskLog
+from ibcb.io.files import atomic
+from ibcb.log import BehaviorLog
+from ibcb.report.facts import Facts, facts
+from ibcb.report.page import render
+
+__all__ = ["Facts", "facts", "render", "write_report"]
+
+
+def write_report(
+    model: IBCB,
+    log: BehaviorLog | DiskLog,
+    path: str | os.PathLike[str],
+    *,
+    steps: bool = True,
+    title: str = "",
+) -> Facts:
+    """Write the page of a model and the log that it was fitted to; returns what it says.
+
+    The file appears whole or not at all, needs no network, and is the same for the same model and log. A log on disk
+    (`ibcb.open_log`) is gone through once, part by part.
+
+    Parameters
+    ----------
+    model : IBCB
+    log : BehaviorLog, or what `ibcb.open_log` gave
+    path : path
+        Of the HTML file.
+    steps : bool
+        False: leave contexts, ids and times of steps out, for sharing.
+    title : str
+        By default made of the log's name.
+    """
+    found = facts(model, log, steps=steps, title=title)
+    # Lone surrogates, which a name in memory may hold, have no place in UTF-8.
+    page = render(found).encode("utf-8", "replace")
+    with atomic(path) as temporary:
+        temporary.write_bytes(page)
+    return found

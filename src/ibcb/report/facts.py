@@ -1,0 +1,423 @@
+"""The adapter between model, log and page: everything that the page says, as plain data.
+
+All that the report knows of estimators is in this module. Weights are brought to units in which they can be compared:
+an upper-confidence decider's are divided by its alpha, a Thompson sampler's are brought to length 1, because its
+choices tell no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.estimator import IBCB
+from ibcb.experts import SBUCB
+from ibcb.io import DiskLog
+from ibcb.log import BehaviorLog
+from ibcb.report.walk import Decider, SampledEpisode, Walk, walk
+from ibcb.verdict import Verdict, verdict
+
+__all__ = [
+    "Contradicting",
+    "EpisodeFacts",
+    "Facts",
+    "Weight",
+    "decider",
+    "facts",
+    "feature_names",
+    "forecasts",
+    "in_units",
+    "intervals",
+    "policy_now",
+]
+
+Vector = NDArray[np.float64]
+
+#: updates after the log that the evolution goes on for
+FORECAST = 5
+_MOST_WEIGHTS = 200
+_MOST_LINES = 40
+_MOST_EPISODES = 400
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One feature: its reward weight, its weight in the policy right after the log, and that one's interval."""
+
+    name: str
+    reward: float
+    policy: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class EpisodeFacts:
+    """One episode. Shares are of its steps; None where there is nothing to tell."""
+
+    number: int
+    steps: int
+    status: str
+    violated: int
+    foreseen: float | None
+    rival: float | None
+    chance: float | None
+    explored: float | None
+    agreed: float | None
+
+
+@dataclass(frozen=True)
+class Contradicting:
+    """A step that a certificate names: ``chosen`` was taken there, and none of ``others``."""
+
+    episode: int
+    step: int
+    chosen: int
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a page says.
+
+    Attributes
+    ----------
+    title, log_name : str
+        ``log_name`` is empty for a log in memory.
+    expert : {"sbucb", "sbts"}
+    settings : tuple of (name, value)
+        What was fitted, in words.
+    verdict : Verdict
+    notes : tuple of str
+        What a reader should know, of the fit and of this page.
+    unit : str
+        Of all weights.
+    weights : tuple of Weight
+        The largest policy weights first.
+    n_features : int
+        Of the model; ``weights`` may have fewer.
+    lines : tuple of int
+        Places in ``weights`` of the features whose evolution is shown.
+    episodes : tuple of EpisodeFacts
+        Of the episodes shown; see ``n_episodes``.
+    evolution : tuple of tuple of float
+        Per shown episode, the policy's weight of each of ``lines``.
+    forecast : tuple of tuple of float
+        The same after 1, 2, ... updates that follow the log.
+    n_episodes, n_steps, n_rows, warmup_steps, fewest, most : int
+        Size of the log; ``fewest`` and ``most`` candidates at a step.
+    contradictions : tuple of Contradicting
+    sample : tuple of SampledEpisode, or None
+        None: the page was asked to show no steps.
+    columns : tuple of str
+        Names of the features, as the sample numbers them.
+    fingerprint : str
+    version : str
+        Of the library.
+    """
+
+    title: str
+    log_name: str
+    expert: str
+    settings: tuple[tuple[str, str], ...]
+    verdict: Verdict
+    notes: tuple[str, ...]
+    unit: str
+    weights: tuple[Weight, ...]
+    n_features: int
+    lines: tuple[int, ...]
+    episodes: tuple[EpisodeFacts, ...]
+    evolution: tuple[tuple[float, ...], ...]
+    forecast: tuple[tuple[float, ...], ...]
+    n_episodes: int
+    n_steps: int
+    n_rows: int
+    warmup_steps: int
+    fewest: int
+    most: int
+    contradictions: tuple[Contradicting, ...]
+    sample: tuple[SampledEpisode, ...] | None
+    columns: tuple[str, ...]
+    fingerprint: str
+    version: str
+
+
+def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title: str = "") -> Facts:
+    """Everything that a page says of a model and the log it was fitted to; a log on disk is gone through once.
+
+    Parameters
+    ----------
+    model : IBCB
+        Fitted.
+    log : BehaviorLog, or what `ibcb.open_log` gave
+        The log that the model was fitted to. One that cannot be it raises ValueError; one that differs only in its
+        fingerprint gives a note.
+    steps : bool
+        False: leave contexts, ids and times of steps out.
+    title : str
+        Of the page; by default made of the log's name.
+    """
+    _check(model, log)
+    view = walk(_checked(model, log), decider(model), steps=steps)
+    _same_size(model, view)
+    names = feature_names(model)
+    reward, policy, bounds = in_units(model, model.coef_), in_units(model, policy_now(model)), intervals(model)
+    order = [int(feature) for feature in np.argsort(-np.abs(policy), kind="stable")[:_MOST_WEIGHTS]]
+    weights = tuple(
+        Weight(
+            names[feature],
+            _exact(reward[feature]),
+            _exact(policy[feature]),
+            None if bounds is None else _exact(bounds[feature, 0]),
+            None if bounds is None else _exact(bounds[feature, 1]),
+        )
+        for feature in order
+    )
+    policies = np.array([in_units(model, row) for row in model.policy_coefs_])
+    lines = _lines(policies, policy, order)
+    columns = [order[line] for line in lines]
+    shown = _episodes_shown(len(policies))
+    tallies = {tally.number: tally for tally in view.tallies}
+    rival = [tally.rival for tally in view.tallies]
+    chance = [tally.chance for tally in view.tallies]
+    log_name = log.name if isinstance(log, DiskLog) else ""
+    return Facts(
+        title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
+        log_name=log_name,
+        expert=model.expert,
+        settings=_settings(model),
+        verdict=verdict(model, rival=rival, chance=chance),
+        notes=(
+            *_mismatch(model, view),
+            *(_sentence(note) for note in model.notes_),
+            *_on_the_page(view, len(names), len(policies), len(lines)),
+        ),
+        unit="in units of alpha, the exploration weight" if model.expert == "sbucb" else "scaled to length 1",
+        weights=weights,
+        n_features=len(names),
+        lines=tuple(lines),
+        episodes=tuple(
+            EpisodeFacts(
+                number=number,
+                steps=model.diagnostics_[number].steps,
+                status=model.diagnostics_[number].status,
+                violated=model.diagnostics_[number].violated,
+                foreseen=model.diagnostics_[number].next_agreement,
+                rival=tallies[number].rival,
+                chance=tallies[number].chance,
+                explored=tallies[number].explored,
+                agreed=tallies[number].agreed,
+            )
+            for number in shown
+        ),
+        evolution=tuple(tuple(_exact(x) for x in policies[number, columns]) for number in shown),
+        forecast=tuple(tuple(_exact(x) for x in row[columns]) for row in forecasts(model)),
+        n_episodes=len(policies),
+        n_steps=view.n_steps,
+        n_rows=view.n_rows,
+        warmup_steps=view.warmup_steps,
+        fewest=view.fewest,
+        most=view.most,
+        contradictions=_contradictions(model),
+        sample=tuple(view.sample) if steps else None,
+        columns=names,
+        fingerprint=model.log_fingerprint_,
+        version=_version(),
+    )
+
+
+# -- what is asked of the model ------------------------------------------------------------------------------------
+
+
+def in_units(model: IBCB, weights: Vector) -> Vector:
+    """Weights in the unit of the page."""
+    if model.expert == "sbucb":
+        return weights / _alpha(model)
+    length = float(np.linalg.norm(weights))
+    return weights / length if length else weights
+
+
+def _alpha(model: IBCB) -> float:
+    return float(model.to_policy().alpha)
+
+
+def policy_now(model: IBCB) -> Vector:
+    """Policy right after the log."""
+    return model.next_policy_coef_
+
+
+def intervals(model: IBCB) -> NDArray[np.float64] | None:
+    """Bounds of `policy_now` in the unit of the page, shape (d, 2); None where the model has none."""
+    bounds = getattr(model, "policy_intervals_", None)
+    if bounds is None:
+        return None
+    array = np.asarray(bounds, dtype=np.float64)
+    if array.shape != (model.n_features_in_, 2) or not np.isfinite(array).all():
+        return None
+    length = _alpha(model) if model.expert == "sbucb" else float(np.linalg.norm(policy_now(model))) or 1.0
+    return array / length
+
+
+def forecasts(model: IBCB) -> list[Vector]:
+    """Policies after 1, 2, ... updates that follow the log; the first is known from the log itself."""
+    ahead = getattr(model, "forecast", None)
+    if ahead is None:
+        return [in_units(model, policy_now(model))]
+    return [in_units(model, np.asarray(ahead(updates=count))) for count in range(1, FORECAST + 1)]
+
+
+def decider(model: IBCB) -> Decider:
+    """What a walk through the log needs of the model."""
+    policy, d = model.to_policy(), model.n_features_in_
+    prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
+    return Decider(
+        policies=np.array([in_units(model, row) for row in model.policy_coefs_]).reshape(-1, d),
+        foreseeable=tuple(entry.next_agreement is not None for entry in model.diagnostics_),
+        bonus=isinstance(policy, SBUCB),
+        l2=float(policy.l2),
+        prior=prior,
+        contradicting=frozenset((row.episode, row.step) for row in _contradictions(model)),
+    )
+
+
+def _contradictions(model: IBCB) -> tuple[Contradicting, ...]:
+    others: dict[tuple[int, int, int], set[int]] = {}
+    for entry in model.diagnostics_:
+        for row in entry.certificate or ():
+            others.setdefault((row.episode, row.step, row.chosen), set()).add(row.other)
+    return tuple(Contradicting(*place, tuple(sorted(found))) for place, found in sorted(others.items()))
+
+
+def feature_names(model: IBCB) -> tuple[str, ...]:
+    """Names of the features, made up where the log had none."""
+    return model.feature_names_in_ or tuple(f"feature {column}" for column in range(model.n_features_in_))
+
+
+def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
+    kinds = {"sbucb": "SBUCB: adds a confidence bonus, takes the best", "sbts": "SBTS: Thompson sampling"}
+    solvers = {
+        "hard": "exact",
+        "soft": "soft (squared hinge)",
+        "robust": "robust (Huber hinge)",
+        "paper": "the paper's (OSQP)",
+    }
+    policy = model.to_policy()
+    return (
+        ("decider", kinds[model.expert]),
+        ("l2", f"{policy.l2:g}"),
+        *((("alpha", f"{policy.alpha:g}"),) if model.expert == "sbucb" else (("margin", f"{model.margin:g}"),)),
+        ("solver", solvers.get(model.solver_, model.solver_)),
+        ("episodes", "one after the other" if model.incremental else "all at once"),
+    )
+
+
+def _version() -> str:
+    from ibcb.version import __version__
+
+    return __version__
+
+
+# -- does the log belong to it? ------------------------------------------------------------------------------------
+
+
+def _check(model: Any, log: Any) -> None:
+    if not isinstance(model, IBCB):
+        raise TypeError(
+            f"a report shows how a policy evolved, which {type(model).__name__} does not recover; fit an IBCB model."
+        )
+    if not isinstance(log, (BehaviorLog, DiskLog)):
+        raise TypeError(f"expected a BehaviorLog or what ibcb.open_log gave, got {type(log).__name__}.")
+    if not hasattr(model, "policy_coefs_"):
+        raise ValueError("the model is not fitted yet; call fit first.")
+
+
+def _checked(model: IBCB, log: BehaviorLog | DiskLog) -> Any:
+    """The log, whose parts are checked against the model as they go by."""
+    return _Checked(model, log)
+
+
+class _Checked:
+    def __init__(self, model: IBCB, log: BehaviorLog | DiskLog) -> None:
+        self._model, self._log = model, log
+
+    def parts(self) -> Any:
+        last = len(self._model.policy_coefs_) - 1
+        for number, part in self._log.parts():
+            self._model._check_features(part.n_features, part.feature_names)
+            if number > last:
+                raise ValueError(
+                    f"the log has an episode {number} but the model was fitted to episodes 0 to {last}; give the log "
+                    "that it was fitted to."
+                )
+            yield number, part
+
+
+def _same_size(model: IBCB, view: Walk) -> None:
+    if len(view.tallies) != len(model.policy_coefs_):
+        raise ValueError(
+            f"the log has {len(view.tallies)} episodes but the model was fitted to {len(model.policy_coefs_)}; give "
+            "the log that it was fitted to."
+        )
+    for tally, entry in zip(view.tallies, model.diagnostics_, strict=True):
+        if tally.steps != entry.steps:
+            raise ValueError(
+                f"episode {tally.number} of the log has {tally.steps} steps but that of the fitted log had "
+                f"{entry.steps}; give the log that the model was fitted to."
+            )
+
+
+def _mismatch(model: IBCB, view: Walk) -> tuple[str, ...]:
+    if view.fingerprint == model.log_fingerprint_:
+        return ()
+    return (
+        f"This log is as large as the one that the model was fitted to, but not the same: its fingerprint is "
+        f"{view.fingerprint}, that of the fitted log {model.log_fingerprint_}. What is said of steps may be wrong.",
+    )
+
+
+# -- what fits on a page -------------------------------------------------------------------------------------------
+
+
+def _lines(policies: NDArray[np.float64], now: Vector, order: list[int]) -> list[int]:
+    """Places in ``order`` of the features that ever weighed most."""
+    peak = np.maximum(np.abs(policies).max(axis=0), np.abs(now))[order]
+    return sorted(int(place) for place in np.argsort(-peak, kind="stable")[:_MOST_LINES])
+
+
+def _episodes_shown(count: int) -> list[int]:
+    """All episodes, or of many every k-th and the last."""
+    every = -(-count // _MOST_EPISODES)
+    return sorted({*range(0, count, every), count - 1})
+
+
+def _on_the_page(view: Walk, n_features: int, n_episodes: int, lines: int) -> list[str]:
+    found = []
+    kept = sum(len(episode.steps) for episode in view.sample)
+    if 0 < kept < view.n_steps:
+        found.append(
+            f"The explorer holds {kept:,} of {view.n_steps:,} steps: contradicting steps first, then steps that were "
+            "not foreseen or not explained, then others, drawn by a fixed rule. All other figures are of all steps."
+        )
+    if view.rival_sampled:
+        found.append("The choice model of an episode learned from a sample of its steps, where they are many.")
+    if n_features > _MOST_WEIGHTS:
+        found.append(f"The {_MOST_WEIGHTS} largest of {n_features:,} weights are shown.")
+    if n_features > lines:
+        found.append(f"The evolution shows the {lines} features that ever weighed most.")
+    shown = len(_episodes_shown(n_episodes))
+    if shown < n_episodes:
+        found.append(f"Charts and tables show {shown} of {n_episodes:,} episodes, evenly spaced.")
+    return found
+
+
+def _sentence(note: str) -> str:
+    """A note with a capital, unless it begins with a name of the code."""
+    return note if "_" in note.split(maxsplit=1)[0] else note[:1].upper() + note[1:]
+
+
+def _exact(value: Any) -> float:
+    """Nine digits: more than the page shows, fewer than rounding disturbs."""
+    return float(f"{float(value):.9g}")

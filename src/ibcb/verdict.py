@@ -1,0 +1,137 @@
+"""Whether to trust a fitted model, in words: one voice for the report and for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Verdict", "verdict"]
+
+_HEADLINES = {
+    "good": "The log supports this model well.",
+    "fair": "The log supports this model in part.",
+    "poor": "Do not rely on this model.",
+    "unknown": "The log does not tell whether to trust this model.",
+}
+#: shares foreseen, of what chance leaves to foresee; a Thompson sampler's luck cannot be foreseen: it is asked less
+_GOOD = {"sbucb": 0.8, "sbts": 0.6}
+_FAIR = {"sbucb": 0.6, "sbts": 0.35}
+#: how far a choice model may be ahead
+_BEHIND = 0.02
+
+Shares = Sequence[float | None]
+
+
+class Verdict(NamedTuple):
+    """A judgement in words.
+
+    Attributes
+    ----------
+    level : {"good", "fair", "poor", "unknown"}
+    headline : str
+    reasons : tuple of str
+        Sentences, the weightiest first.
+    foreseen : float or None
+        Share of the choices of the later half of the episodes that was foreseen from the episodes before each.
+    """
+
+    level: str
+    headline: str
+    reasons: tuple[str, ...]
+    foreseen: float | None
+
+
+def verdict(model: Any, *, rival: Shares | None = None, chance: Shares | None = None) -> Verdict:
+    """Judge a fitted `IBCB` by its diagnostics.
+
+    Parameters
+    ----------
+    model : IBCB
+    rival : per episode, the share that a choice model of the episode before foresees, optional
+    chance : per episode, the share that a blind draw would meet, optional
+    """
+    late = _late(model.diagnostics_)
+    own = [entry.next_agreement for entry in model.diagnostics_]
+    foreseen, behind, blind = (_mean(model.diagnostics_, late, shares) for shares in (own, rival, chance))
+    reasons = [*_on_foresight(model, len(late), foreseen, behind, blind), *_on_the_solver(model)]
+    level = _level(model, foreseen, behind, blind)
+    return Verdict(level, _HEADLINES[level], tuple(reasons), foreseen)
+
+
+def _late(diagnostics: Sequence[Any]) -> list[int]:
+    """The later half of the episodes that could be foreseen at all."""
+    known = [number for number, entry in enumerate(diagnostics) if entry.next_agreement is not None]
+    return known[len(known) // 2 :]
+
+
+def _mean(diagnostics: Sequence[Any], episodes: Sequence[int], shares: Shares | None) -> float | None:
+    """Mean over the steps of some episodes; None where nothing is known of them."""
+    known = [(diagnostics[n].steps, shares[n]) for n in episodes] if shares is not None else []
+    pairs = [(steps, share) for steps, share in known if share is not None]
+    total = sum(steps for steps, _ in pairs)
+    return sum(steps * share for steps, share in pairs) / total if total else None
+
+
+def _level(model: Any, foreseen: float | None, rival: float | None, chance: float | None) -> str:
+    if not model.coef_.any():
+        return "poor"
+    if foreseen is None:
+        return "unknown"
+    kind, base = model.expert, chance or 0.0
+    # What is foreseen beyond chance, of what there is to foresee.
+    gain = (foreseen - base) / (1 - base) if base < 1 else 0.0
+    ahead = rival is None or foreseen >= rival - _BEHIND
+    if gain < _FAIR[kind] / 2 or (gain < _FAIR[kind] and not ahead):
+        return "poor"
+    if gain >= _GOOD[kind] and ahead and not _started_late(model):
+        return "good"
+    return "fair"
+
+
+def _started_late(model: Any) -> bool:
+    return any("start" in note and "middle" in note for note in model.notes_)
+
+
+def _on_foresight(
+    model: Any, episodes: int, foreseen: float | None, rival: float | None, chance: float | None
+) -> list[str]:
+    if not model.coef_.any():
+        return ["Nothing was learned: zero weights explain every choice."]
+    if foreseen is None:
+        if not model.incremental:
+            return ["All episodes were solved at once, so none could be foreseen; fit with incremental=True to know."]
+        return ["No episode could be foreseen: it takes two that were chosen after something had been learned."]
+    span, before = (f"the last {episodes} episodes", "each") if episodes > 1 else ("the last episode", "it")
+    rivals = []
+    if rival is not None:
+        rivals.append(f"{rival:.1%} by a choice model fitted to the episode before")
+    if chance is not None:
+        rivals.append(f"{chance:.1%} by chance")
+    against = f"; compare {' and '.join(rivals)}" if rivals else ""
+    found = [f"It foresees {foreseen:.1%} of the choices of {span} from the episodes before {before}{against}."]
+    if rival is not None and foreseen < rival - _BEHIND:
+        found.append("A plain choice model foresees more: the decider may not learn as this model assumes.")
+    return found
+
+
+def _on_the_solver(model: Any) -> list[str]:
+    named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
+    violated = sum(entry.violated for entry in model.diagnostics_)
+    if not model.coef_.any():
+        return []
+    if violated == 0 and not named:
+        return ["The recovered policies explain every logged choice exactly."]
+    left = f"{violated:,} comparison{'s' * (violated != 1)} of a chosen candidate with another"
+    goes = "goes" if violated == 1 else "go"
+    if model.expert == "sbts":
+        return [f"A Thompson sampler's luck has no exact explanation: the fit is robust, and {left} {goes} against it."]
+    found = []
+    if named:
+        found.append(
+            f"No reward weights explain all choices: {len(named)} steps contradict each other. An SBUCB decider with "
+            "these settings leaves no contradictions, so something differs: changed choices, other batches, another "
+            "l2, a decider that draws."
+        )
+    if violated:
+        found.append(f"Under the recovered policies {left} {goes} against the log.")
+    return found

@@ -1,0 +1,75 @@
+"""Logs and models that the tests of the report share."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+import ibcb
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "he said \"hi\" & 'bye'",
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "x" * 500,
+    "</script><img src=x onerror=alert(2)>",
+    "\u2028line\nbreak\tand \x00",
+    "{{ 7 * 7 }} ${1} <!--",
+    "日本語の特徴量",
+)
+
+
+def hostile_log(*, episodes: int = 6, steps: int = 60, changed: bool = False) -> ibcb.BehaviorLog:
+    """An SBUCB decider's log whose names and ids try to be more than text; ``changed``: not all choices are its own."""
+    rng, d = np.random.default_rng(5), len(HOSTILE)
+    theta, expert = rng.normal(size=d), ibcb.SBUCB(d, alpha=0.5, l2=1.0)
+    pairs, ids = [], []
+    for number in range(episodes):
+        sets = [rng.normal(size=(rng.integers(2, 7), d)) for _ in range(steps)]
+        chosen = [expert.act(candidates) for candidates in sets]
+        S = np.array([candidates[pick] for candidates, pick in zip(sets, chosen, strict=True)])
+        expert.update(S, S @ theta + 0.1 * rng.normal(size=steps))
+        if changed and number == 3:
+            chosen[5:12] = [int(np.argmin(candidates @ theta)) for candidates in sets[5:12]]
+        pairs.append((sets, chosen))
+        ids += [f"<b>id {number}:{step}</b>\"'\u202e" + "y" * 500 * (step % 7 == 0) for step in range(steps)]
+    return ibcb.BehaviorLog.from_episodes(pairs, feature_names=HOSTILE, step_ids=ids)
+
+
+@functools.cache
+def hostile(changed: bool = False) -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    log = hostile_log(changed=changed)
+    return ibcb.IBCB(expert="sbucb", l2=1.0).fit(log), log
+
+
+@functools.cache
+def fitted(expert: str = "sbucb") -> tuple[ibcb.IBCB, ibcb.Run]:
+    """A small run of either expert, fitted."""
+    options = {"n_episodes": 6, "batch_size": 120, "n_candidates": 7, "n_features": 4, "warmup": 200, "noise": 0.03}
+    run = ibcb.simulate("synthetic", expert=expert, seed=0, **options)
+    return ibcb.IBCB(expert=expert, l2=0.3).fit(run.log), run
+
+
+@functools.cache
+def wide() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """Many candidates and features."""
+    run = ibcb.simulate(n_episodes=4, batch_size=40, n_candidates=30, n_features=20, seed=0)
+    return ibcb.IBCB(l2=0.3).fit(run.log), run.log
+
+
+class Sure(ibcb.IBCB):
+    """A model with intervals and a long forecast."""
+
+    @property
+    def policy_intervals_(self):
+        return np.column_stack([self.next_policy_coef_ - 0.5, self.next_policy_coef_ + 0.5])
+
+    def forecast(self, updates):
+        return self.next_policy_coef_ * (1 + updates / 10)
+
+
+@functools.cache
+def bounded() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    _, run = fitted()
+    return Sure(expert="sbucb", l2=0.3, alpha=2.0).fit(run.log), run.log

@@ -1,0 +1,79 @@
+"""The figures as matplotlib axes, and what notebooks show."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sklearn
+from pages import fitted, hostile
+
+import ibcb
+from ibcb.notebook import summary_html
+
+matplotlib = pytest.importorskip("matplotlib", exc_type=ImportError)
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
+def test_every_figure_is_drawn_with_the_model_s_numbers(expert):
+    model, run = fitted(expert)
+    ax = ibcb.plots.evolution(model)
+    drawn = {tuple(line.get_ydata()) for line in ax.lines}
+    for column in range(model.n_features_in_):
+        policy = model.policy_coefs_[:, column]
+        expected = policy if expert == "sbucb" else policy / np.linalg.norm(model.policy_coefs_, axis=1)
+        assert any(len(line) == len(expected) and np.allclose(line, expected) for line in drawn)
+    bars = ibcb.plots.weights(model).patches
+    assert len(bars) == model.n_features_in_
+    assert max(abs(bar.get_width()) for bar in bars) == pytest.approx(abs(bars[0].get_width()))
+    shares = ibcb.plots.agreement(model).lines[0].get_ydata()
+    assert [None if np.isnan(share) else share for share in shares] == [e.next_agreement for e in model.diagnostics_]
+    assert len(ibcb.plots.agreement(model, run.log).lines) == 3
+    assert len(ibcb.plots.exploration(model, run.log).lines[0].get_ydata()) == 6
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.filterwarnings("ignore:Matplotlib currently does not support")
+def test_figures_go_into_given_axes_and_names_are_no_formulas():
+    import matplotlib.pyplot as plt
+
+    model, _ = hostile()
+    figure, ax = plt.subplots()
+    assert ibcb.plots.evolution(model, ax=ax) is ax
+    assert ibcb.plots.weights(model, ax=figure.add_subplot()) in figure.axes
+    figure.canvas.draw()
+
+
+def test_without_matplotlib_the_remedy_is_named():
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; import ibcb; "
+        "m = ibcb.IBCB(l2=0.3).fit(ibcb.simulate(n_episodes=3, batch_size=20, seed=0).log); ibcb.plots.evolution(m)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'ibcb[report]'" in found.stderr
+
+
+def test_a_notebook_shows_the_verdict_and_the_largest_weights():
+    model, log = hostile()
+    shown = model._repr_mimebundle_()["text/html"]
+    assert shown.startswith(summary_html(model))
+    assert model._repr_html_().startswith(summary_html(model))
+    assert "The log supports this model" in shown
+    largest = int(np.argmax(np.abs(model.next_policy_coef_)))
+    assert f"{model.next_policy_coef_[largest]:+.3g}" in shown
+    assert "<script>alert" not in shown
+    assert "&lt;script&gt;alert" in shown
+    assert "<img src=x" not in shown
+    assert "largest weights" in ibcb.ChoiceModel().fit(log)._repr_html_()
+    assert "largest weights" not in ibcb.IBCB()._repr_html_()
+    with sklearn.config_context(display="text"):
+        assert "text/html" not in model._repr_mimebundle_()

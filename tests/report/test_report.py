@@ -1,0 +1,472 @@
+"""The report's figures against independent recomputation, and the page against hostile text."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pages import HOSTILE, bounded, fitted, hostile
+from typer.testing import CliRunner
+
+import ibcb
+from ibcb.cli import app
+from ibcb.io.parquet import write_steps
+from ibcb.report import facts, render, write_report
+from ibcb.report.facts import decider
+from ibcb.report.page import json_for_script
+from ibcb.report.sample import Keeper, step_keys
+from ibcb.report.walk import walk
+from ibcb.verdict import verdict
+
+EXPERTS = ("sbucb", "sbts")
+
+
+def page_data(text):
+    (content,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(content)
+
+
+def run_command(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    model, run = fitted()
+    ibcb.save_model(model, folder / "model.safetensors")
+    ibcb.write_log(run.log, folder / "log.parquet")
+    return folder
+
+
+# -- figures -------------------------------------------------------------------------------------------------------
+
+
+def plain_scores(model, log, policies):
+    """Per policy episode: expected <p, s> and width H of every candidate, by inversion of Psi."""
+    d, phi = log.n_features, np.zeros((log.n_features, log.n_features))
+    found, number = [], 0
+    for by_policy, episode in log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, -1, d)
+        if by_policy:
+            inverse = np.linalg.inv(phi + model.l2 * np.eye(d))
+            found.append((episode, X @ policies[number], np.sqrt(np.einsum("bmi,ij,bmj->bm", X, inverse, X))))
+            number += 1
+        S = episode.contexts[episode.chosen_rows]
+        phi += S.T @ S
+    return found
+
+
+def test_exploration_is_where_the_bonus_changes_the_best():
+    model, run = fitted()
+    found = facts(model, run.log)
+    for entry, (episode, expected, width) in zip(
+        found.episodes, plain_scores(model, run.log, model.policy_coefs_), strict=True
+    ):
+        steps = np.arange(episode.n_steps)
+        total = expected + width
+        tied = total[steps, episode.chosen] >= total.max(axis=1) - 1e-9
+        best = np.where(tied, episode.chosen, total.argmax(axis=1))
+        assert entry.explored == pytest.approx(np.mean(expected[steps, best] < expected.max(axis=1) - 1e-9))
+    assert found.episodes[0].explored > found.episodes[-1].explored
+
+
+def test_of_a_thompson_sampler_exploration_is_what_is_not_the_best_expected():
+    model, run = fitted("sbts")
+    for entry, (episode, expected, _) in zip(
+        facts(model, run.log).episodes, plain_scores(model, run.log, model.policy_coefs_), strict=True
+    ):
+        assert entry.explored == pytest.approx(np.mean(expected.argmax(axis=1) != episode.chosen))
+
+
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_foreseen_choices_are_those_that_the_fit_counted(expert):
+    """The policy that the episodes before lead to is found again from the stored policies alone."""
+    model, run = fitted(expert)
+    seen = walk(run.log, decider(model))
+    assert [tally.foreseen for tally in seen.tallies] == [entry.next_agreement for entry in model.diagnostics_]
+
+
+def test_the_choice_model_learned_from_the_episode_before():
+    model, run = fitted()
+    entries = facts(model, run.log).episodes
+    assert entries[0].rival is None
+    for number in range(1, len(entries)):
+        rival = ibcb.ChoiceModel(episodes=1).fit(run.log[number - 1])
+        assert entries[number].rival == pytest.approx(rival.score(run.log[number]))
+        assert entries[number].chance == pytest.approx(1 / 7)
+
+
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_weights_do_not_depend_on_what_cannot_be_told(expert):
+    _, run = fitted(expert)
+    one, other = (
+        facts(ibcb.IBCB(expert=expert, l2=0.3, alpha=alpha).fit(run.log), run.log, steps=False) for alpha in (1.0, 2.5)
+    )
+    np.testing.assert_allclose([w.policy for w in one.weights], [w.policy for w in other.weights], rtol=1e-6)
+    np.testing.assert_allclose(one.evolution, other.evolution, rtol=1e-6, atol=1e-12)
+    if expert == "sbts":
+        np.testing.assert_allclose(np.linalg.norm(one.evolution, axis=1), 1.0, rtol=1e-6)
+
+
+def test_sampled_steps_carry_their_scores_and_contexts():
+    model, run = fitted()
+    plain = plain_scores(model, run.log, model.policy_coefs_)
+    for sampled in facts(model, run.log).sample:
+        episode, expected, width = plain[sampled.number]
+        for step in sampled.steps:
+            X = episode.candidates(step.step)
+            np.testing.assert_allclose(step.expected, expected[step.step][step.candidates], rtol=1e-4, atol=1e-9)
+            np.testing.assert_allclose(step.width, width[step.step][step.candidates], rtol=1e-4)
+            np.testing.assert_allclose(step.values, X[step.candidates], rtol=1e-3)
+            assert step.chosen == episode.chosen[step.step]
+            total = (expected + width)[step.step]
+            # An exact solution lies where a choice just ties with another candidate: the tie is the chosen one's.
+            assert total[step.picked] >= total.max() - 1e-8
+            if total[step.chosen] >= total.max() - 1e-10:
+                assert step.picked == step.chosen
+
+
+def test_intervals_and_forecast_are_shown_where_the_model_has_them():
+    model, run = fitted()
+
+    sure, _ = bounded()
+    found = facts(sure, run.log, steps=False)
+    for weight in found.weights:
+        assert weight.high - weight.low == pytest.approx(1.0 / 2.0, rel=1e-6)
+    names = [found.weights[line].name for line in found.lines]
+    ahead = dict(zip(names, found.forecast[4], strict=True))
+    for column, weight in enumerate(sure.next_policy_coef_ / 2.0):
+        assert ahead[f"feature {column}"] == pytest.approx(1.5 * weight, rel=1e-6)
+    assert 'class="whisker"' in render(found)
+    assert 'class="whisker"' not in render(facts(model, run.log, steps=False))
+
+
+# -- verdict -------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_tells_a_good_fit_from_noise():
+    model, run = fitted()
+    assert facts(model, run.log).verdict.level in ("good", "fair")
+    rng = np.random.default_rng(0)
+    noise = ibcb.BehaviorLog.from_episodes(
+        [(rng.normal(size=(80, 6, 3)), rng.integers(6, size=80)) for _ in range(6)], warmup=1
+    )
+    blind = ibcb.IBCB().fit(noise)
+    assert facts(blind, noise).verdict.level == "poor"
+    assert facts(blind, noise).verdict.headline == "Do not rely on this model."
+
+
+def test_the_verdict_needs_no_rival():
+    model, _ = fitted()
+    judged = verdict(model)
+    late = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
+    assert judged.foreseen == pytest.approx(np.mean(late[len(late) // 2 :]))
+    assert judged.level == "good"
+    behind = verdict(model, rival=[1.0] * 6, chance=[0.5] * 6)
+    assert (behind.level == "good") == (judged.foreseen > 0.98)
+
+
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+def test_a_log_that_begins_in_the_middle_is_not_judged_good():
+    _, log = hostile()
+    later = log[2:]
+    model = ibcb.IBCB(l2=1.0).fit(later)
+    assert any("start in the middle" in note for note in model.notes_)
+    assert verdict(model).level != "good"
+    known = np.concatenate([part.contexts[part.chosen_rows] for part in log[:2]])
+    told = ibcb.IBCB(l2=1.0, prior_gram=known.T @ known).fit(later)
+    assert verdict(told).level == "good"
+    seen = walk(later, decider(told))
+    assert [tally.foreseen for tally in seen.tallies] == [entry.next_agreement for entry in told.diagnostics_]
+
+
+def test_a_joint_fit_foresees_nothing_and_says_so():
+    _, run = fitted()
+    model = ibcb.IBCB(l2=0.3, incremental=False).fit(run.log)
+    found = facts(model, run.log)
+    assert found.verdict.level == "unknown"
+    assert "incremental=True" in found.verdict.reasons[0]
+    assert all(step.foreseen is None for episode in found.sample for step in episode.steps)
+    render(found)
+
+
+def test_contradicting_steps_are_named_and_always_in_the_sample():
+    model, log = hostile(changed=True)
+    found = facts(model, log)
+    assert found.contradictions
+    sampled = {(episode.number, step.step) for episode in found.sample for step in episode.steps if step.contradicts}
+    assert sampled == {(row.episode, row.step) for row in found.contradictions}
+    assert any("contradict each other" in reason for reason in found.verdict.reasons)
+    assert 'id="contradictions"' in render(found)
+    assert 'id="contradictions"' not in render(facts(*hostile()))
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_hostile_names_and_ids_are_text():
+    text = render(facts(*hostile(), title='<i onload="x">'))
+    assert "<script>alert" not in text
+    assert "<img src=x" not in text
+    assert "<b>id" not in text
+    assert "<i onload" not in text
+    assert "49 $" not in text
+    assert len(re.findall(r"<script\b", text)) == len(re.findall(r"</script>", text)) == 2
+    data = page_data(text)
+    assert data["columns"] == list(HOSTILE)
+    assert data["sample"][0]["steps"][0][1].startswith("<b>id 0:")
+
+
+def test_text_that_is_no_unicode_is_written_all_the_same(tmp_path):
+    _, run = fitted()
+    parts = (run.log.contexts, run.log.step_offsets, run.log.chosen, run.log.episode_offsets)
+    log = ibcb.BehaviorLog(*parts, warmup=run.log.warmup, feature_names=["\ud800", "b", "c", "d"])
+    write_report(ibcb.IBCB(l2=0.3).fit(log), log, tmp_path / "page.html", title="\udfff")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_json_in_a_script_cannot_end_it():
+    value = ["</script>", "<!--", "\u2028", "&", "\ud800", {"<": ">"}]
+    text = json_for_script(value)
+    assert not set("<>&\u2028\u2029") & set(text)
+    text.encode()
+    assert json.loads(text)[:4] == value[:4]
+    with pytest.raises(ValueError):
+        json_for_script(float("nan"))
+
+
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_the_same_model_and_log_give_the_same_bytes(tmp_path, expert):
+    model, run = fitted(expert)
+    write_report(model, run.log, tmp_path / "a.html")
+    write_report(model, run.log, tmp_path / "b.html")
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+    write_report(ibcb.load_model(tmp_path / "m.safetensors"), run.log, tmp_path / "c.html")
+    a, b, c = ((tmp_path / f"{name}.html").read_bytes() for name in "abc")
+    assert a == b == c
+
+
+def test_the_page_refers_to_nothing_outside():
+    text = render(facts(*fitted_pair()))
+    outside = re.findall(r"""(?:src|href)\s*=\s*["'](?!#)([^"']*)""", text)
+    assert outside == []
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttp|https?://(?!www\.w3\.org)", text)
+
+
+def fitted_pair(expert="sbucb"):
+    model, run = fitted(expert)
+    return model, run.log
+
+
+def test_without_steps_no_context_and_no_id_leaves():
+    model, log = hostile(changed=True)
+    text = render(facts(model, log, steps=False))
+    assert page_data(text)["sample"] is None
+    assert "id 0:" not in text
+    assert f"{log.contexts[0, 0]:.4g}" not in text
+    assert "written without steps" in text
+
+
+def test_the_paper_s_size_fits_in_six_megabytes_and_says_that_it_is_sampled(tmp_path):
+    run = ibcb.simulate("synthetic", expert="sbucb", noise=0.03, seed=0)
+    found = write_report(ibcb.IBCB(l2=0.3).fit(run.log), run.log, tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size < 6_000_000
+    kept = sum(len(episode.steps) for episode in found.sample)
+    assert any(f"{kept:,} of 20,000 steps" in note for note in found.notes)
+    # What was not foreseen is rare, and worth more room than its share.
+    odd = [
+        step
+        for episode in found.sample
+        for step in episode.steps
+        if step.foreseen is not None and step.foreseen != step.chosen
+    ]
+    assert len(odd) / kept > 1.5 * sum((1 - (e.foreseen or 1)) * e.steps for e in found.episodes) / 20_000
+
+
+def test_many_features_and_candidates_are_cut_to_what_matters():
+    rng = np.random.default_rng(0)
+    theta = np.r_[3.0, -2.0, np.zeros(298)]
+    expert, pairs = ibcb.SBUCB(300, alpha=0.01, l2=1.0), []
+    for _ in range(4):
+        X = rng.normal(size=(60, 70, 300))
+        chosen = expert.act(X)
+        S = X[np.arange(60), chosen]
+        expert.update(S, S @ theta)
+        pairs.append((X, chosen))
+    log = ibcb.BehaviorLog.from_episodes(pairs)
+    found = facts(ibcb.IBCB().fit(log), log)
+    assert len(found.weights) == 200
+    assert len(found.lines) == 40
+    assert any("200 largest of 300" in note for note in found.notes)
+    for episode in found.sample:
+        assert len(episode.features) == 24
+        for step in episode.steps:
+            assert len(step.candidates) <= 42
+            assert {step.chosen, step.picked} <= set(step.candidates)
+            assert step.n_candidates == 70
+    assert len(render(found)) < 6_000_000
+
+
+# -- samples and streams -------------------------------------------------------------------------------------------
+
+
+def test_the_sample_depends_on_the_steps_and_not_on_how_they_arrive():
+    steps, keys = np.arange(1000), step_keys(3, 0, 1000)
+    whole, pieces = Keeper(40), Keeper(40)
+    whole.offer(steps, keys)
+    for start in range(0, 1000, 37):
+        part = slice(start, start + 37)
+        pieces.offer(steps[part], step_keys(3, start, len(steps[part])))
+    assert whole.kept == pieces.kept
+    assert len(whole.kept) == 40
+    assert len(set(keys.tolist()) | set(step_keys(4, 0, 1000).tolist())) == 2000
+    spread = np.array([step for _, step in whole.kept])
+    assert 350 < spread.mean() < 650
+
+
+def test_a_log_on_disk_says_what_the_log_in_memory_says(tmp_path, monkeypatch):
+    model, run = fitted()
+    ibcb.write_log(run.log, tmp_path / "log.parquet")
+    monkeypatch.setattr("ibcb.io.formats._STREAM_NUMBERS", 1000)
+    disk = ibcb.open_log(tmp_path / "log.parquet")
+    assert len(list(disk.parts())) > 10
+    there, here = facts(model, disk), facts(model, run.log)
+    assert there.log_name == "log.parquet"
+    assert [(e.number, e.explored, e.agreed, e.foreseen) for e in there.episodes] == [
+        (e.number, e.explored, e.agreed, e.foreseen) for e in here.episodes
+    ]
+    assert [[s.step for s in e.steps] for e in there.sample] == [[s.step for s in e.steps] for e in here.sample]
+    assert there.notes == here.notes
+
+
+@pytest.mark.slow
+def test_ten_million_rows_on_disk_take_less_than_a_gibibyte(tmp_path):
+    """Written, fitted and reported part by part, the report in a process of its own whose memory is measured."""
+    rng, d, B, M = np.random.default_rng(0), 6, 10_000, 10
+    theta, expert = rng.normal(size=d), ibcb.SBUCB(d, alpha=0.4, l2=0.3)
+
+    def parts():
+        for number in range(20):
+            chosen_contexts, rewards = [], []
+            for piece in range(5):
+                X = rng.normal(size=(B, M, d))
+                chosen = expert.act(X)
+                S = X[np.arange(B), chosen]
+                chosen_contexts.append(S)
+                rewards.append(S @ theta + 0.1 * rng.normal(size=B))
+                origin = (number, piece * B)
+                yield number, ibcb.BehaviorLog.part(X.reshape(-1, d), np.full(B, M), chosen, origin=origin)
+            expert.update(np.concatenate(chosen_contexts), np.concatenate(rewards))
+
+    write_steps(parts(), tmp_path / "log.parquet")
+    ibcb.save_model(ibcb.IBCB(l2=0.3).fit(ibcb.open_log(tmp_path / "log.parquet")), tmp_path / "model.safetensors")
+    code = (
+        "import resource, sys; from ibcb.cli import app; app(['report', *sys.argv[1:]], standalone_mode=False); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+    )
+    given = [tmp_path / "model.safetensors", "--log", tmp_path / "log.parquet", "-o", tmp_path / "page.html"]
+    found = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, check=True)
+    assert int(found.stdout.split()[-1]) < 2**30
+    assert (tmp_path / "page.html").stat().st_size < 6_000_000
+
+
+# -- what cannot be reported ---------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_the_fitted_one_is_refused():
+    model, run = fitted()
+    with pytest.raises(ValueError, match="5 episodes but the model was fitted to 6"):
+        facts(model, run.log[:5])
+    longer = ibcb.IBCB(l2=0.3).fit(run.log[:4])
+    with pytest.raises(ValueError, match="episode 4 but the model was fitted to episodes 0 to 3"):
+        facts(longer, run.log)
+    other = ibcb.simulate(n_episodes=6, batch_size=100, n_candidates=7, n_features=4, warmup=200, seed=0).log
+    with pytest.raises(ValueError, match="has 100 steps but that of the fitted log had 120"):
+        facts(model, other)
+    with pytest.raises(ValueError, match="3 features but IBCB was fitted on 4"):
+        facts(model, ibcb.simulate(n_episodes=6, batch_size=9, n_features=3, seed=0).log)
+    with pytest.raises(TypeError, match="ChoiceModel does not recover"):
+        facts(ibcb.ChoiceModel().fit(run.log), run.log)
+    with pytest.raises(TypeError, match="expected a BehaviorLog"):
+        facts(model, "log.parquet")
+    with pytest.raises(ValueError, match="not fitted"):
+        facts(ibcb.IBCB(), run.log)
+
+
+def test_a_log_of_the_same_size_with_another_fingerprint_gives_a_note():
+    model, run = fitted()
+    options = {"n_episodes": 6, "batch_size": 120, "n_candidates": 7, "n_features": 4, "warmup": 200}
+    other = ibcb.simulate(seed=7, **options).log
+    note = facts(model, other).notes[0]
+    assert "not the same" in note
+    assert model.log_fingerprint_ in note
+    assert not any("fingerprint" in note for note in facts(model, run.log).notes)
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_page(files):
+    out = files / "deep" / "report.html"
+    result = run_command("report", files / "model.safetensors", "--log", files / "log.parquet", "-o", out)
+    assert result.exit_code == 0, result.output
+    assert "verdict     The log supports" in result.stdout
+    assert "What log.parquet gives away" in out.read_text()
+    shared = files / "shared.html"
+    options = ["-o", shared, "--no-steps", "--title", "For <you>", "--json"]
+    result = run_command("report", files / "model.safetensors", "--log", files / "log.parquet", *options)
+    said = json.loads(result.stdout)
+    assert said["bytes"] == shared.stat().st_size < 200_000
+    assert said["verdict"] in ("good", "fair")
+    assert "For &lt;you&gt;" in shared.read_text()
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"model": "log.parquet"}, "are the arguments swapped"),
+        ({"model": "none.safetensors"}, "does not exist"),
+        ({"log": "none.parquet"}, "does not exist"),
+        ({"log": "model.safetensors"}, "format is not known"),
+        ({"out": "page.pdf"}, "must end in .html"),
+        ({"out": "log.parquet"}, "is an input"),
+        ({"log": "other.parquet"}, "feature|fitted"),
+        ({"model": "cloned.safetensors"}, "holds a BaseSVC"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_leaves_no_page(files, change, words):
+    _, run = fitted()
+    ibcb.write_log(ibcb.simulate(n_episodes=2, batch_size=9, n_features=3, seed=0).log, files / "other.parquet")
+    ibcb.save_model(ibcb.BaseSVC().fit(run.log), files / "cloned.safetensors")
+    given = {"model": "model.safetensors", "log": "log.parquet", "out": "refused.html"} | change
+    result = run_command("report", files / given["model"], "--log", files / given["log"], "-o", files / given["out"])
+    assert result.exit_code == 1
+    assert re.search(words, result.stderr), result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (files / "refused.html").exists()
+    assert not list(files.glob(".*refused*"))
+
+
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+def test_the_features_are_made_as_for_the_fitted_log(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["batch,request,price,genre,shown"]
+    for batch in range(5):
+        for request in range(40):
+            for candidate in range(3):
+                genre = ["a", "b", "c"][rng.integers(3)]
+                lines.append(f"{batch},{batch}-{request},{rng.uniform():.3f},{genre},{int(candidate == 1)}")
+    (tmp_path / "shop.csv").write_text("\n".join(lines) + "\n")
+    columns = ["--column", "episode=batch", "--column", "step=request", "--column", "chosen=shown"]
+    for command in (
+        ["fit", tmp_path / "shop.csv", "-o", tmp_path / "m.safetensors", "--one-hot", "genre", *columns],
+        ["report", tmp_path / "m.safetensors", "--log", tmp_path / "shop.csv", "-o", tmp_path / "r.html"],
+    ):
+        result = run_command(*command)
+        assert result.exit_code == 0, result.output
+    text = (tmp_path / "r.html").read_text()
+    assert "genre=b" in text
+    assert "fingerprint" not in " ".join(page_data(text))
