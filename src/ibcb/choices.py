@@ -19,10 +19,20 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from ibcb.baselines.logit import ChoiceLoss, Expansion
+from ibcb.baselines.logit import ChoiceLoss, Expansion, log_steps
+from ibcb.log import BehaviorLog
 from ibcb.solvers import SolverError
 
-__all__ = ["DrawScale", "Summary", "draw_scale", "stray_probabilities", "stray_rate", "summarise", "summarise_straying"]
+__all__ = [
+    "DrawScale",
+    "Summary",
+    "draw_scale",
+    "foresight_losses",
+    "stray_probabilities",
+    "stray_rate",
+    "summarise",
+    "summarise_straying",
+]
 
 Vector = NDArray[np.float64]
 
@@ -31,6 +41,8 @@ _TOLERANCE = 1e-9
 _ROUNDS = 12
 #: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
 _LEAST, _MOST = 1e-5, 0.5
+#: where the search for that share begins, and the least to count on in an episode not yet seen
+_FIRST, _SURE = 0.01, 0.001
 
 
 class Summary(NamedTuple):
@@ -69,8 +81,9 @@ def summarise(
 ) -> Summary:
     """Mode and Hessian of F by Newton's method on the convex bound of f that touches it at each iterate.
 
-    Every step lowers F. Where the choices may stray or be drawn from several, F has more than one minimum: the one
-    found is that below ``start``, which is the mode without these allowances unless given.
+    Every step lowers F. Where the choices may stray or be drawn from several, F has more than one minimum (with top_k > 1
+    it has a kink wherever two candidates change places, and small minima between them): the one found is that below
+    ``start``, which is the mode without these allowances unless given.
     """
     if start is None:
         plain = loss.plain()
@@ -125,6 +138,34 @@ def summarise_straying(
         loss = loss.with_stray(stray)
         found = summarise(loss, centre, precision, start=found.mode)
     return found._replace(passes=passes)
+
+
+def foresight_losses(log: BehaviorLog, top_k: int, *, ridge: float = 1e-3, last: int | None = None) -> Vector:
+    """Minus the log-likelihood per step of each episode under the summary of the one before it; shape (N - 1,).
+
+    Comparable between values of ``top_k``, so that the least mean tells from how many candidates a decider draws.
+
+    Parameters
+    ----------
+    log : BehaviorLog
+    top_k : int
+    ridge : float
+        Precision of the prior about 0, the same in all directions.
+    last : int, optional
+        Only the last so many episodes are foreseen.
+    """
+    d, count = log.n_features, len(log)
+    centre, precision = np.zeros(d), ridge * np.eye(d)
+    losses, found = [], None
+    for number in range(0 if last is None else max(0, count - last - 1), count):
+        episode = log[number]
+        loss = ChoiceLoss(*log_steps(episode, episode.policy_steps), top_k=top_k, stray=_FIRST)
+        if found is not None:
+            steps = int(np.count_nonzero(np.diff(episode.step_offsets)[episode.policy_steps] > 1))
+            losses.append(loss.with_stray(max(found.stray, _SURE))(found.mode) / max(steps, 1))
+        if number < count - 1:
+            found = summarise_straying(loss, centre, precision)
+    return np.array(losses)
 
 
 def stray_rate(meant: Vector, astray: Vector) -> float:

@@ -114,7 +114,7 @@ class ChoiceLoss:
         w = w[self._moving]
         total = 0.0
         for D in self._blocks:
-            losses, _ = self._blame(self._losses(self._cut(_scores(D, w))), len(D[0]) + 1)
+            losses, _ = self._blame(self._losses(self._cut(_scores(D, w))), D.shape[1] + 1)
             total += float(losses.sum(dtype=np.float64))
         return total
 
@@ -131,14 +131,14 @@ class ChoiceLoss:
             spread = D - mean[:, None]
             spread *= np.sqrt(p)
             mean_of_chosen = mean * np.exp(-losses / 2)
-            losses, meant = self._blame(losses, len(D[0]) + 1)
+            losses, meant = self._blame(losses, D.shape[1] + 1)
             if meant is not None:
                 mean *= meant
                 spread *= np.sqrt(meant)
                 mean_of_chosen *= np.sqrt(meant)
             loss += float(losses.sum(dtype=np.float64))
             gradient += mean.sum(axis=1, dtype=np.float64)
-            hessian += _square(spread.reshape(d, -1)) + _square(mean_of_chosen)
+            hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
         whole = Expansion(loss, np.zeros(self.n_features), np.zeros((self.n_features, self.n_features)))
         whole.gradient[moving] = gradient
         whole.hessian[np.ix_(moving, moving)] = hessian
@@ -148,7 +148,7 @@ class ChoiceLoss:
         """q(w) / K and 1 / M of every step with two candidates or more, by number of candidates, then in order."""
         meant, astray = [np.empty(0)], [np.empty(0)]
         for D in self._blocks:
-            count = len(D[0]) + 1
+            count = D.shape[1] + 1
             losses = self._losses(self._cut(_scores(D, w[self._moving])))
             meant.append(np.exp(-losses.astype(np.float64)) / min(self.top_k, count))
             astray.append(np.full(len(losses), 1 / count))
@@ -241,7 +241,7 @@ def _lead_blocks(
 
 def _scores(D: NDArray[Any], w: Vector) -> NDArray[Any]:
     d, others, steps = D.shape
-    scores: NDArray[Any] = w.astype(D.dtype, copy=False) @ D.reshape(d, -1)
+    scores: NDArray[Any] = w.astype(D.dtype, copy=False) @ D.reshape(d, others * steps)
     return scores.reshape(others, steps)
 
 
