@@ -81,7 +81,7 @@ def summarise(
 ) -> Summary:
     """Mode and Hessian of F by Newton's method on the convex bound of f that touches it at each iterate.
 
-    Every step lowers F. Where the choices may stray or be drawn from several, F has more than one minimum (with top_k > 1
+    Every step lowers F. Where choices may stray or be drawn from several, F has more than one minimum (with top_k > 1
     it has a kink wherever two candidates change places, and small minima between them): the one found is that below
     ``start``, which is the mode without these allowances unless given.
     """
