@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ibcb
-from ibcb.baselines.logit import ChoiceLoss, log_steps
-from ibcb.choices import draw_scale, foresight_losses, summarise_straying
+from ibcb.baselines.logit import log_steps
+from ibcb.choices import draw_scale, follow
 from ibcb.imitator import argmax_per_step
 
 MOST = 5
-RIDGE = 1e-3
 FORESEEN, DRAWN = 5, 10
 
 
@@ -54,19 +53,17 @@ class Tolerant:
     coef_: NDArray[np.float64]
 
     def fit(self, log: ibcb.BehaviorLog) -> Tolerant:
-        foreseen = [foresight_losses(log, k, last=FORESEEN).mean() for k in range(1, MOST + 1)]
+        foreseen = [np.mean(follow(log, top_k=k, last=FORESEEN).losses) for k in range(1, MOST + 1)]
         self.top_k_ = 1 + int(np.argmin(foreseen))
-        d = log.n_features
-        last = [log[number] for number in range(max(0, len(log) - (DRAWN if self.top_k_ > 1 else 1)), len(log))]
-        scores = []
-        for episode in last:
-            steps = log_steps(episode, episode.policy_steps)
-            loss = ChoiceLoss(*steps, top_k=self.top_k_, stray=0.01)
-            self.coef_ = summarise_straying(loss, np.zeros(d), RIDGE * np.eye(d)).mode
-            scores.append((steps[0] @ self.coef_, np.diff(steps[1]), steps[2]))
+        course = follow(log, top_k=self.top_k_, last=DRAWN - 1)
+        self.coef_ = course.summaries[-1].mode
         if self.top_k_ > 1:
-            values, counts, chosen = (np.concatenate(parts) for parts in zip(*scores, strict=True))
-            self.coef_ = self.coef_ * draw_scale(values, np.append(0, counts.cumsum()), chosen, self.top_k_).scale
+            last = [log_steps(log[n], log[n].policy_steps) for n in range(len(log) - len(course.summaries), len(log))]
+            scores = [steps[0] @ one.mode for steps, one in zip(last, course.summaries, strict=True)]
+            counts = np.concatenate([np.diff(steps[1]) for steps in last])
+            chosen = np.concatenate([steps[2] for steps in last])
+            offsets = np.append(0, counts.cumsum())
+            self.coef_ = self.coef_ * draw_scale(np.concatenate(scores), offsets, chosen, self.top_k_).scale
         return self
 
     def decision_function(self, log: ibcb.BehaviorLog) -> NDArray[Any]:

@@ -24,10 +24,11 @@ from ibcb.log import BehaviorLog
 from ibcb.solvers import SolverError
 
 __all__ = [
+    "Course",
     "DrawScale",
     "Summary",
     "draw_scale",
-    "foresight_losses",
+    "follow",
     "stray_probabilities",
     "stray_rate",
     "summarise",
@@ -67,6 +68,18 @@ class Summary(NamedTuple):
     loss: float
     stray: float
     passes: int
+
+
+class Course(NamedTuple):
+    """Summaries of consecutive episodes, and how well each but the first was foreseen.
+
+    ``losses[n]`` is minus the log-likelihood per step of the episode after ``summaries[n]`` under its mode and stray
+    share. It is comparable between values of top_k and of keep: the least mean tells from how many candidates a decider
+    draws, and how many episodes back its choices still tell its policy.
+    """
+
+    summaries: list[Summary]
+    losses: list[float]
 
 
 class DrawScale(NamedTuple):
@@ -140,32 +153,41 @@ def summarise_straying(
     return found._replace(passes=passes)
 
 
-def foresight_losses(log: BehaviorLog, top_k: int, *, ridge: float = 1e-3, last: int | None = None) -> Vector:
-    """Minus the log-likelihood per step of each episode under the summary of the one before it; shape (N - 1,).
+def follow(
+    log: BehaviorLog, *, top_k: int = 1, keep: float = 0.0, ridge: float = 1e-3, last: int | None = None
+) -> Course:
+    """Summarise episode after episode, each starting from what is kept of the one before, and note what it foresaw.
 
-    Comparable between values of ``top_k``, so that the least mean tells from how many candidates a decider draws.
+    The prior of an episode has the precision ``keep * hessian + ridge I`` of the last one's Hessian: 0 knows one
+    episode at a time, 1 forgets nothing, and 1 / (1 - keep) is about the number of episodes remembered.
 
     Parameters
     ----------
     log : BehaviorLog
     top_k : int
+    keep : float
+        Share of the evidence that lasts until the next episode, 0 to 1.
     ridge : float
-        Precision of the prior about 0, the same in all directions.
+        Precision of a prior about 0, the same in all directions.
     last : int, optional
-        Only the last so many episodes are foreseen.
+        Start so many episodes before the last; None at the first.
     """
     d, count = log.n_features, len(log)
-    centre, precision = np.zeros(d), ridge * np.eye(d)
-    losses, found = [], None
+    mode, hessian, stray = np.zeros(d), np.zeros((d, d)), _FIRST
+    course = Course([], [])
     for number in range(0 if last is None else max(0, count - last - 1), count):
         episode = log[number]
-        loss = ChoiceLoss(*log_steps(episode, episode.policy_steps), top_k=top_k, stray=_FIRST)
-        if found is not None:
+        loss = ChoiceLoss(*log_steps(episode, episode.policy_steps), top_k=top_k, stray=max(stray, _SURE))
+        if course.summaries:
             steps = int(np.count_nonzero(np.diff(episode.step_offsets)[episode.policy_steps] > 1))
-            losses.append(loss.with_stray(max(found.stray, _SURE))(found.mode) / max(steps, 1))
-        if number < count - 1:
-            found = summarise_straying(loss, centre, precision)
-    return np.array(losses)
+            course.losses.append(loss(mode) / max(steps, 1))
+        kept = keep * hessian
+        precision = kept + ridge * np.eye(d)
+        centre: Vector = np.linalg.solve(precision, kept @ mode)
+        found = summarise_straying(loss, centre, precision)
+        course.summaries.append(found)
+        mode, hessian, stray = found.mode, found.hessian, found.stray
+    return course
 
 
 def stray_rate(meant: Vector, astray: Vector) -> float:
