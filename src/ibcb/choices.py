@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve
 from scipy.optimize import brentq
 
 from ibcb.baselines.logit import ChoiceLoss, Expansion, log_steps
@@ -183,7 +183,7 @@ def follow(
             course.losses.append(loss(mode) / max(steps, 1))
         kept = keep * hessian
         precision = kept + ridge * np.eye(d)
-        centre: Vector = np.linalg.solve(precision, kept @ mode)
+        centre: Vector = solve(precision, kept @ mode, assume_a="pos")
         found = summarise_straying(loss, centre, precision)
         course.summaries.append(found)
         mode, hessian, stray = found.mode, found.hessian, found.stray
