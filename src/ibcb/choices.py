@@ -54,7 +54,8 @@ class Summary(NamedTuple):
     mode : ndarray of shape (d,)
         Minimiser of F.
     hessian : ndarray of shape (d, d)
-        Of F there, P included: the precision of the weights given the episode and the prior.
+        Of F there, P included: the precision of the weights given the episode and the prior. That of the convex bound,
+        a little larger, if F is not convex there.
     loss : float
         f at the mode: minus the log-likelihood of the choices.
     stray : float
@@ -92,7 +93,7 @@ class DrawScale(NamedTuple):
 def summarise(
     loss: ChoiceLoss, centre: Vector, precision: NDArray[np.float64], *, start: Vector | None = None
 ) -> Summary:
-    """Mode and Hessian of F by Newton's method on the convex bound of f that touches it at each iterate.
+    """Mode and Hessian of F by Newton's method; where F is not convex, on the bound of f that touches it there.
 
     Every step lowers F. Where choices may stray or be drawn from several, F has more than one minimum (with top_k > 1
     it has a kink wherever two candidates change places, and small minima between them): the one found is that below
@@ -108,18 +109,13 @@ def summarise(
     w, here, passes = start, loss.expand(start), 1
     value, gradient = _with_prior(here, w - centre, precision)
     while True:
-        hessian = here.hessian + precision
-        _, step, failed = lapack.dposv(hessian, -gradient, lower=1)
+        hessian, step = _newton(here, gradient, precision)
         slope = float(gradient @ step)
-        if failed or not np.isfinite(slope):
-            raise SolverError(
-                "choices: the Hessian is singular in floating point. Rescale the contexts to about 1, or give a prior "
-                "of more precision."
-            )
         if -slope / 2 <= _TOLERANCE * (1 + abs(value)):
             return Summary(w, hessian, here.loss, loss.stray, passes)
         length, reached = 2.0, np.inf
-        while reached > value + 1e-4 * length * slope:
+        # The last term forgives the rounding of F itself.
+        while reached > value + 1e-4 * length * slope + _TOLERANCE / 10 * (1 + abs(value)):
             if passes == _MAX_PASSES:
                 raise SolverError(
                     f"choices: F = {value:.6g} is still about {-slope / 2:.3g} above its minimum after {passes} passes "
@@ -130,6 +126,19 @@ def summarise(
             here, passes = loss.expand(trial), passes + 1
             reached, gradient = _with_prior(here, trial - centre, precision)
         w, value = trial, reached
+
+
+def _newton(here: Expansion, gradient: Vector, precision: NDArray[np.float64]) -> tuple[NDArray[np.float64], Vector]:
+    """Hessian of F and the step to the minimum of its quadratic model; those of the bound if F is not convex here."""
+    bound = here.hessian + precision
+    for hessian in (bound,) if here.excess is None else (bound - here.excess, bound):
+        _, step, failed = lapack.dposv(hessian, -gradient, lower=1)
+        if not failed and np.isfinite(step).all():
+            return hessian, step
+    raise SolverError(
+        "choices: the Hessian is singular in floating point. Rescale the contexts to about 1, or give a prior of more "
+        "precision."
+    )
 
 
 def _with_prior(here: Expansion, offset: Vector, precision: NDArray[np.float64]) -> tuple[float, Vector]:

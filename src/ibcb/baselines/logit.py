@@ -40,11 +40,15 @@ _BLOCK_BYTES = 1 << 21
 
 
 class Expansion(NamedTuple):
-    """f with its first two derivatives at one point, in float64."""
+    """f with its first two derivatives at one point, in float64.
+
+    ``excess`` is what the Hessian of the bound has over that of f; None where no step can stray, and it has none.
+    """
 
     loss: float
     gradient: Vector
     hessian: NDArray[np.float64]
+    excess: NDArray[np.float64] | None = None
 
 
 class ChoiceLoss:
@@ -121,7 +125,7 @@ class ChoiceLoss:
     def expand(self, w: Vector) -> Expansion:
         """f at w, its gradient and Hessian: summed means and covariances of a lead drawn from each step's softmax."""
         moving, d = self._moving, len(self._moving)
-        loss, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
+        loss, gradient, hessian, excess = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
         for D in self._blocks:
             scores = self._cut(_scores(D, w[moving]))
             losses = self._losses(scores.copy())
@@ -133,15 +137,19 @@ class ChoiceLoss:
             mean_of_chosen = mean * np.exp(-losses / 2)
             losses, meant = self._blame(losses, D.shape[1] + 1)
             if meant is not None:
+                excess += _square(mean * np.sqrt(meant * (1 - meant)))
                 mean *= meant
                 spread *= np.sqrt(meant)
                 mean_of_chosen *= np.sqrt(meant)
             loss += float(losses.sum(dtype=np.float64))
             gradient += mean.sum(axis=1, dtype=np.float64)
             hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
-        whole = Expansion(loss, np.zeros(self.n_features), np.zeros((self.n_features, self.n_features)))
+        n = self.n_features
+        whole = Expansion(loss, np.zeros(n), np.zeros((n, n)), np.zeros((n, n)) if self.stray else None)
         whole.gradient[moving] = gradient
         whole.hessian[np.ix_(moving, moving)] = hessian
+        if whole.excess is not None:
+            whole.excess[np.ix_(moving, moving)] = excess
         return whole
 
     def likelihoods(self, w: Vector) -> tuple[Vector, Vector]:
