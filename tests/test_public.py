@@ -16,8 +16,8 @@ import ibcb
 def test_public_names_are_pinned():
     assert sorted(ibcb.__all__) == sorted([
         "BICB", "BIRL", "IBCB", "SBTS", "SBUCB", "Averaged", "BaseSVC", "BehaviorLog", "ChoiceModel",
-        "EpisodeDiagnosis", "InfeasibleError", "LogFormatError", "Run", "SolverError", "TopK", "io", "load_model",
-        "metrics", "open_log", "read_log", "save_model", "simulate", "validate", "write_log",
+        "EpisodeDiagnosis", "InfeasibleError", "LogFormatError", "Run", "SolverError", "TopK", "explain", "io",
+        "load_model", "metrics", "open_log", "read_log", "save_model", "simulate", "validate", "write_log",
     ])  # fmt: skip
     assert len(ibcb.__all__) <= 25
     for name in ibcb.__all__:

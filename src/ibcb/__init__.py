@@ -22,6 +22,7 @@ from ibcb.log import BehaviorLog, LogFormatError
 from ibcb.models import load_model, save_model
 from ibcb.simulate import Run, simulate
 from ibcb.solvers import InfeasibleError, SolverError
+from ibcb.thinking import explain
 from ibcb.validation import validate
 from ibcb.version import __version__ as __version__
 
@@ -41,6 +42,7 @@ __all__ = [
     "Run",
     "SolverError",
     "TopK",
+    "explain",
     "io",
     "load_model",
     "metrics",

@@ -125,7 +125,7 @@ def _exact_step(state: State, proposal: Vector, allowance: float, target: Target
 
 
 def _bounds(rho: Vector, target: Target) -> Bounds:
-    loss, gradient, hessian = target.loss.expand(rho)
+    loss, gradient, hessian, _ = target.loss.expand(rho)
     return Bounds(rho, loss, np.concatenate([gradient[None], hessian, target.reach]))
 
 

@@ -1,0 +1,159 @@
+"""What the decider was thinking, recomputed step by step from the formulas and from the simulated truth."""
+
+import numpy as np
+import pytest
+from conftest import paper_run, ragged_log, small_run
+from sklearn.exceptions import NotFittedError
+
+import ibcb
+from ibcb import IBCB, BehaviorLog
+
+
+def by_hand(model, log, alpha, l2, prior=None):
+    """(episode, chosen, exploitation, exploration, worth) of every step that the policy chose, one at a time."""
+    d = log.n_features
+    phi = np.zeros((d, d)) if prior is None else prior
+    steps = []
+    for number in range(len(log.episode_offsets) - 1):
+        episode = number - log.warmup
+        chosen = []
+        for step in range(log.episode_offsets[number], log.episode_offsets[number + 1]):
+            S = log.candidates(step)
+            chosen.append(S[log.chosen[step]])
+            if episode >= 0:
+                inverse = np.linalg.inv(l2 * np.eye(d) + phi)
+                value = np.array([s @ model.policy_coefs_[episode] for s in S])
+                width = np.array([np.sqrt(s @ inverse @ s) for s in S])
+                steps.append((episode, log.chosen[step], value, alpha * width, S @ model.coef_))
+        phi = phi + np.array(chosen).T @ np.array(chosen)
+    return steps
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.4])
+def test_sbucb_scores_regret_and_shares_are_those_of_the_formulas(alpha):
+    log = small_run().log
+    model = IBCB(alpha=alpha, l2=0.3).fit(log)
+    found, steps = ibcb.explain(model, log), by_hand(model, log, alpha, 0.3)
+    np.testing.assert_allclose(found.exploitation, [value[c] for _, c, value, _, _ in steps], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.exploration, [width[c] for _, c, _, width, _ in steps], rtol=1e-9)
+    regret = [(worth.max() - worth[c]) / alpha for _, c, _, _, worth in steps]
+    np.testing.assert_allclose(found.regret, regret, rtol=1e-9, atol=1e-12)
+    for episode in found.episodes:
+        mine = [step for step in steps if step[0] == episode.episode]
+        assert episode.steps == len(mine) == 120
+        # The fit is exact: some choices tie with another candidate, and none of these was decided by exploration.
+        behind = [(value + width).max() - (value + width)[value.argmax()] for _, _, value, width, _ in mine]
+        assert episode.explored == np.mean(np.array(behind) > 1e-7)
+        cost = sum(worth.max() - worth[c] for _, c, _, _, worth in mine)
+        at_random = sum(worth.max() - worth.mean() for *_, worth in mine)
+        assert episode.regret == pytest.approx(cost / alpha / len(mine))
+        assert episode.regret_share == pytest.approx(cost / at_random)
+
+
+def test_any_step_can_be_looked_into():
+    log = small_run().log
+    model = IBCB(l2=0.3).fit(log)
+    found, steps = ibcb.explain(model, log), by_hand(model, log, 1.0, 0.3)
+    for episode, step in ((0, 0), (0, 119), (3, 7), (5, 119)):
+        _, chosen, value, width, _ = steps[120 * episode + step]
+        seen = found.candidates(episode, step)
+        np.testing.assert_allclose(seen.exploitation, value, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(seen.exploration, width, rtol=1e-9)
+        assert seen.exploitation[chosen] == pytest.approx(found.exploitation[120 * episode + step])
+    for place in ((6, 0), (-1, 0), (0, 120), (0, -1)):
+        with pytest.raises(IndexError, match="does not exist"):
+            found.candidates(*place)
+
+
+def test_an_exact_fit_leaves_nothing_unexplained():
+    log = small_run().log
+    model = IBCB(l2=0.3, solver="hard").fit(log)
+    assert [episode.unexplained for episode in ibcb.explain(model, log).episodes] == [0.0] * 6
+    wrong = BehaviorLog(
+        log.contexts, log.step_offsets, (log.chosen + 1) % 7, log.episode_offsets, warmup=1, step_ids=log.step_ids
+    )
+    robust = IBCB(l2=0.3, solver="robust").fit(wrong)
+    assert max(episode.unexplained for episode in ibcb.explain(robust, wrong).episodes) > 0.1
+
+
+def test_a_thompson_sampler_explores_by_what_the_chosen_one_lacked():
+    log = small_run("sbts").log
+    model = IBCB(expert="sbts", l2=0.3).fit(log)
+    found, steps = ibcb.explain(model, log), by_hand(model, log, 1.0, 0.3)
+    lacked = np.array([value.max() - value[c] for _, c, value, _, _ in steps])
+    np.testing.assert_allclose(found.exploration, lacked, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(found.explored, lacked > 0)
+    for episode, share in zip(found.episodes, (lacked > 0).reshape(6, 120).mean(axis=1), strict=True):
+        assert (episode.explored, episode.unexplained) == (share, 0.0)
+    step = int(np.argmax(lacked))
+    seen = found.candidates(*divmod(step, 120))
+    total = seen.exploitation + seen.exploration
+    assert np.count_nonzero(seen.exploration) == 1
+    assert total[steps[step][1]] == pytest.approx(total.max())
+
+
+@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
+def test_it_sees_what_the_simulated_decider_did(expert):
+    """The share that exploration decided, from the decider's own parameters; regret falls as it learns."""
+    run = paper_run(expert)
+    found = ibcb.explain(IBCB(expert=expert, l2=0.3).fit(run.log), run.log)
+    shares = []
+    d, log = run.log.n_features, run.log
+    phi = np.zeros((d, d))
+    for number, (by_policy, episode) in enumerate(log.episodes(), start=-log.warmup):
+        if by_policy:
+            X = episode.contexts.reshape(-1, 10, d)
+            value = X @ run.policy_coefs[number]
+            width = np.sqrt(np.einsum("bmi,ij,bmj->bm", X, np.linalg.inv(0.3 * np.eye(d) + phi), X))
+            acted = (value + 0.4 * width).argmax(axis=1) if expert == "sbucb" else episode.chosen
+            shares.append(np.mean(acted != value.argmax(axis=1)))
+        S = episode.contexts[episode.chosen_rows]
+        phi = phi + S.T @ S
+    np.testing.assert_allclose([episode.explored for episode in found.episodes], shares, atol=0.03)
+    regret = [episode.regret_share for episode in found.episodes]
+    assert regret[0] > 0.3
+    assert max(regret[-5:]) < 0.05
+
+
+def test_regret_share_and_explored_do_not_depend_on_the_scale():
+    log = small_run().log
+    one, other = (ibcb.explain(IBCB(alpha=alpha, l2=0.3).fit(log), log) for alpha in (1.0, 7.0))
+    for mine, its in zip(one.episodes, other.episodes, strict=True):
+        assert mine == pytest.approx(its, rel=1e-9)
+
+
+def test_before_anything_is_learned_exploration_decides_or_nothing_can_be_told(rng):
+    log = ragged_log(rng, warmup=0)
+    first = ibcb.explain(IBCB(l2=0.7).fit(log), log).episodes[0]
+    assert first.explored > 0.5
+    assert first.unexplained == 0
+    sampler = IBCB(expert="sbts", l2=0.7).fit(log)
+    assert np.isnan(ibcb.explain(sampler, log).episodes[0].explored)
+
+
+def test_steps_may_have_different_numbers_of_candidates(rng):
+    log = ragged_log(rng)
+    model = IBCB(l2=0.7).fit(log)
+    found, steps = ibcb.explain(model, log), by_hand(model, log, 1.0, 0.7)
+    np.testing.assert_allclose(found.exploration, [width[c] for _, c, _, width, _ in steps], rtol=1e-9)
+    np.testing.assert_allclose(found.candidates(2, 5).exploration, steps[85][3], rtol=1e-9)
+
+
+def test_what_happened_before_the_log_counts():
+    log = small_run().log
+    S = log[:3].contexts[log[:3].chosen_rows]
+    part = log[3:]
+    model = IBCB(l2=0.3, prior_gram=S.T @ S).fit(part)
+    steps = by_hand(model, part, 1.0, 0.3, prior=S.T @ S)
+    found = ibcb.explain(model, part)
+    np.testing.assert_allclose(found.exploration, [width[c] for _, c, _, width, _ in steps], rtol=1e-9)
+
+
+def test_the_log_must_be_the_fitted_one():
+    model = IBCB(l2=0.3).fit(small_run().log)
+    with pytest.raises(ValueError, match="another log than the model was fitted on"):
+        ibcb.explain(model, small_run(seed=1).log)
+    with pytest.raises(NotFittedError):
+        ibcb.explain(IBCB(), small_run().log)
+    with pytest.raises(TypeError, match="expected a BehaviorLog"):
+        ibcb.explain(model, [1, 2])
