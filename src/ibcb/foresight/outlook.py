@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from ibcb.foresight.bank import Bank, learner, walk
 from ibcb.foresight.cell import draw_from_cell
 from ibcb.foresight.sample import ContextSample
 from ibcb.foresight.sites import Bounds, observe
-from ibcb.ridge import Ridge, ridge
+from ibcb.ridge import Ridge, gram, ridge
 
 __all__ = ["Evidence", "Foreseen", "Foresight", "Interval"]
 
@@ -87,8 +87,8 @@ class Foresight:
         Ridge parameter of the decider.
     draws : bool
         True for "sbts", False for "sbucb".
-    past : ndarray of shape (d,) or None
-        Sum of the contexts chosen before the first episode, None where it is not known.
+    gram : ndarray of shape (d, d)
+        Gram matrix of the contexts chosen before the log begins, zeros if there were none.
 
     Attributes
     ----------
@@ -110,18 +110,19 @@ class Foresight:
     information: Matrix
     bounds: Bounds | None
     sharpness: float
-    #: covariance of the last episode's policy by its own rows alone
-    shape: Matrix
+    #: mean and covariance of the last episode's policy by its own rows alone
+    alone: tuple[Vector, Matrix]
     #: of the last episode: what is believed of its policy, by the model preferred and by a walk
     policy: Vector
     walked: tuple[Vector, Matrix]
-    #: for running on: candidate sets, steps of an episode, Gram matrix of all choices
+    #: for running on: candidate sets, and the steps of an episode
     sample: ContextSample
     steps: int
-    phi: Matrix
 
-    def __init__(self, l2: float, *, draws: bool, past: Vector | None) -> None:
-        self.l2, self.draws, self.past = l2, draws, past
+    def __init__(self, l2: float, gram: Matrix, *, draws: bool) -> None:
+        self.l2, self.draws, self.phi = l2, draws, gram
+        # Of choices before the log the Gram matrix may be known, but never the sum.
+        self.past: Vector | None = None if gram.any() else np.zeros(len(gram))
         self.foreseen: list[Foreseen] = []
 
     def copy(self) -> Foresight:
@@ -134,18 +135,14 @@ class Foresight:
 
     # -- learning --------------------------------------------------------------------------------------------------
 
-    def add(self, blocks: Sequence[Block], before: Ridge, phi: Matrix, total: Vector) -> None:
-        """Learn from one more episode.
+    def skip(self, blocks: Sequence[Block]) -> None:
+        """Count an episode that the policy did not choose: it only taught the decider."""
+        phi, total = _chosen(blocks)
+        self.phi, self.past = self.phi + phi, None if self.past is None else self.past + total
 
-        Parameters
-        ----------
-        blocks : sequence of Block
-            Its rows.
-        before : Ridge
-            Of all choices before it.
-        phi, total : ndarray of shape (d, d) and (d,)
-            Gram matrix and sum of the contexts chosen in it.
-        """
+    def add(self, blocks: Sequence[Block]) -> None:
+        """Learn from one more episode of the policy's choices."""
+        before, (phi, total) = ridge(self.phi, self.l2), _chosen(blocks)
         number = len(self.foreseen)
         if number == 0:
             self._begin(blocks, before)
@@ -157,7 +154,8 @@ class Foresight:
         self.foreseen.append(Foreseen(_NAMES[self.best], float(gained[self.best]), float(hits[:, self.best].mean())))
         self.sharpness, self.bounds, self.evidence = site.sharpness, site.bounds, self.evidence + gained
         told = site.root @ site.root.T
-        self.information, self.shape = self.information + told, _inverse(told + _inverse(_SCORES**2 * self.spread))
+        shape = _inverse(told + _inverse(_SCORES**2 * self.spread))
+        self.information, self.alone = self.information + told, (shape @ (site.root @ site.seen), shape)
         if number:
             # Nothing had been learned before the first episode, so nothing was foreseen of it.
             self.judged += len(hits)
@@ -167,7 +165,7 @@ class Foresight:
         likeliest = int(np.argmax(self.evidence[: len(_WALKS)]))
         self.policy, self.walked = self._belief(self.best)[0], self._belief(likeliest)
         self.sample = self.sample.extend(blocks, number)
-        self.steps, self.phi = sum(len(block.chosen_rows) for block in blocks), before.phi + phi
+        self.steps, self.phi = sum(len(block.chosen_rows) for block in blocks), self.phi + phi
         self.walks.move(walk(_WALKS, self.spread))
         self.learners.move(learner(_SIGMA, _WANDER, self.spread, _psi(before.phi, self.l2), phi, total))
 
@@ -236,6 +234,57 @@ class Foresight:
         if better.any():
             best = int(np.argmax(np.where(better, self.hits, -1)))
         return best
+
+    # -- storing ---------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Everything learned so far, as named arrays of float64 and JSON."""
+        arrays: dict[str, NDArray[Any]] = {"phi": self.phi}
+        state: dict[str, Any] = {"l2": self.l2, "draws": self.draws, "foreseen": [list(f) for f in self.foreseen]}
+        if self.past is not None:
+            arrays["past"] = self.past
+        if self.foreseen:
+            arrays |= {name: getattr(self, name) for name in _ARRAYS}
+            for name, group in self._groups().items():
+                arrays |= {f"{name}_{part}": array for part, array in group.items()}
+            state |= {name: getattr(self, name) for name in _NUMBERS}
+        return {name: array.astype(np.float64) for name, array in arrays.items()}, state
+
+    def _groups(self) -> dict[str, dict[str, NDArray[Any]]]:
+        groups: dict[str, dict[str, NDArray[Any]]] = {
+            "walks": vars(self.walks),
+            "learners": vars(self.learners),
+            "walked": dict(zip(("mean", "covariance"), self.walked, strict=True)),
+            "alone": dict(zip(("mean", "covariance"), self.alone, strict=True)),
+            "sample": {name: getattr(self.sample, name) for name in ContextSample.__slots__},
+        }
+        return groups | ({} if self.bounds is None else {"bounds": self.bounds._asdict()})
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> Foresight:
+        """The object whose `get_state` this was."""
+        made = cls(float(state["l2"]), arrays["phi"], draws=bool(state["draws"]))
+        made.past = arrays.get("past")
+        made.foreseen = [Foreseen(*entry) for entry in state["foreseen"]]
+        if not made.foreseen:
+            return made
+        for name in _ARRAYS:
+            setattr(made, name, arrays[name].astype(_ARRAYS[name]))
+        for name, kind in _NUMBERS.items():
+            setattr(made, name, kind(state[name]))
+
+        def group(name: str, parts: Sequence[str]) -> list[NDArray[Any]]:
+            return [arrays[f"{name}_{part}"] for part in parts]
+
+        made.walks, made.learners = (Bank(*group(name, ("mean", "covariance"))) for name in ("walks", "learners"))
+        mean, covariance = group("walked", ("mean", "covariance"))
+        made.walked = mean, covariance
+        mean, covariance = group("alone", ("mean", "covariance"))
+        made.alone = mean, covariance
+        contexts, counts, keys = group("sample", ContextSample.__slots__)
+        made.sample = ContextSample(contexts.astype(np.float32), counts.astype(np.int64), keys)
+        made.bounds = Bounds(*group("bounds", Bounds._fields)) if "bounds_A" in arrays else None
+        return made
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
@@ -312,10 +361,10 @@ class Foresight:
             across = (np.eye(len(p)) - np.outer(p, p)) / length
             C = across @ C @ across
         elif self.bounds is not None:
-            drawn = draw_from_cell(self.bounds.A, self.bounds.h, self.shape, self.bounds.moment)
+            drawn = draw_from_cell(self.bounds.A, self.bounds.h, *self.alone, self.bounds.moment)
             if drawn is not None:
                 lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-                return Interval(drawn.mean(axis=0), lower, upper)
+                return Interval(np.median(drawn, axis=0), lower, upper)
         reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum(C.diagonal(), 0.0))
         return Interval(p, p - reach, p + reach)
 
@@ -338,6 +387,24 @@ class Foresight:
         values, V = np.linalg.eigh(self.information / unit / unit[:, None])
         blind = V[:, values <= 1e-9 * max(values[-1], np.finfo(np.float64).tiny)]
         return np.flatnonzero((blind**2).sum(axis=1) > 0.01)
+
+
+#: attributes that are stored as they are
+_ARRAYS = {
+    "spread": np.float64,
+    "evidence": np.float64,
+    "hits": np.int64,
+    "apart": np.int64,
+    "information": np.float64,
+    "policy": np.float64,
+}
+_NUMBERS = {"judged": int, "best": int, "sharpness": float, "steps": int}
+
+
+def _chosen(blocks: Sequence[Block]) -> tuple[Matrix, Vector]:
+    """Gram matrix and sum of the chosen contexts."""
+    S = np.concatenate([block.contexts.take(block.chosen_rows, axis=0) for block in blocks])
+    return gram(S), S.sum(axis=0, dtype=np.float64)
 
 
 def _inverse(matrix: Matrix) -> Matrix:
