@@ -90,6 +90,9 @@ class IBCB(Imitator):
         The solver that made the result.
     log_fingerprint_ : str
         Name of the log so far, as `ibcb.fingerprint.log_fingerprint` computes it.
+    forecast_model_ : str or None
+        The model of the policy's evolution that foresaw the log best: a "learner", which `forecast` runs on, or a
+        "walk", which stays where it is.
     notes_ : tuple of str
         What a reader of the result should know.
 
@@ -275,7 +278,8 @@ class IBCB(Imitator):
         self.diagnostics_ = list(evolution.diagnostics)
         self.log_fingerprint_ = evolution.fingerprint
         self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
-        if self._foresight is not None:
+        self.forecast_model_ = None if self._foresight is None else self._foresight.model
+        if self._foresight is not None and evolution.theta.any() and not self._foresight.learns:
             self.notes_ = (*self.notes_, self._foresight.note())
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
