@@ -36,7 +36,7 @@ class Setting(NamedTuple):
     split: str = "test"
 
 
-STANDARD = {"noise": 0.03}
+STANDARD: dict[str, Any] = {"noise": 0.03}
 SETTINGS = (
     Setting("20 episodes", STANDARD, None, (0.994, 0.992), (0.972, 0.963)),
     Setting("first 10", STANDARD, 10, (0.96, 0.96), (0.89, None)),

@@ -29,7 +29,7 @@ _SHARE = 0.05
 _START = 0.1
 #: q of the walks; sigma and q of the learners
 _WALKS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
-_SIGMA, _WANDER = (grid.ravel() for grid in np.meshgrid([0.05, 0.2, 0.8, 3.0], [0.0, 0.03, 0.3]))
+_SIGMA, _WANDER = (grid.ravel() for grid in np.meshgrid([0.05, 0.2, 0.8, 1.6, 3.2, 8.0], [0.0, 0.03]))
 #: the expansion point of an episode trusts the walk's forecast this much less than the walk does
 _VAGUE = 25.0
 _JUDGED_STEPS = 256
