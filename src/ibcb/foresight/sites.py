@@ -111,7 +111,7 @@ def observe(
     start = rows.start(centre)
     if start is None:
         return Site(np.zeros((len(centre), 0)), np.zeros(0), 0.0, sharpness or rows.least, None)
-    found = _Expansion(start, max(rows.least, (sharpness or 0.0) / 4), rows.moment, centre, precision)
+    found = _Expansion(start, max(rows.least, (sharpness or 0.0) / 2), rows.moment, centre, precision)
     for look in range(_LOOKS):
         # Rows left out at first may be violated where p has gone: look further each time.
         if found.minimise(*rows.near(found.p, BAND * 4**look / found.k)):
@@ -192,7 +192,7 @@ class _Expansion:
         self.p, self.k, self.moment, self.centre, self.precision = p, k, moment, centre, precision
         self.free = len(moment) > len(p)
         self.cost = LOSS * len(p)
-        self.pressure = 0.05 * self.cost / self._size(self._weights())
+        self.pressure = 0.2 * self.cost / self._size(self._weights())
 
     def _weights(self) -> Vector:
         return np.append(self.k * self.p, self.k) if self.free else self.k * self.p
