@@ -236,7 +236,7 @@ def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     assert process.returncode == 0
     told = json.loads(stdout)
     assert told["solver"] == "robust"
-    assert len(told["notes"]) == 2
+    assert len(told["notes"]) == 3
     assert stderr.splitlines() == [f"note: {note}" for note in told["notes"]]
 
 

@@ -57,9 +57,10 @@ def test_the_full_algorithm_is_one_problem_over_all_rows():
 
 def test_pooling_all_episodes_is_infeasible_and_imitates_worse():
     run = paper_run()
-    full = IBCB(l2=0.3, incremental=False).fit(run.log)
+    full = IBCB(l2=0.3, incremental=False, forecast=None).fit(run.log)
     assert full.solver_ == "robust"
-    assert ibcb.metrics.bt_fitness(full, run) < ibcb.metrics.bt_fitness(IBCB(l2=0.3).fit(run.log), run) - 0.05
+    each = IBCB(l2=0.3, forecast=None).fit(run.log)
+    assert ibcb.metrics.bt_fitness(full, run) < ibcb.metrics.bt_fitness(each, run) - 0.05
 
 
 def test_pruning_solves_again_without_the_violated_rows():
@@ -298,7 +299,7 @@ def test_next_agreement_is_what_the_model_before_would_have_predicted(solver, ex
     model = IBCB(**settings(solver, expert)).fit(log)
     assert model.diagnostics_[0].next_agreement is None
     for n in range(1, len(log)):
-        past = IBCB(**(settings(solver, expert) | {"solver": model.solver_})).fit(log[:n])
+        past = IBCB(**(settings(solver, expert) | {"solver": model.solver_, "forecast": None})).fit(log[:n])
         seen = log[:n].contexts[log[:n].chosen_rows]
         psi_inverse = np.linalg.inv(0.3 * np.eye(4) + seen.T @ seen)
         X = log[n].contexts
@@ -323,10 +324,10 @@ def test_a_log_that_starts_in_the_middle_is_noticed():
     late = log[15:]
     with pytest.warns(UserWarning, match=r"start in the middle.*\d+% of its steps; pass prior_gram="):
         model = IBCB(l2=0.3).fit(late)
-    assert "prior_gram" in model.notes_[-1]
+    assert any("prior_gram" in note for note in model.notes_)
     seen = log[:15].contexts[log[:15].chosen_rows]
     model = IBCB(l2=0.3, prior_gram=seen.T @ seen).fit(late)
-    assert model.notes_ == ()
+    assert not any("prior_gram" in note for note in model.notes_)
     assert model.solver_ == "hard"
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import paper_run, small_run
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
@@ -53,6 +54,7 @@ def test_learning_on_is_ridge_regression_on_the_expected_rewards_and_the_new_one
     """The log's choices enter as if each had earned scale * <coef_, s>."""
     before = chosen_contexts(small_run().log)
     new, rewards = rng.normal(size=(50, 4)), rng.normal(size=50)
+    model = clone(model).set_params(forecast=None).fit(small_run().log)
     policy = model.to_policy(scale=scale)
     policy.update(new[:20], rewards[:20])
     policy.update(new[20:], rewards[20:])

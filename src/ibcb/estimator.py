@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.engine import first_steps, one_blas_thread, workers
+from ibcb.engine import blocks, first_steps, one_blas_thread, workers
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.fingerprint import log_fingerprint
+from ibcb.foresight import Foresight, Interval
 from ibcb.imitator import Imitator, check_log, shaped
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
@@ -37,8 +38,7 @@ _NOTHING_LEARNED = (
     "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
     "candidates do not differ, or steps have one candidate, or exploration alone decided."
 )
-#: the parameters that a fitted model depends on
-_MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend", "tolerance")
+_MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend", "tolerance", "forecast")
 
 
 class IBCB(Imitator):
@@ -71,6 +71,9 @@ class IBCB(Imitator):
         Violation, in typical bonuses, beyond which a row pulls no harder ("robust").
     tolerance : float
         Of OSQP at its first attempt ("paper"); the paper uses 0.3 for SBTS on MovieLens.
+    forecast : {"auto", None}
+        "auto": `predict` acts on the policy that the decider will have right after the log, see `forecast`; None: on
+        what ridge regression makes of ``coef_``.
     prior_gram : array of shape (d, d), optional
         S'S of the contexts chosen before the log begins, for a log that starts in the middle of the decider's life.
     n_jobs : int, optional
@@ -93,6 +96,9 @@ class IBCB(Imitator):
         The solver that made the result.
     log_fingerprint_ : str
         Name of the log so far, as `ibcb.fingerprint.log_fingerprint` computes it.
+    forecast_model_ : str or None
+        The model of the policy's evolution that foresaw the log best: a "learner", which `forecast` runs on, or a
+        "walk", which stays where it is.
     notes_ : tuple of str
         What a reader of the result should know.
 
@@ -120,6 +126,7 @@ class IBCB(Imitator):
         penalty: float = 40.0,
         bend: float = 0.2,
         tolerance: float = 8e-2,
+        forecast: str | None = "auto",
         prior_gram: ArrayLike | None = None,
         n_jobs: int | None = None,
         verbose: bool = False,
@@ -134,9 +141,24 @@ class IBCB(Imitator):
         self.penalty = penalty
         self.bend = bend
         self.tolerance = tolerance
+        self.forecasts = forecast
         self.prior_gram = prior_gram
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    # The parameter `forecast` and the method share a name: the parameter lives in `forecasts`.
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as given to the constructor."""
+        params: dict[str, Any] = super().get_params(deep)
+        return params | {"forecast": self.forecasts}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name."""
+        if "forecast" in params:
+            self.forecasts = params.pop("forecast")
+        super().set_params(**params)
+        return self
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
@@ -181,11 +203,11 @@ class IBCB(Imitator):
             self._begin(log, client)
         else:
             self._check_features(log.n_features, log.feature_names)
-            for name, value in self._fitted_with.items():
-                if getattr(self, name) != value:
+            for name, value in self._meaning().items():
+                if value != self._fitted_with[name]:
                     raise ValueError(
-                        f"{name} is {getattr(self, name)!r} but the episodes so far were fitted with {value!r}; set it "
-                        "back, or call fit on the whole log."
+                        f"{name} is {value!r} but the episodes so far were fitted with {self._fitted_with[name]!r}; "
+                        "set it back, or call fit on the whole log."
                     )
             if log.warmup:
                 raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
@@ -209,9 +231,23 @@ class IBCB(Imitator):
 
     def _begin(self, log: BehaviorLog | DiskLog, client: Any) -> None:
         self._evolution, self.solver_, self._remarks = self._run([log], client)
-        self._fitted_with = {name: getattr(self, name) for name in _MEANING}
+        self._fitted_with = self._meaning()
         self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
+        self._foresight = self._foresee(None, log)
+
+    def _foresee(self, known: Foresight | None, log: BehaviorLog | DiskLog) -> Foresight | None:
+        """What is known of the policies after some more episodes."""
+        if self.forecasts is None or not isinstance(log, BehaviorLog):
+            return None
+        if known is None:
+            prior = _prior(self.prior_gram, log.n_features)
+            known = Foresight(float(self.l2), prior, draws=self.expert == "sbts")
+        else:
+            known = known.copy()
+        for by_policy, episode in log.episodes():
+            (known.add if by_policy else known.skip)(blocks(episode))
+        return known
 
     def _continue(self, log: BehaviorLog | DiskLog, client: Any) -> None:
         candidate = self._evolution.copy()
@@ -231,6 +267,7 @@ class IBCB(Imitator):
             self._evolution, self.solver_, self._remarks = self._run([*self._seen, log], client)
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
+        self._foresight = self._foresee(self._foresight, log)
 
     def _run(self, logs: Sequence[BehaviorLog | DiskLog], client: Any) -> tuple[Evolution, str, tuple[str, ...]]:
         """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
@@ -256,6 +293,11 @@ class IBCB(Imitator):
                 evolution.attach(error.certificate)
             return evolution, "robust", self._remark_on(logs[0], error)
 
+    def _meaning(self) -> dict[str, Any]:
+        """The parameters that a fitted model depends on."""
+        params = self.get_params(deep=False)
+        return {name: params[name] for name in _MEANING}
+
     def _start(self, log: BehaviorLog | DiskLog) -> Evolution:
         prior = _prior(self.prior_gram, log.n_features)
         margin = float(self.margin) if self.expert == "sbts" else None
@@ -280,13 +322,59 @@ class IBCB(Imitator):
         scale = float(fitted_with["alpha"]) if fitted_with["expert"] == "sbucb" else 1.0
         self.coef_ = scale * evolution.theta
         self.policy_coefs_ = scale * self._policies()
-        self.next_policy_coef_ = scale * (evolution.ridge().shrinkage @ evolution.theta)
+        self._reached = scale * (evolution.ridge().shrinkage @ evolution.theta)
+        self.next_policy_coef_ = self._reached if self._foresight is None else self.forecast()
         self.diagnostics_ = list(evolution.diagnostics)
         self.log_fingerprint_ = evolution.fingerprint
         self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
+        self.forecast_model_ = None if self._foresight is None else self._foresight.model
+        if self._foresight is not None and evolution.theta.any() and not self._foresight.learns:
+            self.notes_ = (*self.notes_, self._foresight.note())
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
+
+    # -- what comes next -------------------------------------------------------------------------------------------
+
+    def forecast(self, updates: int = 1) -> NDArray[np.float64]:
+        """The policy parameters ``updates`` updates after those that made the last episode's choices.
+
+        1 is the policy right after the log, the first that has learned from its last episode. Where the decider was
+        found to learn as ridge regression does, it is run on, choosing among candidates like those it has seen; where
+        it was not, ``notes_`` say so and every forecast is its last policy. At the scale of ``policy_coefs_``.
+
+        Returns
+        -------
+        policy : ndarray of shape (d,)
+        """
+        check_is_fitted(self, "coef_")
+        updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
+        if self._foresight is None:
+            raise ValueError("this model was fitted with forecast=None; fit it with forecast='auto' to forecast.")
+        return self._scaled(self._foresight.forecast(updates))
+
+    def policy_interval(self, level: float = 0.9) -> Interval:
+        """Between which values each weight of the last episode's policy lies, with the given probability.
+
+        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts".
+
+        Returns
+        -------
+        interval : Interval
+            ``estimate``, ``lower`` and ``upper``, each of shape (d,).
+        """
+        check_is_fitted(self, "coef_")
+        if self._foresight is None:
+            raise ValueError("this model was fitted with forecast=None; fit it with forecast='auto' for intervals.")
+        return self._foresight.interval(level)
+
+    def _scaled(self, policy: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not self._reached.any():
+            return self._reached
+        if self._fitted_with["expert"] == "sbucb":
+            return float(self._fitted_with["alpha"]) * policy
+        # Only the direction is known: the length is that of the other policies.
+        return float(np.linalg.norm(self._reached) / np.linalg.norm(policy)) * policy
 
     # -- from here on ----------------------------------------------------------------------------------------------
 
@@ -301,7 +389,8 @@ class IBCB(Imitator):
         """The recovered decider as a live policy, as it was right after the log: it acts, and ``update`` teaches it.
 
         It has the Gram matrix of all choices so far (`prior_gram` included), the l2 of the fit, and the parameters
-        ``scale * next_policy_coef_``: what ridge regression makes of those choices if s earned <scale * coef_, s>.
+        ``scale * next_policy_coef_``; without foresight these are what ridge regression makes of those choices if s
+        earned <scale * coef_, s>.
 
         The log tells neither the unit of the rewards nor the length of theta: ``coef_`` is about the shortest theta
         that explains the choices, and shorter still in robust mode. ``scale`` brings it to the rewards that the policy
@@ -334,7 +423,9 @@ class IBCB(Imitator):
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
         fitted_with, phi = self._fitted_with, self._evolution.phi
-        l2, b = float(fitted_with["l2"]), phi @ (scale * self.coef_)
+        l2 = float(fitted_with["l2"])
+        # The b with Psi^-1 b = scale * next_policy_coef_.
+        b = phi @ (scale * self.next_policy_coef_) + l2 * scale * self.next_policy_coef_
         weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
         if fitted_with["expert"] == "sbucb":
             return SBUCB(self.n_features_in_, alpha=weight, l2=l2, gram=phi, moment=b)
@@ -353,7 +444,11 @@ class IBCB(Imitator):
             "solver": self.solver_,
             "remarks": list(self._remarks),
             "diagnostics": [entry._asdict() for entry in self.diagnostics_],
+            "foresight": None,
         }
+        if self._foresight is not None:
+            more, state["foresight"] = self._foresight.get_state()
+            arrays |= {f"foresight_{name}": array for name, array in more.items()}
         return arrays, state
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
@@ -382,6 +477,8 @@ class IBCB(Imitator):
             for entry in entries
         ]
         self._evolution = evolution
+        known = {name.removeprefix("foresight_"): a for name, a in arrays.items() if name.startswith("foresight_")}
+        self._foresight = None if state["foresight"] is None else Foresight.from_state(known, state["foresight"])
         self._publish()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -394,6 +491,8 @@ class IBCB(Imitator):
     def _check_parameters(self) -> None:
         one_of("expert", self.expert, EXPERTS)
         one_of("solver", self.solver, SOLVERS)
+        if self.forecasts is not None:
+            one_of("forecast", self.forecasts, ("auto",))
         positive("alpha", self.alpha, "it is the scale of theta")
         positive("l2", self.l2, "without it Psi has no inverse before the first update")
         positive("margin", self.margin, "with 0 theta = 0 would explain every choice")

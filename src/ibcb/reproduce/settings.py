@@ -125,6 +125,7 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
     ibcb: dict[str, Any] = {"expert": kind, "prune": run.top_k > 1}
     paper = ibcb | {
         "solver": "paper",
+        "forecast": None,
         "margin": 0.001 if movielens else 0.01,
         "tolerance": 3e-1 if movielens and kind == "sbts" else 8e-2,
     }

@@ -1,0 +1,6 @@
+"""What the decider will do next: its policy filtered from the log, run forward, with the evidence and the doubt."""
+
+from ibcb.foresight.outlook import Evidence, Foreseen, Foresight, Interval
+from ibcb.foresight.sites import Site, observe
+
+__all__ = ["Evidence", "Foreseen", "Foresight", "Interval", "Site", "observe"]

@@ -1,0 +1,116 @@
+"""Linear-Gaussian models of how a policy moves from update to update, filtered side by side.
+
+Two families, each with the policy p_n of episode n (for alpha = 1) first in the state:
+
+*walk*      p_(n+1) = p_n + N(0, q^2 S^-1)
+            The policy wanders. S is the second moment of the candidates, so that q is a move in units of scores; a
+            small q remembers many episodes, a large q only the last.
+*learner*   Psi_(n+1) p_(n+1) = Psi_n p_n + Phi theta + m c + N(0, sigma^2 Phi)
+            The decider's own ridge regression. Phi and m, the Gram matrix and the sum of the contexts chosen in episode
+            n, are in the log, and so are Psi_n and Psi_(n+1) = Psi_n + Phi. Rewards are <theta, s> + c with noise
+            sigma, all per unit alpha; (theta, c) may wander by q, for rewards that are not quite linear.
+
+The evidence for a model is the likelihood of each episode's choices given the episodes before it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.foresight.sites import Site
+
+__all__ = ["Bank", "Move", "learner", "walk"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Move(NamedTuple):
+    """One update of the decider as K models see it: the state x wanders by N(0, W), then p becomes T x + N(0, Q).
+
+    Attributes
+    ----------
+    transition : ndarray of shape (d, D)
+        T.
+    noise : ndarray of shape (K, d, d)
+        Q.
+    wander : ndarray of shape (K, D, D)
+        W.
+    """
+
+    transition: Matrix
+    noise: Matrix
+    wander: Matrix
+
+
+class Bank:
+    """K models of one family.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (K, D)
+        Of the states; the first d entries are p.
+    covariance : ndarray of shape (K, D, D)
+    """
+
+    def __init__(self, mean: Matrix, covariance: Matrix) -> None:
+        self.mean, self.covariance = mean, covariance
+
+    def learn(self, site: Site) -> Vector:
+        """Condition on an episode's choices. Returns their log-likelihood under each model, shape (K,)."""
+        R, y = site.root, site.seen
+        d, r = R.shape
+        cross = np.swapaxes(self.covariance[:, :, :d] @ R, 1, 2)
+        L = _factor(cross[:, :, :d] @ R + np.eye(r))
+        whitened = np.linalg.solve(L, np.concatenate([cross, (y - self.mean[:, :d] @ R)[:, :, None]], axis=2))
+        gain, surprise = whitened[:, :, :-1], whitened[:, :, -1]
+        self.mean = self.mean + (surprise[:, None] @ gain)[:, 0]
+        self.covariance = self.covariance - np.swapaxes(gain, 1, 2) @ gain
+        spread: Vector = np.log(np.diagonal(L, axis1=1, axis2=2)).sum(axis=1)
+        likelihood: Vector = site.constant - spread - 0.5 * (surprise**2).sum(axis=1)
+        return likelihood
+
+    def move(self, move: Move) -> None:
+        """Let the decider update once."""
+        T = move.transition
+        d = len(T)
+        wide = self.covariance + move.wander
+        top = T @ wide
+        own = top @ T.T + move.noise
+        wide[:, :d] = top
+        wide[:, :, :d] = np.swapaxes(top, 1, 2)
+        wide[:, :d, :d] = (own + np.swapaxes(own, 1, 2)) / 2
+        self.covariance = wide
+        self.mean = np.concatenate([self.mean @ T.T, self.mean[:, d:]], axis=1)
+
+
+def walk(q: Vector, spread: Matrix) -> Move:
+    """The move of the walk family, one model for each q; ``spread`` is S^-1."""
+    d = len(spread)
+    return Move(np.eye(d), (q**2)[:, None, None] * spread, np.zeros((1, d, d)))
+
+
+def learner(sigma: Vector, q: Vector, spread: Matrix, psi: Matrix, phi: Matrix, total: Vector) -> Move:
+    """The move of the learner family, one model for each (sigma, q), from Psi_n by the Phi and m of the episode."""
+    d = len(spread)
+    back = np.linalg.inv(psi + phi).astype(np.float64, copy=False)
+    taught = back @ phi
+    wander = np.zeros((len(q), 2 * d + 1, 2 * d + 1))
+    wander[:, d:-1, d:-1] = (q**2)[:, None, None] * spread
+    wander[:, -1, -1] = q**2
+    transition = np.concatenate([back @ psi, taught, (back @ total)[:, None]], axis=1)
+    return Move(transition, (sigma**2)[:, None, None] * (taught @ back), wander)
+
+
+def _factor(spread: Matrix) -> Matrix:
+    """Cholesky factors of matrices whose eigenvalues are 1 or more, up to rounding."""
+    spread = (spread + np.swapaxes(spread, 1, 2)) / 2
+    try:
+        factor = np.linalg.cholesky(spread)
+    except np.linalg.LinAlgError:
+        values, V = np.linalg.eigh(spread)
+        factor = np.linalg.cholesky((V * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(V, 1, 2))
+    return factor.astype(np.float64, copy=False)

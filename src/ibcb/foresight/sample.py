@@ -1,0 +1,71 @@
+"""A few of the candidate sets that a decider has seen, kept to imagine what it will choose next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import Block
+
+__all__ = ["ContextSample"]
+
+#: numbers kept after a cut, 1 MB of them; a cut comes at half as many more
+MOST = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSample:
+    """A uniform sample of the steps so far: those with the smallest of random keys, so that it grows as a log does.
+
+    Attributes
+    ----------
+    contexts : ndarray of shape (rows, d), float32
+    counts : ndarray of shape (steps,)
+        Candidates of each step.
+    keys : ndarray of shape (steps,)
+    """
+
+    contexts: NDArray[np.float32]
+    counts: NDArray[np.int64]
+    keys: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, d: int) -> Self:
+        return cls(np.empty((0, d), dtype=np.float32), np.empty(0, dtype=np.int64), np.empty(0))
+
+    def extend(self, blocks: Sequence[Block], episode: int) -> ContextSample:
+        """The sample after one more episode; the keys of its steps depend on its number alone."""
+        rng = np.random.default_rng(episode)
+        most = MOST // max(1, self.contexts.shape[1])
+        full = self.counts.sum() + self.counts.max(initial=0) > most
+        # Once the sample is full, a key above all of it has no chance.
+        bar = self.keys.max() if full else 1.0
+        contexts, counts, keys = [self.contexts], [self.counts], [self.keys]
+        for block in blocks:
+            key, count = rng.random(len(block.chosen_rows)), np.diff(block.offsets)
+            kept = key < bar
+            contexts.append(block.contexts[np.repeat(kept, count)].astype(np.float32))
+            counts.append(count[kept])
+            keys.append(key[kept])
+        return ContextSample(np.concatenate(contexts), np.concatenate(counts), np.concatenate(keys))._cut(most)
+
+    def _cut(self, most: int) -> ContextSample:
+        # Rarely, because it copies the whole sample.
+        if 2 * self.counts.sum() <= 3 * most:
+            return self
+        order = np.argsort(self.keys, kind="stable")
+        kept = np.zeros(len(order), dtype=bool)
+        kept[order[np.cumsum(self.counts[order]) <= most]] = True
+        kept[order[0]] = True
+        return ContextSample(self.contexts[np.repeat(kept, self.counts)], self.counts[kept], self.keys[kept])
+
+    def choose(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Contexts of the best candidate of each step. Shape (steps, d)."""
+        starts = np.cumsum(self.counts) - self.counts
+        best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), self.counts))
+        first = best[np.searchsorted(best, starts)]
+        return self.contexts[first].astype(np.float64)
