@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.engine import blocks, first_steps, one_blas_thread, workers
+from ibcb.engine import first_steps, one_blas_thread, workers
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.fingerprint import log_fingerprint
@@ -230,30 +230,23 @@ class IBCB(Imitator):
             self._seen = seen
 
     def _begin(self, log: BehaviorLog | DiskLog, client: Any) -> None:
-        self._evolution, self.solver_, self._remarks = self._run([log], client)
+        foresight = None
+        if self.forecasts is not None:
+            prior = _prior(self.prior_gram, log.n_features)
+            foresight = Foresight(float(self.l2), prior, draws=self.expert == "sbts")
+        self._evolution, self.solver_, self._remarks = self._run([log], client, foresight)
+        self._foresight = foresight
         self._fitted_with = self._meaning()
         self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
-        self._foresight = self._foresee(None, log)
-
-    def _foresee(self, known: Foresight | None, log: BehaviorLog | DiskLog) -> Foresight | None:
-        """What is known of the policies after some more episodes."""
-        if self.forecasts is None or not isinstance(log, BehaviorLog):
-            return None
-        if known is None:
-            prior = _prior(self.prior_gram, log.n_features)
-            known = Foresight(float(self.l2), prior, draws=self.expert == "sbts")
-        else:
-            known = known.copy()
-        for by_policy, episode in log.episodes():
-            (known.add if by_policy else known.skip)(blocks(episode))
-        return known
 
     def _continue(self, log: BehaviorLog | DiskLog, client: Any) -> None:
         candidate = self._evolution.copy()
+        foresight = None if self._foresight is None else self._foresight.copy()
         try:
             with one_blas_thread(), workers(self.n_jobs) as team:
-                candidate.add_log(log, self._solver(self.solver_), client=client, team=team)
+                solver = self._solver(self.solver_)
+                candidate.add_log(log, solver, foresight=foresight, client=client, team=team)
             self._evolution = candidate
         except SolverError as error:
             if self.solver != "auto" or self.solver_ != "hard":
@@ -264,18 +257,20 @@ class IBCB(Imitator):
                     "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
                     "fit on the whole log, or start with solver='robust'."
                 ) from error
-            self._evolution, self.solver_, self._remarks = self._run([*self._seen, log], client)
+            self._evolution, self.solver_, self._remarks = self._run([*self._seen, log], client, foresight)
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
-        self._foresight = self._foresee(self._foresight, log)
+        self._foresight = foresight
 
-    def _run(self, logs: Sequence[BehaviorLog | DiskLog], client: Any) -> tuple[Evolution, str, tuple[str, ...]]:
+    def _run(
+        self, logs: Sequence[BehaviorLog | DiskLog], client: Any, foresight: Foresight | None
+    ) -> tuple[Evolution, str, tuple[str, ...]]:
         """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
 
         def walk(mode: str) -> Evolution:
             evolution = self._start(logs[0])
             with one_blas_thread(), workers(self.n_jobs) as team:
-                where: dict[str, Any] = {"client": client, "team": team}
+                where: dict[str, Any] = {"foresight": foresight, "client": client, "team": team}
                 for log in logs:
                     if self.incremental:
                         evolution.add_log(log, self._solver(mode), progress=bool(self.verbose), **where)
@@ -444,6 +439,7 @@ class IBCB(Imitator):
             "solver": self.solver_,
             "remarks": list(self._remarks),
             "diagnostics": [entry._asdict() for entry in self.diagnostics_],
+            "stored": evolution.stored,
             "foresight": None,
         }
         if self._foresight is not None:
@@ -476,6 +472,7 @@ class IBCB(Imitator):
             )
             for entry in entries
         ]
+        evolution.stored = int(state["stored"])
         self._evolution = evolution
         known = {name.removeprefix("foresight_"): a for name, a in arrays.items() if name.startswith("foresight_")}
         self._foresight = None if state["foresight"] is None else Foresight.from_state(known, state["foresight"])

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ibcb.constraints import EpisodeView, Experience, JointView, Tally, View, experienced
 from ibcb.engine import Rows, Workers, episodes
 from ibcb.fingerprint import NO_LOG, with_episode
+from ibcb.foresight import Foresight
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, ridge
@@ -74,10 +75,12 @@ class Evolution:
         self.policies: list[NDArray[np.float64]] = []
         self.diagnostics: list[EpisodeDiagnosis] = []
         self.fingerprint = NO_LOG
+        #: episodes so far, the warm-up's counted
+        self.stored = 0
 
     def copy(self) -> Evolution:
         twin = Evolution(self.phi, self.l2, self.margin, self.prune)
-        twin.theta, twin.fingerprint = self.theta, self.fingerprint
+        twin.theta, twin.fingerprint, twin.stored = self.theta, self.fingerprint, self.stored
         twin.policies, twin.diagnostics = self.policies.copy(), self.diagnostics.copy()
         return twin
 
@@ -90,11 +93,12 @@ class Evolution:
         log: BehaviorLog | DiskLog,
         solver: Solver,
         *,
+        foresight: Foresight | None = None,
         progress: bool = False,
         client: Any = None,
         team: Workers | None = None,
     ) -> None:
-        """Algorithm 2 (with ``prune`` Algorithm 3) over the episodes of a log."""
+        """Algorithm 2 (with ``prune`` Algorithm 3) over the episodes of a log; ``foresight`` learns from them too."""
         # disable=None: silent unless stderr is a terminal.
         hidden = None if progress else True
         every = episodes(log, client=client, team=team)
@@ -103,6 +107,7 @@ class Evolution:
             now = self.ridge()
             view = self._view(rows, now) if by_policy else None
             experience = view.experience if view else Experience.join(list(rows.map(experienced)))
+            self._foresee(foresight, view.home if view else rows, now, experience, by_policy)
             if view is not None:
                 taught = self.theta.any()
                 solution = self._solve(view, solver)
@@ -115,7 +120,13 @@ class Evolution:
             self._remember(experience, by_policy)
 
     def add_jointly(
-        self, log: BehaviorLog | DiskLog, solver: Solver, *, client: Any = None, team: Workers | None = None
+        self,
+        log: BehaviorLog | DiskLog,
+        solver: Solver,
+        *,
+        foresight: Foresight | None = None,
+        client: Any = None,
+        team: Workers | None = None,
     ) -> None:
         """One problem over all episodes (the paper's non-incremental form)."""
         known: list[tuple[Experience, Ridge, EpisodeView | None]] = []
@@ -124,6 +135,7 @@ class Evolution:
             now = self.ridge()
             view = self._view(rows, now, len(known)) if by_policy else None
             experience = view.experience if view else Experience.join(list(rows.map(experienced)))
+            self._foresee(foresight, view.home if view else rows, now, experience, by_policy)
             if by_policy:
                 known.append((experience, now, view))
             self._remember(experience, by_policy)
@@ -156,9 +168,21 @@ class Evolution:
             return replace(kept, iterations=passes, before=solution.before, after=view.tally(kept.theta))
         return solution
 
+    def _foresee(
+        self, foresight: Foresight | None, rows: Rows, now: Ridge, experience: Experience, by_policy: bool
+    ) -> None:
+        # One that is ahead has seen this episode in an earlier attempt, with another solver.
+        if foresight is not None and foresight.stored == self.stored:
+            if by_policy:
+                foresight.add(rows, now, experience)
+            else:
+                foresight.skip(experience)
+
     def _remember(self, experience: Experience, by_policy: bool) -> None:
         self.phi = self.phi + experience.phi
-        self.fingerprint = with_episode(self.fingerprint, *experience[1:], experience.phi, by_policy=by_policy)
+        self.stored += 1
+        named_by = (experience.counts, experience.chosen, experience.phi)
+        self.fingerprint = with_episode(self.fingerprint, *named_by, by_policy=by_policy)
 
     def _record(
         self,

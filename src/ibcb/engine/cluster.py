@@ -105,6 +105,11 @@ class DaskRows:
         for future in self._submitted(_results, kernel):
             yield from self._connection.result(future)
 
+    def head(self, kernel: Callable[[Block], T]) -> T:
+        partition, work = self._partitions[0], self._work[0]
+        result: T = self._connection.result(self._connection.submit(_first, kernel, partition, work))
+        return result
+
     def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
         return DaskRows(self._connection, self._partitions, self._submitted(_workups, kernel))
 
@@ -116,6 +121,11 @@ class DaskRows:
 def _results(kernel: Callable[[Block], T], partition: list[Block], work: list[Workup] | None) -> list[T]:
     with one_blas_thread():
         return [kernel(block) for block in _with_work(partition, work)]
+
+
+def _first(kernel: Callable[[Block], T], partition: list[Block], work: list[Workup] | None) -> T:
+    with one_blas_thread():
+        return kernel(_with_work(partition, work)[0])
 
 
 def _workups(

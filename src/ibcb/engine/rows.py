@@ -23,6 +23,10 @@ class Rows(Protocol):
         """The kernel of every block, in order."""
         ...
 
+    def head(self, kernel: Callable[[Block], T]) -> T:
+        """The kernel of the first block alone."""
+        ...
+
     def prepared(self, kernel: Callable[[Block], Block]) -> Rows:
         """The same rows with every block worked up by a kernel, where they live."""
         ...
@@ -36,6 +40,9 @@ class MemoryRows:
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
         return in_order(self._team, kernel, self._blocks)
+
+    def head(self, kernel: Callable[[Block], T]) -> T:
+        return kernel(self._blocks[0])
 
     def prepared(self, kernel: Callable[[Block], Block]) -> MemoryRows:
         return MemoryRows(list(self.map(kernel)), self._team)

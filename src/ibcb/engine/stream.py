@@ -46,8 +46,14 @@ class StreamedRows:
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
         return in_order(self._team, kernel, self._blocks())
 
+    def head(self, kernel: Callable[[Block], T]) -> T:
+        return kernel(self._first())
+
     def prepared(self, kernel: Callable[[Block], Block]) -> _PreparedRows:
         return _PreparedRows(self, (kernel,))
+
+    def _first(self) -> Block:
+        return self._kept[0] if self._kept is not None else next(reblocked(self._parts()))
 
     def _blocks(self) -> Iterator[Block]:
         if self._kept is not None:
@@ -87,6 +93,14 @@ class _PreparedRows:
                 self._size += work.nbytes
                 self._work.append(work if self._size <= self._rows._keep else None)
             yield result
+
+    def head(self, kernel: Callable[[Block], T]) -> T:
+        block = self._rows._first()
+        if self._work and self._work[0] is not None:
+            return kernel(block.with_work(self._work[0]))
+        for prepare in self._kernels:
+            block = prepare(block)
+        return kernel(block)
 
     def prepared(self, kernel: Callable[[Block], Block]) -> _PreparedRows:
         return _PreparedRows(self._rows, (*self._kernels, kernel))

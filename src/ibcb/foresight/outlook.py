@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ibcb.engine import Block
+from ibcb.constraints import Experience, experienced
+from ibcb.engine import Block, MemoryRows, Rows, blocks
 from ibcb.foresight.bank import Bank, learner, walk
 from ibcb.foresight.cell import draw_from_cell
-from ibcb.foresight.sample import ContextSample
-from ibcb.foresight.sites import Bounds, observe
-from ibcb.ridge import Ridge, gram, ridge
+from ibcb.foresight.sample import ContextSample, picked
+from ibcb.foresight.sites import Bounds, Site, observe
+from ibcb.log import BehaviorLog
+from ibcb.ridge import Ridge, ridge
 
 __all__ = ["Evidence", "Foreseen", "Foresight", "Interval"]
 
@@ -124,6 +127,8 @@ class Foresight:
         # Of choices before the log the Gram matrix may be known, but never the sum.
         self.past: Vector | None = None if gram.any() else np.zeros(len(gram))
         self.foreseen: list[Foreseen] = []
+        #: episodes so far, the warm-up's counted
+        self.stored = 0
 
     def copy(self) -> Foresight:
         """A twin that can go its own way."""
@@ -135,21 +140,38 @@ class Foresight:
 
     # -- learning --------------------------------------------------------------------------------------------------
 
-    def skip(self, blocks: Sequence[Block]) -> None:
+    def skip(self, lesson: Experience) -> None:
         """Count an episode that the policy did not choose: it only taught the decider."""
-        phi, total = _chosen(blocks)
-        self.phi, self.past = self.phi + phi, None if self.past is None else self.past + total
+        self.past = None if self.past is None else self.past + lesson.total
+        self.phi, self.stored = self.phi + lesson.phi, self.stored + 1
 
-    def add(self, blocks: Sequence[Block]) -> None:
-        """Learn from one more episode of the policy's choices."""
-        before, (phi, total) = ridge(self.phi, self.l2), _chosen(blocks)
+    def add(self, rows: Rows, before: Ridge, lesson: Experience) -> None:
+        """Learn from one more episode of the policy's choices.
+
+        Of a long episode the first block is enough: its policy made the others too.
+
+        Parameters
+        ----------
+        rows : Rows
+            The episode's; "sbucb" rows may have been worked up with their widths.
+        before : Ridge
+            Of all choices before it.
+        lesson : Experience
+        """
         number = len(self.foreseen)
         if number == 0:
-            self._begin(blocks, before)
-        hits = self._judge(blocks[0], before)
-        site = observe(
-            blocks, before, self.next_policies[self.best], self._vague(), draws=self.draws, sharpness=self.sharpness
+            self._begin(rows.head(_measure), before)
+        look = partial(
+            _look,
+            ridge=before,
+            policies=self.next_policies,
+            centre=self.next_policies[self.best],
+            precision=self._vague(),
+            draws=self.draws,
+            sharpness=self.sharpness,
+            sample=partial(picked, most=self.sample.bar, episode=number),
         )
+        hits, site, fresh = rows.head(look)
         gained = np.concatenate([self.walks.learn(site), self.learners.learn(site)])
         self.foreseen.append(Foreseen(_NAMES[self.best], float(gained[self.best]), float(hits[:, self.best].mean())))
         self.sharpness, self.bounds, self.evidence = site.sharpness, site.bounds, self.evidence + gained
@@ -164,20 +186,28 @@ class Foresight:
         self.best = self._choose()
         likeliest = int(np.argmax(self.evidence[: len(_WALKS)]))
         self.policy, self.walked = self._belief(self.best)[0], self._belief(likeliest)
-        self.sample = self.sample.extend(blocks, number)
-        self.steps, self.phi = sum(len(block.chosen_rows) for block in blocks), self.phi + phi
+        self.sample = self.sample.extend(fresh)
+        self.steps, self.phi, self.stored = len(lesson.counts), before.phi + lesson.phi, self.stored + 1
         self.walks.move(walk(_WALKS, self.spread))
-        self.learners.move(learner(_SIGMA, _WANDER, self.spread, _psi(before.phi, self.l2), phi, total))
+        self.learners.move(learner(_SIGMA, _WANDER, self.spread, _psi(before.phi, self.l2), lesson.phi, lesson.total))
 
-    def _begin(self, blocks: Sequence[Block], before: Ridge) -> None:
+    def follow(self, log: BehaviorLog) -> Self:
+        """Learn from the episodes of a log in memory, without solving anything."""
+        for by_policy, episode in log.episodes():
+            rows = MemoryRows(blocks(episode))
+            lesson = Experience.join(list(rows.map(experienced)))
+            if by_policy:
+                self.add(rows, ridge(self.phi, self.l2), lesson)
+            else:
+                self.skip(lesson)
+        return self
+
+    def _begin(self, measured: tuple[Matrix, Vector, int], before: Ridge) -> None:
         d, K = len(before.phi), len(_SIGMA)
-        S, present = np.zeros((d, d)), np.zeros(d)
-        for block in blocks:
-            X = block.contexts.astype(np.float64, copy=False)
-            S, present = S + X.T @ X, present + np.count_nonzero(X, axis=0)
+        S, present, count = measured
         # Scores are bounded where a feature shows, however rarely it does; of one that never does any scale will do.
         shown = np.where(present > 0, S.diagonal() / np.maximum(present, 1.0), 1.0)
-        S /= sum(len(block.contexts) for block in blocks)
+        S = S / count
         S.flat[:: d + 1] += _SHARE * shown
         self.spread = _inverse(S)
         prior = _SCORES**2 * self.spread
@@ -214,18 +244,6 @@ class Foresight:
         best = int(np.argmax(self.evidence[: len(_WALKS)])) if len(self.foreseen) > 1 else -1
         return _inverse(_VAGUE * self.walks.covariance[best])
 
-    def _judge(self, block: Block, before: Ridge) -> NDArray[np.bool_]:
-        """Which of the first choices each model foresees. Shape (steps, models)."""
-        steps = min(_JUDGED_STEPS, len(block.chosen_rows))
-        X = block.contexts[: block.offsets[steps]]
-        scores = X @ self.next_policies.T.astype(X.dtype)
-        if not self.draws:
-            scores += before.widths(X)[:, None]
-        foreseen: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(
-            scores, block.offsets[:steps]
-        )
-        return foreseen
-
     def _choose(self) -> int:
         best = int(np.argmax(self.evidence))
         # A sign test of every model against the likeliest, on the steps that only one of the two foresaw.
@@ -240,7 +258,12 @@ class Foresight:
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything learned so far, as named arrays of float64 and JSON."""
         arrays: dict[str, NDArray[Any]] = {"phi": self.phi}
-        state: dict[str, Any] = {"l2": self.l2, "draws": self.draws, "foreseen": [list(f) for f in self.foreseen]}
+        state: dict[str, Any] = {
+            "l2": self.l2,
+            "draws": self.draws,
+            "stored": self.stored,
+            "foreseen": [list(f) for f in self.foreseen],
+        }
         if self.past is not None:
             arrays["past"] = self.past
         if self.foreseen:
@@ -264,7 +287,7 @@ class Foresight:
     def from_state(cls, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> Foresight:
         """The object whose `get_state` this was."""
         made = cls(float(state["l2"]), arrays["phi"], draws=bool(state["draws"]))
-        made.past = arrays.get("past")
+        made.past, made.stored = arrays.get("past"), int(state["stored"])
         made.foreseen = [Foreseen(*entry) for entry in state["foreseen"]]
         if not made.foreseen:
             return made
@@ -401,10 +424,39 @@ _ARRAYS = {
 _NUMBERS = {"judged": int, "best": int, "sharpness": float, "steps": int}
 
 
-def _chosen(blocks: Sequence[Block]) -> tuple[Matrix, Vector]:
-    """Gram matrix and sum of the chosen contexts."""
-    S = np.concatenate([block.contexts.take(block.chosen_rows, axis=0) for block in blocks])
-    return gram(S), S.sum(axis=0, dtype=np.float64)
+def _measure(block: Block) -> tuple[Matrix, Vector, int]:
+    """X'X of the candidates, how often each feature shows, and how many candidates there are."""
+    X = block.contexts.astype(np.float64, copy=False)
+    return X.T @ X, np.count_nonzero(X, axis=0).astype(np.float64), len(X)
+
+
+def _look(
+    block: Block,
+    *,
+    ridge: Ridge,
+    policies: Matrix,
+    centre: Vector,
+    precision: Matrix,
+    draws: bool,
+    sharpness: float,
+    sample: Callable[[Block], ContextSample],
+) -> tuple[NDArray[np.bool_], Site, ContextSample]:
+    """Of the first block of an episode: what each policy foresaw, what it says of its own, and some of its steps."""
+    site = observe(block, ridge, centre, precision, draws=draws, sharpness=sharpness)
+    return _judge(block, ridge, policies, draws), site, sample(block)
+
+
+def _judge(block: Block, before: Ridge, policies: Matrix, draws: bool) -> NDArray[np.bool_]:
+    """Which of the first choices each policy foresees. Shape (steps, policies)."""
+    steps = min(_JUDGED_STEPS, len(block.chosen_rows))
+    X = block.contexts[: block.offsets[steps]]
+    scores = X @ policies.T.astype(X.dtype)
+    if not draws:
+        scores += before.widths(X)[:, None]
+    foreseen: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(
+        scores, block.offsets[:steps]
+    )
+    return foreseen
 
 
 def _inverse(matrix: Matrix) -> Matrix:

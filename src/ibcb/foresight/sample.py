@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from ibcb.engine import Block
 
-__all__ = ["ContextSample"]
+__all__ = ["ContextSample", "picked"]
 
 #: numbers kept after a cut, 1 MB of them; a cut comes at half as many more
 MOST = 1 << 18
@@ -37,21 +36,20 @@ class ContextSample:
     def empty(cls, d: int) -> Self:
         return cls(np.empty((0, d), dtype=np.float32), np.empty(0, dtype=np.int64), np.empty(0))
 
-    def extend(self, blocks: Sequence[Block], episode: int) -> ContextSample:
-        """The sample after one more episode; the keys of its steps depend on its number alone."""
-        rng = np.random.default_rng(episode)
-        most = MOST // max(1, self.contexts.shape[1])
-        full = self.counts.sum() + self.counts.max(initial=0) > most
-        # Once the sample is full, a key above all of it has no chance.
-        bar = self.keys.max() if full else 1.0
-        contexts, counts, keys = [self.contexts], [self.counts], [self.keys]
-        for block in blocks:
-            key, count = rng.random(len(block.chosen_rows)), np.diff(block.offsets)
-            kept = key < bar
-            contexts.append(block.contexts[np.repeat(kept, count)].astype(np.float32))
-            counts.append(count[kept])
-            keys.append(key[kept])
-        return ContextSample(np.concatenate(contexts), np.concatenate(counts), np.concatenate(keys))._cut(most)
+    @property
+    def bar(self) -> float:
+        """Once the sample is full, a key above all of it has no chance."""
+        full = self.counts.sum() + self.counts.max(initial=0) > MOST // max(1, self.contexts.shape[1])
+        return float(self.keys.max()) if full else 1.0
+
+    def extend(self, fresh: ContextSample) -> ContextSample:
+        """The sample with steps of one more episode."""
+        joined = ContextSample(
+            np.concatenate([self.contexts, fresh.contexts]),
+            np.concatenate([self.counts, fresh.counts]),
+            np.concatenate([self.keys, fresh.keys]),
+        )
+        return joined._cut(MOST // max(1, self.contexts.shape[1]))
 
     def _cut(self, most: int) -> ContextSample:
         # Rarely, because it copies the whole sample.
@@ -69,3 +67,10 @@ class ContextSample:
         best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), self.counts))
         first = best[np.searchsorted(best, starts)]
         return self.contexts[first].astype(np.float64)
+
+
+def picked(block: Block, *, most: float, episode: int) -> ContextSample:
+    """The steps of a block whose keys are at most ``most``; keys depend on the episode's number alone."""
+    keys, counts = np.random.default_rng(episode).random(len(block.chosen_rows)), np.diff(block.offsets)
+    kept = keys < most
+    return ContextSample(block.contexts[np.repeat(kept, counts)].astype(np.float32), counts[kept], keys[kept])

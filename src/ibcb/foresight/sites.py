@@ -20,7 +20,6 @@ only tell its direction. Expanded to second order there, the rows can be forgott
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from ibcb.engine import Block
-from ibcb.ridge import Ridge
+from ibcb.ridge import Ridge, widths
 
 __all__ = ["Bounds", "Site", "observe"]
 
@@ -42,8 +41,6 @@ PROBIT = 1.7
 BAND = 8.0
 #: rows that hold by more than FAR / k do not bound the cell
 FAR = 40.0
-#: of a longer episode some blocks are enough
-MOST_ROWS = 1 << 17
 _SCALE_STEPS = 128
 _LOOKS = 6
 _PASSES = 60
@@ -82,7 +79,7 @@ class Site(NamedTuple):
 
 
 def observe(
-    blocks: Sequence[Block],
+    block: Block,
     ridge: Ridge,
     centre: Vector,
     precision: Matrix,
@@ -94,8 +91,8 @@ def observe(
 
     Parameters
     ----------
-    blocks : sequence of Block
-        The episode's rows.
+    block : Block
+        The episode's rows, or as many of the first as are enough.
     ridge : Ridge
         Of all choices before the episode.
     centre, precision : ndarray of shape (d,) and (d, d)
@@ -105,9 +102,7 @@ def observe(
     sharpness : float, optional
         The k of an earlier episode, to start from.
     """
-    total = sum(len(block.contexts) for block in blocks)
-    some = blocks[:: -(-total // MOST_ROWS)]
-    rows: _Drawn | _Bounded = _Drawn(some, ridge) if draws else _Bounded(some, ridge)
+    rows: _Drawn | _Bounded = _Drawn(block, ridge) if draws else _Bounded(block, ridge)
     start = rows.start(centre)
     if start is None:
         return Site(np.zeros((len(centre), 0)), np.zeros(0), 0.0, sharpness or rows.least, None)
@@ -123,17 +118,15 @@ def observe(
 class _Bounded:
     """Rows of an "sbucb" episode, x = A p + h with h the difference of the widths."""
 
-    def __init__(self, blocks: Sequence[Block], ridge: Ridge) -> None:
-        self.blocks = blocks
-        self.widths = [ridge.widths(block.contexts) for block in blocks]
+    def __init__(self, block: Block, ridge: Ridge) -> None:
+        self.block, self.whitener = block, ridge.whitener
+        work = block.work
+        self.contexts = block.contexts if work is None or work.contexts is None else work.contexts
+        self.widths = ridge.widths(self.contexts) if work is None else work.bonus
         #: with this k the widths alone leave every choice open
-        self.least = 1.0 / (float(np.mean([np.var(widths) for widths in self.widths])) ** 0.5 or 1.0)
-        block, widths = blocks[0], self.widths[0]
+        self.least = 1.0 / (float(np.var(self.widths, dtype=np.float64)) ** 0.5 or 1.0)
         steps = min(_SCALE_STEPS, len(block.chosen_rows))
-        rows = np.arange(block.offsets[steps])
-        owner = block.step_of(rows)
-        A = block.lead_contexts(rows, owner)
-        h = widths[: len(A)] - widths.take(block.chosen_rows.take(owner))
+        A, h = self._rows(np.arange(block.offsets[steps]))
         self.moment, self.mean = _moment(np.column_stack([A, h])), A.mean(axis=0)
 
     def start(self, centre: Vector) -> Vector | None:
@@ -141,15 +134,16 @@ class _Bounded:
 
     def near(self, p: Vector, band: float) -> tuple[Matrix, Vector]:
         """A and h of the rows with x > -band at p."""
-        found = []
-        for block, widths in zip(self.blocks, self.widths, strict=True):
-            scores = block.contexts @ p.astype(block.contexts.dtype, copy=False)
-            scores += widths
-            rows = np.flatnonzero(block.leads(scores) > -band)
-            steps = block.step_of(rows)
-            h = widths.take(rows).astype(np.float64) - widths.take(block.chosen_rows.take(steps))
-            found.append((block.lead_contexts(rows, steps), h))
-        return np.concatenate([A for A, _ in found]), np.concatenate([h for _, h in found])
+        scores = self.contexts @ p.astype(self.contexts.dtype, copy=False)
+        scores += self.widths
+        return self._rows(np.flatnonzero(self.block.leads(scores) > -band))
+
+    def _rows(self, rows: NDArray[np.int64]) -> tuple[Matrix, Vector]:
+        chosen = self.block.chosen_rows.take(self.block.step_of(rows))
+        both = self.block.contexts.take(np.concatenate([rows, chosen]), axis=0).astype(np.float64, copy=False)
+        wide = widths(self.whitener, both)
+        count = len(rows)
+        return both[:count] - both[count:], wide[:count] - wide[count:]
 
 
 class _Drawn:
@@ -157,18 +151,15 @@ class _Drawn:
 
     least = PROBIT
 
-    def __init__(self, blocks: Sequence[Block], ridge: Ridge) -> None:
-        parts = []
-        for block in blocks:
-            others = np.ones(len(block.contexts), dtype=bool)
-            others[block.chosen_rows] = False
-            rows = np.flatnonzero(others)
-            A = block.lead_contexts(rows, block.step_of(rows))
-            length = ridge.widths(A)
-            # Candidates that do not differ have no row: either may be the chosen one.
-            parts.append(A / length[:, None] if length.all() else A[length > 0] / length[length > 0, None])
-        self.A = np.concatenate(parts)
-        d = self.A.shape[1]
+    def __init__(self, block: Block, ridge: Ridge) -> None:
+        others = np.ones(len(block.contexts), dtype=bool)
+        others[block.chosen_rows] = False
+        rows = np.flatnonzero(others)
+        A = block.lead_contexts(rows, block.step_of(rows))
+        length = ridge.widths(A)
+        # Candidates that do not differ have no row: either may be the chosen one.
+        self.A = A / length[:, None] if length.all() else A[length > 0] / length[length > 0, None]
+        d = A.shape[1]
         self.moment, self.mean = np.zeros((d, d)), np.zeros(d)
         if len(self.A):
             self.moment, self.mean = _moment(self.A), self.A.mean(axis=0)
