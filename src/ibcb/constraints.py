@@ -199,10 +199,9 @@ class EpisodeView:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
         self._rule = _Rule(ridge.whitener, 0.0) if margin is None else _Rule(None, margin)
-        #: the rows, worked up; with "sbucb" every row's bonus is its width
-        self.home = rows.prepared(partial(_worked_up, rule=self._rule))
+        self._rows = rows.prepared(partial(_worked_up, rule=self._rule))
         #: what the episode teaches its decider, found on the way
-        self.experience, squares, epsilon = _total(self.home.map(_measure))
+        self.experience, squares, epsilon = _total(self._rows.map(_measure))
         count = self.experience.n_rows
         self.context_scale = math.sqrt(squares[0] / count) or 1.0
         self.bonus_scale = (math.sqrt(squares[1] / count) or 1.0) if margin is None else margin
@@ -227,7 +226,7 @@ class EpisodeView:
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
-        for part in self.home.map(partial(_penalty_at, look=self._at(theta), slope=slope, bend=bend)):
+        for part in self._rows.map(partial(_penalty_at, look=self._at(theta), slope=slope, bend=bend)):
             value, gradient, hessian = value + part[0], gradient + part[1], hessian + part[2]
         G = self._shrinkage
         return Penalty(value, gradient @ G, G.T @ hessian @ G)
@@ -238,22 +237,22 @@ class EpisodeView:
 
     def _worst(self, theta: Vector, count: int, band: float) -> tuple[Sequence[RowSet], Tally]:
         kernel = partial(_worst_at, look=self._at(theta), count=count, band=band)
-        parts, tallies = zip(*self.home.map(kernel), strict=True)
+        parts, tallies = zip(*self._rows.map(kernel), strict=True)
         return parts, _add(tallies)
 
     def rows(self) -> RowSet:
-        return self._join(list(self.home.map(partial(_all_rows, look=self._at(np.zeros(self.n_features))))))
+        return self._join(list(self._rows.map(partial(_all_rows, look=self._at(np.zeros(self.n_features))))))
 
     def without_violated(self, theta: Vector) -> EpisodeView:
         pruned = object.__new__(EpisodeView)
         pruned.__dict__.update(self.__dict__)
-        pruned.home = self.home.prepared(partial(_without_violated, look=self._at(theta)))
+        pruned._rows = self._rows.prepared(partial(_without_violated, look=self._at(theta)))
         return pruned
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         table = np.empty((len(keys), 4), dtype=np.int64)
         table[:, 0] = self._episode
-        for inside, places in self.home.map(partial(_places, keys=keys)):
+        for inside, places in self._rows.map(partial(_places, keys=keys)):
             table[inside, 1:] = places
         return table
 

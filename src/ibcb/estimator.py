@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from ibcb.engine import first_steps, one_blas_thread, workers
 from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.fingerprint import log_fingerprint
-from ibcb.foresight import Foresight, Interval
+from ibcb.foresight import Deferred, Foresight, Interval
 from ibcb.imitator import Imitator, check_log, shaped
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
@@ -233,16 +233,16 @@ class IBCB(Imitator):
         foresight = None
         if self.forecasts is not None:
             prior = _prior(self.prior_gram, log.n_features)
-            foresight = Foresight(float(self.l2), prior, draws=self.expert == "sbts")
+            foresight = Deferred(Foresight(float(self.l2), prior, draws=self.expert == "sbts"))
         self._evolution, self.solver_, self._remarks = self._run([log], client, foresight)
-        self._foresight = foresight
+        self._later = foresight
         self._fitted_with = self._meaning()
         self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
 
     def _continue(self, log: BehaviorLog | DiskLog, client: Any) -> None:
         candidate = self._evolution.copy()
-        foresight = None if self._foresight is None else self._foresight.copy()
+        foresight = None if self._later is None else self._later.copy()
         try:
             with one_blas_thread(), workers(self.n_jobs) as team:
                 solver = self._solver(self.solver_)
@@ -260,10 +260,10 @@ class IBCB(Imitator):
             self._evolution, self.solver_, self._remarks = self._run([*self._seen, log], client, foresight)
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
-        self._foresight = foresight
+        self._later = foresight
 
     def _run(
-        self, logs: Sequence[BehaviorLog | DiskLog], client: Any, foresight: Foresight | None
+        self, logs: Sequence[BehaviorLog | DiskLog], client: Any, foresight: Deferred | None
     ) -> tuple[Evolution, str, tuple[str, ...]]:
         """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
 
@@ -318,18 +318,35 @@ class IBCB(Imitator):
         self.coef_ = scale * evolution.theta
         self.policy_coefs_ = scale * self._policies()
         self._reached = scale * (evolution.ridge().shrinkage @ evolution.theta)
-        self.next_policy_coef_ = self._reached if self._foresight is None else self.forecast()
         self.diagnostics_ = list(evolution.diagnostics)
         self.log_fingerprint_ = evolution.fingerprint
-        self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
-        self.forecast_model_ = None if self._foresight is None else self._foresight.model
-        if self._foresight is not None and evolution.theta.any() and not self._foresight.learns:
-            self.notes_ = (*self.notes_, self._foresight.note())
+        for name in ("next_policy_coef_", "notes_", "forecast_model_"):
+            self.__dict__.pop(name, None)
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
 
-    # -- what comes next -------------------------------------------------------------------------------------------
+    # -- what comes next: found when it is first asked for ----------------------------------------------------------
+
+    @property
+    def _foresight(self) -> Foresight | None:
+        return None if self._later is None else self._later.known()
+
+    @cached_property
+    def next_policy_coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
+        return self._reached if self._foresight is None else self.forecast()
+
+    @cached_property
+    def forecast_model_(self) -> str | None:
+        return None if self._foresight is None else self._foresight.model
+
+    @cached_property
+    def notes_(self) -> tuple[str, ...]:
+        if not self._evolution.theta.any():
+            return (*self._remarks, _NOTHING_LEARNED)
+        if self._foresight is None or self._foresight.learns:
+            return self._remarks
+        return (*self._remarks, self._foresight.note())
 
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:
         """The policy parameters ``updates`` updates after those that made the last episode's choices.
@@ -475,10 +492,13 @@ class IBCB(Imitator):
         evolution.stored = int(state["stored"])
         self._evolution = evolution
         known = {name.removeprefix("foresight_"): a for name, a in arrays.items() if name.startswith("foresight_")}
-        self._foresight = None if state["foresight"] is None else Foresight.from_state(known, state["foresight"])
+        told = state["foresight"]
+        self._later = None if told is None else Deferred(Foresight.from_state(known, told))
         self._publish()
 
     def __getstate__(self) -> dict[str, Any]:
+        if getattr(self, "_later", None) is not None:
+            self._foresight  # noqa: B018 - so that its episodes need not be kept
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_seen", None)
         return state

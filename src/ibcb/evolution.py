@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ibcb.constraints import EpisodeView, Experience, JointView, Tally, View, experienced
 from ibcb.engine import Rows, Workers, episodes
 from ibcb.fingerprint import NO_LOG, with_episode
-from ibcb.foresight import Foresight
+from ibcb.foresight import Deferred
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, ridge
@@ -93,7 +93,7 @@ class Evolution:
         log: BehaviorLog | DiskLog,
         solver: Solver,
         *,
-        foresight: Foresight | None = None,
+        foresight: Deferred | None = None,
         progress: bool = False,
         client: Any = None,
         team: Workers | None = None,
@@ -107,7 +107,7 @@ class Evolution:
             now = self.ridge()
             view = self._view(rows, now) if by_policy else None
             experience = view.experience if view else Experience.join(list(rows.map(experienced)))
-            self._foresee(foresight, view.home if view else rows, now, experience, by_policy)
+            self._foresee(foresight, rows if by_policy else None, now, experience)
             if view is not None:
                 taught = self.theta.any()
                 solution = self._solve(view, solver)
@@ -124,7 +124,7 @@ class Evolution:
         log: BehaviorLog | DiskLog,
         solver: Solver,
         *,
-        foresight: Foresight | None = None,
+        foresight: Deferred | None = None,
         client: Any = None,
         team: Workers | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ class Evolution:
             now = self.ridge()
             view = self._view(rows, now, len(known)) if by_policy else None
             experience = view.experience if view else Experience.join(list(rows.map(experienced)))
-            self._foresee(foresight, view.home if view else rows, now, experience, by_policy)
+            self._foresee(foresight, rows if by_policy else None, now, experience)
             if by_policy:
                 known.append((experience, now, view))
             self._remember(experience, by_policy)
@@ -168,15 +168,10 @@ class Evolution:
             return replace(kept, iterations=passes, before=solution.before, after=view.tally(kept.theta))
         return solution
 
-    def _foresee(
-        self, foresight: Foresight | None, rows: Rows, now: Ridge, experience: Experience, by_policy: bool
-    ) -> None:
+    def _foresee(self, foresight: Deferred | None, rows: Rows | None, now: Ridge, experience: Experience) -> None:
         # One that is ahead has seen this episode in an earlier attempt, with another solver.
         if foresight is not None and foresight.stored == self.stored:
-            if by_policy:
-                foresight.add(rows, now, experience)
-            else:
-                foresight.skip(experience)
+            foresight.add(rows, now, experience)
 
     def _remember(self, experience: Experience, by_policy: bool) -> None:
         self.phi = self.phi + experience.phi

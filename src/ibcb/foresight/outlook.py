@@ -153,7 +153,7 @@ class Foresight:
         Parameters
         ----------
         rows : Rows
-            The episode's; "sbucb" rows may have been worked up with their widths.
+            The episode's.
         before : Ridge
             Of all choices before it.
         lesson : Experience

@@ -12,8 +12,8 @@ from ibcb.engine import Block
 
 __all__ = ["ContextSample", "picked"]
 
-#: numbers kept after a cut, 1 MB of them; a cut comes at half as many more
-MOST = 1 << 18
+#: numbers kept after a cut; a cut comes at half as many more
+MOST = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)

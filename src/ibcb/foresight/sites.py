@@ -118,11 +118,17 @@ def observe(
 class _Bounded:
     """Rows of an "sbucb" episode, x = A p + h with h the difference of the widths."""
 
+    contexts: NDArray[np.floating]
+
     def __init__(self, block: Block, ridge: Ridge) -> None:
         self.block, self.whitener = block, ridge.whitener
-        work = block.work
-        self.contexts = block.contexts if work is None or work.contexts is None else work.contexts
-        self.widths = ridge.widths(self.contexts) if work is None else work.bonus
+        # Single precision is enough to find the rows that matter.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.contexts = block.contexts.astype(np.float32, copy=False)
+            self.widths = ridge.widths(self.contexts)
+        if not np.isfinite(self.widths).all():
+            self.contexts = block.contexts.astype(np.float64, copy=False)
+            self.widths = ridge.widths(self.contexts)
         #: with this k the widths alone leave every choice open
         self.least = 1.0 / (float(np.var(self.widths, dtype=np.float64)) ** 0.5 or 1.0)
         steps = min(_SCALE_STEPS, len(block.chosen_rows))
