@@ -289,3 +289,15 @@ def test_a_checkpoint_of_something_else_is_refused(long_log, tmp_path):
     with pytest.raises(ValueError, match="not those that the model was fitted on"):
         fit_in_steps(IBCB(solver="soft"), disk, checkpoint, resume=True)
     assert checkpoint.exists()
+
+
+def test_a_large_file_is_read_part_by_part_to_the_same_log(small_blocks, tmp_path, monkeypatch):
+    log = dense_log(dtype=np.float32)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    at_once = ibcb.read_log(tmp_path / "log.parquet")
+    monkeypatch.setattr(formats, "_LARGE", 0)
+    monkeypatch.setattr(formats.StepRows, "batches", None)  # which would read all of it at once
+    part_by_part = ibcb.read_log(tmp_path / "log.parquet")
+    assert part_by_part.contexts.dtype == np.float32
+    for name in ("contexts", "step_offsets", "chosen", "episode_offsets", "warmup"):
+        np.testing.assert_array_equal(getattr(part_by_part, name), getattr(at_once, name))

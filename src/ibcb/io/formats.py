@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ LOST = {
 }
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".arrow", ".ipc", ".feather")
+#: bytes of a file that is read part by part
+_LARGE = 1 << 28
 _EMPTY = "the log is empty: it has no step. Is it the right file?"
 #: numbers in memory at a time when a log is streamed
 _STREAM_NUMBERS = 1 << 22
@@ -198,7 +200,7 @@ class DiskLog:
         for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
             waiting += parts
             if number >= 0:
-                yield _gathered(waiting)
+                yield _gathered(waiting, sum(len(part.contexts) for _, part in waiting))
                 waiting = []
 
     def _some(self, first: int, last: int) -> DiskLog:
@@ -214,6 +216,11 @@ class DiskLog:
                 everything = slice(0, len(steps.counts))
                 yield self._part(steps, everything, slice(0, len(steps.contexts)), (number, first))
                 first += len(steps.counts)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a second copy of an indexed log, however short-lived, would be too much."""
+        return self._index is not None and self.where is not None and self.where[0].stat().st_size > _LARGE
 
     @property
     def is_indexed(self) -> bool:
@@ -292,8 +299,9 @@ class DiskLog:
 
     def read(self) -> BehaviorLog:
         """All of it, in memory."""
-        if self._is_part:
-            return _gathered(list(self.parts()))
+        if self._is_part or self._is_large:
+            counts = np.concatenate([counts for _, counts in self.step_counts()])
+            return _gathered(self.parts(), int(counts.sum()))
         with named(self.name):
             pairs = list(numbered(self._source.batches(whole=True), self._reading))
             if not pairs:
@@ -318,21 +326,38 @@ class DiskLog:
         return f"DiskLog({self.name!r}{known})"
 
 
-def _gathered(pairs: Sequence[tuple[int, BehaviorLog]]) -> BehaviorLog:
-    """Consecutive parts of a log, with the numbers of their episodes, in memory."""
-    parts = [part for _, part in pairs]
-    numbers = np.repeat([number for number, _ in pairs], [part.n_steps for part in parts])
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
-    head = parts[0]
+def _gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int) -> BehaviorLog:
+    """Consecutive parts of a log with so many rows in all, and the numbers of their episodes, in memory.
+
+    One part after the other finds its place: only one of them is there beside the whole.
+    """
+    pairs = iter(pairs)
+    first = next(pairs)
+    head = first[1]
+    contexts, at = np.empty((rows, head.n_features), dtype=head.contexts.dtype), 0
+    numbers, counts, chosen = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
+    timestamps, step_ids = list[Any](), list[Any]()
+    for number, part in chain([first], pairs):
+        if contexts.dtype != part.contexts.dtype:
+            contexts = contexts.astype(np.result_type(contexts, part.contexts))
+        contexts[at : at + len(part.contexts)] = part.contexts
+        at += len(part.contexts)
+        numbers.append(np.full(part.n_steps, number))
+        counts.append(np.diff(part.step_offsets))
+        chosen.append(part.chosen)
+        timestamps.append(part.timestamps)
+        step_ids.append(part.step_ids)
+    episode = np.concatenate(numbers)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     return BehaviorLog(
-        _joined([part.contexts for part in parts]),
-        np.concatenate([[0], np.cumsum(_joined([np.diff(part.step_offsets) for part in parts]))]),
-        _joined([part.chosen for part in parts]),
+        contexts,
+        np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
+        np.concatenate(chosen),
         edges,
-        warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
+        warmup=int(np.count_nonzero(episode[edges[:-1]] < 0)),
         feature_names=head.feature_names,
-        timestamps=_optional([part.timestamps for part in parts]),
-        step_ids=_optional([part.step_ids for part in parts]),
+        timestamps=_optional(timestamps),
+        step_ids=_optional(step_ids),
         preparation=head.preparation,
     )
 
