@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -220,7 +221,8 @@ class DiskLog:
     @property
     def _is_large(self) -> bool:
         """Whether a second copy of an indexed log, however short-lived, would be too much."""
-        return self._index is not None and self.where is not None and self.where[0].stat().st_size > _LARGE
+        large = self.where is not None and self.where[0].is_file() and self.where[0].stat().st_size > _LARGE
+        return large and self._index is not None
 
     @property
     def is_indexed(self) -> bool:
@@ -230,7 +232,9 @@ class DiskLog:
     def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Of an indexed log: every episode's number, and the candidates of each of its steps."""
         for number, row_groups in self._index or ():
-            yield number, self._steps.step_counts(row_groups)
+            with named(self.name):
+                counts = self._steps.step_counts(row_groups)
+            yield number, counts
 
     def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
         """Of an indexed log: steps first to last - 1 of an episode, in parts; other row groups are not touched."""
@@ -255,7 +259,8 @@ class DiskLog:
 
     @cached_property
     def _index(self) -> list[tuple[int, list[int]]] | None:
-        return (self._source.index() or None) if isinstance(self._source, StepRows) else None
+        with named(self.name):
+            return (self._source.index() or None) if isinstance(self._source, StepRows) else None
 
     @cached_property
     def _numbers(self) -> list[int]:
@@ -526,13 +531,11 @@ def _parquet(path: Path) -> Tables:
             )
 
     def sizes(column: str) -> list[tuple[int, Any]]:
-        names = [file.schema.column(i).path for i in range(leaves)]
+        # From the column itself: the statistics of a damaged file end the process.
         found: list[tuple[int, Any]] = []
         for i in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(i)
-            known = group.column(names.index(column)).statistics
-            single = known is not None and known.has_min_max and known.min == known.max and not known.null_count
-            found.append((group.num_rows, known.min if single else None))
+            values = pc.unique(_sound(file.read_row_group(i, columns=[column])).column(0))
+            found.append((file.metadata.row_group(i).num_rows, values[0].as_py() if len(values) == 1 else None))
         return found
 
     def some(columns: Sequence[str], numbers: Sequence[int]) -> Iterator[pa.Table]:
