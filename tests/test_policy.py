@@ -178,7 +178,8 @@ def test_with_the_unit_from_a_few_rewards_it_earns_what_the_decider_would(kind):
             episodes.append((past.contexts, chosen))
         model = IBCB(expert=kind, l2=0.3).fit(ibcb.BehaviorLog.from_episodes(episodes))
         # S and R of the last batch: 40 rewards.
-        scale = (S @ model.coef_) @ R / ((S @ model.coef_) @ (S @ model.coef_))
+        expected = S @ model.next_policy_coef_
+        scale = expected @ R / (expected @ expected)
         warm, cold = model.to_policy(alpha=0.5, scale=scale, random_state=seed), expert_of(kind, seed)
         future = linear_world(120, theta, rng)
         level = earned(cold, future, 40)

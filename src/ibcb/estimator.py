@@ -8,6 +8,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.fingerprint import log_fingerprint
 from ibcb.foresight import Foresight, Interval
-from ibcb.imitator import Imitator, check_log, shaped
+from ibcb.imitator import Imitator, as_candidates, check_log, shaped
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive, whole
@@ -38,6 +39,8 @@ _NOTHING_LEARNED = (
     "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
     "candidates do not differ, or steps have one candidate, or exploration alone decided."
 )
+#: steps whose certainty is computed at once, and names in a note
+_AT_ONCE, _MOST_NAMES = 1024, 12
 _MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend", "tolerance", "forecast")
 
 
@@ -99,6 +102,11 @@ class IBCB(Imitator):
     forecast_model_ : str or None
         The model of the policy's evolution that foresaw the log best: a "learner", which `forecast` runs on, or a
         "walk", which stays where it is.
+    forecast_note_ : str or None
+        What ``forecast_model_`` means, in a sentence.
+    unidentified_features_ : tuple of str or None
+        Features, by name or else by number, whose weights the choices do not determine, alone or in combination. None
+        where the fit looked no further than ``coef_``.
     notes_ : tuple of str
         What a reader of the result should know.
 
@@ -327,9 +335,13 @@ class IBCB(Imitator):
         self.diagnostics_ = list(evolution.diagnostics)
         self.log_fingerprint_ = evolution.fingerprint
         self.notes_ = self._remarks if evolution.theta.any() else (*self._remarks, _NOTHING_LEARNED)
-        self.forecast_model_ = None if self._foresight is None else self._foresight.model
-        if self._foresight is not None and evolution.theta.any() and not self._foresight.learns:
-            self.notes_ = (*self.notes_, self._foresight.note())
+        known = self._foresight
+        self.forecast_model_ = None if known is None else known.model
+        self.forecast_note_ = None if known is None else known.note()
+        self.unidentified_features_ = None if known is None else self._named(known.unidentified())
+        if known is not None and evolution.theta.any():
+            more = () if known.learns else (known.note(),)
+            self.notes_ = (*self.notes_, *more, *_on_unidentified(self.unidentified_features_))
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
@@ -349,14 +361,36 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
-        if self._foresight is None:
-            raise ValueError("this model was fitted with forecast=None; fit it with forecast='auto' to forecast.")
-        return self._scaled(self._foresight.forecast(updates))
+        return self._scaled(self._known("to forecast").forecast(updates))
 
-    def policy_interval(self, level: float = 0.9) -> Interval:
+    def policy_at(self, episode: int) -> NDArray[np.float64]:
+        """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
+
+        At the scale of ``policy_coefs_``. Equal to ``policy_coefs_[episode]`` within the log, to ``next_policy_coef_``
+        right after it, and to `forecast` further on.
+
+        Returns
+        -------
+        policy : ndarray of shape (d,)
+        """
+        check_is_fitted(self, "coef_")
+        ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
+        if ahead <= 0:
+            return self.policy_coefs_[episode]
+        return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
+
+    def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
 
-        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts".
+        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts". Once a
+        decider explores little, its choices hardly tell weights against alpha, but tell the direction well.
+
+        Parameters
+        ----------
+        level : float
+            The probability, between 0 and 1.
+        direction : bool
+            True: of the unit direction for "sbucb" too.
 
         Returns
         -------
@@ -364,9 +398,51 @@ class IBCB(Imitator):
             ``estimate``, ``lower`` and ``upper``, each of shape (d,).
         """
         check_is_fitted(self, "coef_")
+        level = positive("level", level, "it is a probability")
+        if level >= 1:
+            raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
+        return self._known("for intervals").interval(level, direction=direction)
+
+    def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
+        """Probability that the decider, right after the log, prefers the candidate that `predict` picks.
+
+        Without exploration, and given that its policies evolve as ``forecast_model_`` says. NaN where nothing has been
+        learned.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+
+        Returns
+        -------
+        probability : ndarray of shape (steps,); a float for one candidate set (M, d)
+        """
+        check_is_fitted(self, "coef_")
+        known = self._known("for probabilities")
+        sets, alone = as_candidates(log)
+        self._check_features(sets.n_features, sets.feature_names)
+        if not self.next_policy_coef_.any():
+            found = np.full(sets.n_steps, np.nan)
+        else:
+            # A few steps at a time: every row has a score under each of the policies drawn.
+            edges = [*range(0, sets.n_steps, _AT_ONCE), sets.n_steps]
+            rows = sets.step_offsets
+            found = np.concatenate(
+                [
+                    known.certainty(sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a])
+                    for a, b in itertools.pairwise(edges)
+                ]
+            )
+        return float(found[0]) if alone else found
+
+    def _known(self, what: str) -> Foresight:
         if self._foresight is None:
-            raise ValueError("this model was fitted with forecast=None; fit it with forecast='auto' for intervals.")
-        return self._foresight.interval(level)
+            raise ValueError(f"this model was fitted with forecast=None; fit it with forecast='auto' {what}.")
+        return self._foresight
+
+    def _named(self, features: NDArray[np.int64]) -> tuple[str, ...]:
+        names = self.feature_names_in_
+        return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
 
     def _scaled(self, policy: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._reached.any():
@@ -392,19 +468,19 @@ class IBCB(Imitator):
         ``scale * next_policy_coef_``; without foresight these are what ridge regression makes of those choices if s
         earned <scale * coef_, s>.
 
-        The log tells neither the unit of the rewards nor the length of theta: ``coef_`` is about the shortest theta
-        that explains the choices, and shorter still in robust mode. ``scale`` brings it to the rewards that the policy
-        will see; from a few rewards R of contexts S, ``scale = (S @ coef_) @ R / ((S @ coef_) @ (S @ coef_))``.
+        The log tells neither the unit of the rewards nor the length of theta. ``scale`` brings the policy to the
+        rewards that it will see; from a few rewards R of contexts S, with ``expected = S @ next_policy_coef_``, it is
+        ``expected @ R / (expected @ expected)``.
 
         Parameters
         ----------
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
-            fit explains, whatever the scale. As ``coef_`` is short, this explores rather more than the decider did. For
-            "sbts" the same default is a mere guess: its rows do not tell how widely the decider drew.
+            fit explains, whatever the scale. As recovered policies are rather short, this explores more than the
+            decider did. For "sbts" the same default is a mere guess: its rows do not tell how widely the decider drew.
         scale : float
-            Rewards that one unit of <coef_, s> is worth.
+            Rewards that one unit of <next_policy_coef_, s> is worth.
         draws : {"step", "episode"}
             Of an "sbts" policy: a fresh draw at every step, or one after every update.
         random_state : int, Generator or None
@@ -525,6 +601,19 @@ def _reason(error: SolverError) -> str:
         return str(error).partition(";")[0]
     steps = list(dict.fromkeys(f"{row.episode}:{row.step}" for row in error.certificate))
     return f"steps {', '.join(steps)} (episode:step) contradict each other"
+
+
+def _on_unidentified(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    shown = ", ".join(repr(name) for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    if len(names) == 1:
+        return (f"the choices do not determine the weight of feature {shown}: no choice depends on it.",)
+    return (
+        f"the choices do not determine the weights of features {shown}{more} one by one: no choice depends on some "
+        "combination of them. Read them together, or leave one out.",
+    )
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:

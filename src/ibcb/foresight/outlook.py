@@ -347,24 +347,26 @@ class Foresight:
         scores += np.einsum("rd,rd->r", X, np.repeat(drawn, counts, axis=0))
         return scores
 
-    def interval(self, level: float = 0.9) -> Interval:
+    def interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Intervals for the weights of the last episode's policy, per unit alpha for "sbucb", of its unit direction for
-        "sbts".
+        "sbts" and where ``direction`` is asked for.
 
         Of errorless "sbucb" choices, quantiles of the cell that they leave; otherwise normal ones of the likeliest
         walk. The learner's own law is not used: it would be surer than its linear rewards deserve.
         """
         p, C = self.walked
-        if self.draws:
+        if self.bounds is not None and not self.draws:
+            drawn = draw_from_cell(self.bounds.A, self.bounds.h, *self.alone, self.bounds.moment)
+            if drawn is not None:
+                if direction:
+                    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+                lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+                return Interval(np.median(drawn, axis=0), lower, upper)
+        if self.draws or direction:
             length = float(np.linalg.norm(p)) or 1.0
             p = p / length
             across = (np.eye(len(p)) - np.outer(p, p)) / length
             C = across @ C @ across
-        elif self.bounds is not None:
-            drawn = draw_from_cell(self.bounds.A, self.bounds.h, *self.alone, self.bounds.moment)
-            if drawn is not None:
-                lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-                return Interval(np.median(drawn, axis=0), lower, upper)
         reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum(C.diagonal(), 0.0))
         return Interval(p, p - reach, p + reach)
 
