@@ -30,6 +30,7 @@ from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive, whole
 from ibcb.past import missing_past
 from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
+from ibcb.units import direction
 
 __all__ = ["IBCB"]
 
@@ -382,8 +383,9 @@ class IBCB(Imitator):
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
 
-        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts". Once a
-        decider explores little, its choices hardly tell weights against alpha, but tell the direction well.
+        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts", see
+        `direction`. Once a decider explores little, its choices hardly tell weights against alpha, but tell the
+        direction well. Of ``unidentified_features_`` weights per unit alpha have no bounds.
 
         Parameters
         ----------
@@ -401,7 +403,26 @@ class IBCB(Imitator):
         level = positive("level", level, "it is a probability")
         if level >= 1:
             raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
-        return self._known("for intervals").interval(level, direction=direction)
+        known = self._known("for intervals")
+        found = known.interval(level, direction=direction)
+        if self._fitted_with["expert"] == "sbucb" and not direction:
+            free = known.unidentified()
+            found.lower[free], found.upper[free] = -np.inf, np.inf
+        return found
+
+    def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
+        """What choices tell well of some weights: at length 1, without any part on which no choice of the log depends.
+
+        Parameters
+        ----------
+        weights : array of shape (d,) or (k, d)
+            Such as ``coef_``, ``policy_coefs_`` or a forecast; zeros stay zeros.
+        """
+        check_is_fitted(self, "coef_")
+        given = np.asarray(weights, dtype=np.float64)
+        if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
+            raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
+        return direction(given if self._foresight is None else self._foresight.identified(given))
 
     def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
         """Probability that the decider, right after the log, prefers the candidate that `predict` picks.

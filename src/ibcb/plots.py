@@ -14,7 +14,6 @@ from ibcb.estimator import IBCB
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.report.facts import decider, facts, feature_names, forecasts, intervals, told
-from ibcb.units import direction
 
 __all__ = ["agreement", "evolution", "exploration", "weights"]
 
@@ -36,7 +35,7 @@ def evolution(model: IBCB, *, ax: Any = None) -> Any:
     """
     axes = _axes(ax)
     names, count = feature_names(model), len(model.policy_coefs_)
-    past = np.array([direction(row) for row in model.policy_coefs_])
+    past = model.direction(model.policy_coefs_)
     ahead = np.vstack([past[-1:], *forecasts(model)])
     order = np.argsort(-np.abs(ahead).max(axis=0), kind="stable")
     for place, feature in reversed(list(enumerate(order))):
@@ -58,7 +57,7 @@ def weights(model: IBCB, *, ax: Any = None, largest: int = 24) -> Any:
     """The last logged policy, the largest weights first, with 90% intervals where the model has them."""
     axes = _axes(ax)
     bounds = intervals(model)
-    policy = direction(model.policy_coefs_[-1]) if bounds is None else bounds.estimate
+    policy = model.direction(model.policy_coefs_[-1]) if bounds is None else bounds.estimate
     order = np.argsort(-np.abs(policy), kind="stable")[:largest]
     places = np.arange(len(order))
     axes.barh(places, policy[order], color=_COLOURS[0], height=0.55)

@@ -9,6 +9,7 @@ __all__ = ["direction"]
 
 
 def direction(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights scaled to length 1, zeros as they are: choices tell little of the length, and nothing of it for "sbts"."""
-    length = float(np.linalg.norm(weights))
-    return weights / length if length else weights
+    """Weights, shape (..., d), at length 1, zeros as they are: choices tell little of the length, of "sbts" nothing."""
+    length = np.linalg.norm(weights, axis=-1, keepdims=True)
+    scaled: NDArray[np.float64] = weights / np.where(length > 0, length, 1.0)
+    return scaled

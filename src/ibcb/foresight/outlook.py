@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from scipy.special import ndtri
 
 from ibcb.engine import Block
@@ -356,13 +357,21 @@ class Foresight:
         """
         p, C = self.walked
         if self.bounds is not None and not self.draws:
-            drawn = draw_from_cell(self.bounds.A, self.bounds.h, *self.alone, self.bounds.moment)
+            # Where no choice looks the cell has no end: it is drawn from without these directions.
+            Q = self._told()
+            W, (centre, shape) = block_diag(Q, 1.0), self.alone
+            drawn = draw_from_cell(
+                self.bounds.A @ Q, self.bounds.h, centre @ Q, Q.T @ shape @ Q, W.T @ self.bounds.moment @ W
+            )
             if drawn is not None:
+                drawn = drawn @ Q.T
                 if direction:
                     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
                 lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
                 return Interval(np.median(drawn, axis=0), lower, upper)
         if self.draws or direction:
+            p = self.identified(p)
+            C = self.identified(self.identified(C).T)
             length = float(np.linalg.norm(p)) or 1.0
             p = p / length
             across = (np.eye(len(p)) - np.outer(p, p)) / length
@@ -384,11 +393,25 @@ class Foresight:
 
     def unidentified(self) -> NDArray[np.int64]:
         """Features whose weights the choices do not determine, alone or in combination."""
+        _, blind = self._blind()
+        return np.flatnonzero((blind**2).sum(axis=1) > 0.01)
+
+    def identified(self, policies: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Policies, shape (..., d), without their part on which no choice depends."""
+        Q = self._told()
+        return policies if Q.shape[1] == len(Q) else policies @ Q @ Q.T
+
+    def _told(self) -> Matrix:
+        """An orthonormal basis of what choices tell of policies, shape (d, r)."""
+        unit, blind = self._blind()
+        return np.linalg.qr(blind / unit[:, None], mode="complete")[0][:, blind.shape[1] :]
+
+    def _blind(self) -> tuple[Vector, Matrix]:
+        """Units that make features alike, and directions, in these units, of which all episodes told nothing."""
         unit = np.sqrt(self.information.diagonal())
         unit[unit == 0] = 1.0
         values, V = np.linalg.eigh(self.information / unit / unit[:, None])
-        blind = V[:, values <= 1e-9 * max(values[-1], np.finfo(np.float64).tiny)]
-        return np.flatnonzero((blind**2).sum(axis=1) > 0.01)
+        return unit, V[:, values <= 1e-9 * max(values[-1], np.finfo(np.float64).tiny)]
 
 
 #: attributes that are stored as they are

@@ -178,8 +178,8 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     view = walk(_checked(model, log), decider(model), steps=steps)
     _same_size(model, view)
     names = feature_names(model)
-    reward, policy, bounds = direction(model.coef_), direction(model.next_policy_coef_), intervals(model)
-    policies = np.array([direction(row) for row in model.policy_coefs_])
+    reward, policy, bounds = model.direction(model.coef_), model.direction(model.next_policy_coef_), intervals(model)
+    policies = model.direction(model.policy_coefs_)
     last = policies[-1] if bounds is None else bounds.estimate
     order = [int(feature) for feature in np.argsort(-np.abs(last), kind="stable")[:_MOST_WEIGHTS]]
     known = told(model)
@@ -264,8 +264,8 @@ def intervals(model: IBCB) -> Interval | None:
 def forecasts(model: IBCB) -> list[Vector]:
     """Directions of the policies after 1, 2, ... updates that follow the log; without foresight of the first alone."""
     if model.forecast_model_ is None:
-        return [direction(model.next_policy_coef_)]
-    return [direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
+        return [model.direction(model.next_policy_coef_)]
+    return [model.direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
 
 
 def told(model: IBCB) -> NDArray[np.bool_]:
@@ -281,9 +281,7 @@ def decider(model: IBCB) -> Decider:
     bonus = isinstance(policy, SBUCB)
     prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
     return Decider(
-        policies=np.array(
-            [row / policy.alpha if bonus else direction(row) for row in model.policy_coefs_]
-        ).reshape(-1, d),
+        policies=model.policy_coefs_ / policy.alpha if bonus else direction(model.policy_coefs_),
         foreseeable=tuple(entry.next_agreement is not None for entry in model.diagnostics_),
         bonus=bonus,
         l2=float(policy.l2),
