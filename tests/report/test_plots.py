@@ -34,7 +34,9 @@ def test_every_figure_is_drawn_with_the_model_s_numbers(expert):
         assert any(len(line) == len(expected) and np.allclose(line, expected) for line in drawn)
     ax = ibcb.plots.weights(model)
     bars = ax.patches
-    np.testing.assert_allclose(sorted(bar.get_width() for bar in bars), np.sort(model.policy_interval(direction=True).estimate))
+    np.testing.assert_allclose(
+        sorted(bar.get_width() for bar in bars), np.sort(model.policy_interval(direction=True).estimate)
+    )
     assert len(bars) == model.n_features_in_
     assert max(abs(bar.get_width()) for bar in bars) == pytest.approx(abs(bars[0].get_width()))
     shares = ibcb.plots.agreement(model).lines[0].get_ydata()

@@ -294,7 +294,9 @@ def _policy_at(model: Any, episode: int | None) -> Any:
     if episode is None:
         return None
     if not isinstance(model, ibcb.IBCB):
-        raise typer.BadParameter(f"--at-episode needs a model of how a policy evolved; this is a {type(model).__name__}.")
+        raise typer.BadParameter(
+            f"--at-episode needs a model of how a policy evolved; this is a {type(model).__name__}."
+        )
     count = len(model.policy_coefs_)
     if episode > count and model.forecast_model_ is None:
         raise typer.BadParameter(
