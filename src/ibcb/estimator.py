@@ -339,10 +339,11 @@ class IBCB(Imitator):
         known = self._foresight
         self.forecast_model_ = None if known is None else known.model
         self.forecast_note_ = None if known is None else known.note()
-        self.unidentified_features_ = None if known is None else self._named(known.unidentified())
+        free = None if known is None else self._named(known.unidentified())
+        self.unidentified_features_ = free
         if known is not None and evolution.theta.any():
             more = () if known.learns else (known.note(),)
-            self.notes_ = (*self.notes_, *more, *_on_unidentified(self.unidentified_features_))
+            self.notes_ = (*self.notes_, *more, *_on_unidentified(free or ()))
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
             self.__dict__.pop("_seen", None)
@@ -377,7 +378,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
         if ahead <= 0:
-            return self.policy_coefs_[episode]
+            logged: NDArray[np.float64] = self.policy_coefs_[episode]
+            return logged
         return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:

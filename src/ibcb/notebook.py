@@ -56,7 +56,8 @@ def _weights(model: Any) -> str:
     head = "".join(f'<th style="{_CELL};opacity:.7;font-weight:400">{title}</th>' for title in ("policy", "reward", ""))
     return (
         '<table style="border-collapse:collapse;margin-top:.4em;border:0"><thead><tr style="background:none">'
-        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, at length 1</th>{head}</tr></thead>'
+        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, at length 1</th>{head}'
+        "</tr></thead>"
         f"<tbody>{rows}</tbody></table>{more}"
     )
 

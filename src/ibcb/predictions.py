@@ -53,7 +53,7 @@ def predictions(
         else:
             columns |= {"chosen": best, "score": values[part.step_offsets[:-1] + best]}
         if certainty:
-            columns["certainty"] = model.certainty(part)  # type: ignore[attr-defined]
+            columns["certainty"] = model.certainty(part)
         yield pa.table(columns)
         before, first = number, first + part.n_steps
 

@@ -38,7 +38,8 @@ class EpisodeThoughts(NamedTuple):
     episode, steps : int
     explored : float
         Share of choices that exploration decided. Of an "sbucb" decider: the best candidate is another one without the
-        bonus; all of them while nothing had been learned. Of an "sbts" decider: the chosen candidate is not the best; NaN while nothing had been learned.
+        bonus; all of them while nothing had been learned. Of an "sbts" decider: the chosen candidate is not the best;
+        NaN while nothing had been learned.
     unexplained : float
         Share of choices that are not the best candidate even with exploration; 0 for "sbts", where a draw explains all.
     regret : float

@@ -311,8 +311,8 @@ def _policy_at(model: Any, episode: int | None) -> Any:
     policy = model.policy_at(episode)
     if not policy.any():
         raise typer.BadParameter(
-            f"--at-episode {episode}: nothing had been learned by then, so that no candidate was preferred; give a later "
-            "episode."
+            f"--at-episode {episode}: nothing had been learned by then, so that no candidate was preferred; give a "
+            "later episode."
         )
     return policy
 
