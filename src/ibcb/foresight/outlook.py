@@ -306,16 +306,17 @@ class Foresight:
 
     def note(self) -> str:
         """What the choice of the model means, in a sentence."""
-        share = f"{self.hits[self.best] / self.judged:.3f}" if self.judged else "an unknown share"
+        share = f"{self.hits[self.best] / self.judged:.1%}" if self.judged else "an unknown share"
         if self.learns:
             rival = self.hits[: len(_WALKS)].max() / self.judged if self.judged else 0.0
             return (
-                f"the decider learns as ridge regression does: run forward from each episode, it foresees {share} of "
-                f"the next one's choices (a policy that does not learn: {rival:.3f}), so the forecast runs it on."
+                f"the decider learns as ridge regression does: run on from each episode of the log to the next, it "
+                f"foresees {share} of the choices (a policy that does not learn: {rival:.1%}), so the forecast runs it "
+                "on."
             )
         return (
-            f"no learner foresees this log better than the last policy ({share} of the next episode's choices), so the "
-            f"forecast is the last policy, remembered with a move of {_WALKS[self.best]:g} per episode."
+            "from each episode of the log to the next, no learner foresees more of the choices than the last policy "
+            f"does ({share}), so the forecast is the last policy."
         )
 
     def forecast(self, updates: int = 1) -> Vector:
