@@ -217,8 +217,45 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
     result = succeeds("fit", folder / "run" / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3")
     model = ibcb.load_model(tmp_path / "m.safetensors")
     assert str(tmp_path / "m.safetensors") in result.stdout
-    for number, weight in enumerate(model.coef_):
-        assert re.search(rf"(?m)^{number}\s+{weight:.3f}\s", result.stdout)
+    reward = model.coef_ / np.linalg.norm(model.coef_)
+    policy = model.next_policy_coef_ / np.linalg.norm(model.next_policy_coef_)
+    last = model.policy_interval(0.9, direction=True)
+    for number in range(3):
+        ends = f"{last.lower[number]:.3f} to {last.upper[number]:.3f}"
+        figures = [f"{weights[number]:.3f}" for weights in (reward, policy, last.estimate)]
+        assert re.search(r"(?m)^" + r"\s+".join([str(number), *figures, ends]) + "$", result.stdout)
+    assert f"forecast    {model.forecast_note_}" in result.stdout
+    assert "scaled to length 1" in result.stdout
+
+
+def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_path):
+    log, out = folder / "run" / "log.parquet", tmp_path / "m.safetensors"
+    text = succeeds("fit", log, "-o", out, "--l2", "0.3", "--no-forecast").stdout
+    model = ibcb.load_model(out)
+    assert model.get_params()["forecast"] is None
+    assert "forecast " not in text
+    assert "interval" not in text
+    told = json.loads(succeeds("fit", log, "-o", out, "--l2", "0.3", "--no-forecast", "--json").stdout)
+    names = ("forecast_model", "forecast_note", "last_policy", "unidentified_features")
+    assert [told[name] for name in names] == [None] * 4
+    told = json.loads(succeeds("fit", log, "-o", out, "--l2", "0.3", "--forecast", "--json").stdout)
+    model = ibcb.load_model(out)
+    last = model.policy_interval(0.9, direction=True)
+    assert told["forecast_model"] == model.forecast_model_
+    assert told["forecast_note"] == model.forecast_note_
+    assert told["unidentified_features"] == []
+    np.testing.assert_array_equal(told["next_policy_coef"], model.next_policy_coef_)
+    np.testing.assert_array_equal(told["last_policy"]["lower"], last.lower)
+
+
+def test_fit_names_what_no_choice_tells(folder, tmp_path):
+    log = ibcb.read_log(folder / "run" / "log.parquet")
+    offsets = (log.step_offsets, log.chosen, log.episode_offsets)
+    still = ibcb.BehaviorLog(np.column_stack([log.contexts, np.ones(log.n_rows)]), *offsets, warmup=log.warmup)
+    ibcb.write_log(still, tmp_path / "log.parquet")
+    result = succeeds("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3")
+    assert re.search(r"(?m)^3 .* not determined$", result.stdout)
+    assert "note: the choices do not determine the weight of feature '3'" in result.stderr
 
 
 def random_log(warmup):
@@ -321,6 +358,52 @@ def test_predict_writes_a_file_and_says_so(folder, tmp_path, as_json):
     else:
         assert result.stdout == ""
         assert str(out) in result.stderr
+
+
+@pytest.mark.parametrize("episode", [0, 3, 4, 9])
+def test_predict_chooses_as_in_an_episode_logged_or_foreseen(folder, episode):
+    """Episode 4 of four is the one right after the log; 9 is six updates after that of the last."""
+    model, log = ibcb.load_model(folder / "model.safetensors"), ibcb.read_log(folder / "run" / "test.parquet")
+    policy = model.policy_coefs_[episode] if episode < 4 else model.forecast(episode - 3)
+    scores = (log.contexts @ policy).reshape(-1, 4)
+    arguments = ["predict", folder / "model.safetensors", folder / "run" / "test.parquet", "--at-episode", episode]
+    told = json.loads(succeeds(*arguments, "--json").stdout)
+    assert told["chosen"] == scores.argmax(axis=1).tolist()
+    np.testing.assert_allclose(told["score"], scores.max(axis=1), rtol=1e-9)
+    assert succeeds(*arguments).stdout.splitlines()[1].split(",")[2] == str(told["chosen"][0])
+
+
+def test_predict_tells_how_certain_its_choices_are(folder, tmp_path):
+    arguments = ["predict", folder / "model.safetensors", folder / "run" / "test.parquet", "--certainty"]
+    told = json.loads(succeeds(*arguments, "--json").stdout)
+    model, log = ibcb.load_model(folder / "model.safetensors"), ibcb.read_log(folder / "run" / "test.parquet")
+    np.testing.assert_array_equal(told["certainty"], model.certainty(log))
+    succeeds(*arguments, "-o", tmp_path / "choices.csv")
+    assert (tmp_path / "choices.csv").read_text().startswith("episode,step,chosen,score,certainty\n")
+
+
+def test_what_cannot_be_foreseen_is_bad_usage(folder, tmp_path):
+    log, test = folder / "run" / "log.parquet", folder / "run" / "test.parquet"
+    succeeds("fit", log, "-o", tmp_path / "plain.safetensors", "--no-forecast")
+    ibcb.save_model(ibcb.BaseSVC().fit(ibcb.read_log(log)), tmp_path / "svc.safetensors")
+    ibcb.write_log(ibcb.read_log(log)[1:], tmp_path / "late.parquet")
+    succeeds("fit", tmp_path / "late.parquet", "-o", tmp_path / "late.safetensors")
+    full, plain, svc = folder / "model.safetensors", tmp_path / "plain.safetensors", tmp_path / "svc.safetensors"
+    for model, options, words in (
+        (full, ["--at-episode", "-1"], "at-episode"),
+        (full, ["--at-episode", "soon"], "at-episode"),
+        (full, ["--at-episode", "1.5"], "at-episode"),
+        (full, ["--at-episode", "2000"], "lies 1996 updates after the log; at most 1000"),
+        (plain, ["--at-episode", "5"], "beyond the log's episodes 0 to 3, and the model was fitted without"),
+        (svc, ["--at-episode", "1"], "this is a BaseSVC"),
+        (tmp_path / "late.safetensors", ["--at-episode", "0"], "nothing had been learned by then"),
+        (plain, ["--certainty"], "fitted with --forecast"),
+        (svc, ["--certainty"], "needs an IBCB model"),
+        (full, ["--certainty", "--scores"], "leave --scores out"),
+        (full, ["--certainty", "--at-episode", "1"], "leave --at-episode out"),
+    ):
+        assert_fails(ibcb_command("predict", model, test, *options), 2, words)
+    succeeds("predict", plain, test, "--at-episode", "4")
 
 
 def test_predict_fails_in_one_line(folder, tmp_path):

@@ -31,12 +31,13 @@ def upper_bounds(policy, rows):
 
 TEN_MINUTES = DOCS / "tutorial" / "ten-minutes.md"
 AUDIT, VW_LOG, CLUSTER = HOWTO / "audit.md", HOWTO / "vw-log.md", HOWTO / "cluster.md"
+FORESEE = HOWTO / "foresee.md"
 HOME, METHOD = DOCS / "index.md", DOCS / "method.md"
 
 
 def test_every_page_with_code_is_tested_here():
     """Generated pages and decisions have none."""
-    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, HOME, METHOD}
+    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, FORESEE, HOME, METHOD}
     assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
 
 
@@ -82,6 +83,21 @@ def test_the_audit_finds_the_batch_that_was_changed(here):
     ibcb.save_model(names["suspect"], "model.safetensors")
     ibcb.write_log(names["changed"], "log.parquet")
     assert commands_run(AUDIT) == 1
+
+
+def test_foreseeing_tells_what_the_page_says_and_the_commands_run(here):
+    names = run_page(FORESEE)
+    agreement, model = names["agreement"], names["model"]
+    # Nine of ten choices of the expert to come, and seven of ten by the policy of the fourth batch.
+    assert 0.9 < agreement(model.forecast(17)) < 0.99
+    assert 0.6 < agreement(model.forecast(0)) < 0.75
+    inside = (names["interval"].lower <= names["truth"]) & (names["truth"] <= names["interval"].upper)
+    assert inside.mean() >= 0.8
+    ibcb.write_log(names["run"].log, "log.parquet")
+    ibcb.write_log(names["run"].test_log, "candidates.parquet")
+    assert commands_run(FORESEE) == 4
+    chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "foreseen", "choices")}
+    assert np.mean(chosen["choices"] == chosen["foreseen"]) > np.mean(chosen["choices"] == chosen["first"])
 
 
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")

@@ -253,3 +253,129 @@ def test_a_model_without_foresight_says_so(run):
         model.forecast()
     with pytest.raises(ValueError, match="forecast"):
         ibcb.IBCB(forecast="yes").fit(run.log)
+
+
+# -- what the estimator tells ----------------------------------------------------------------------------------------
+
+
+def with_user(run: ibcb.Run, names: tuple[str, ...] | None = None) -> ibcb.BehaviorLog:
+    """The run's log with a sixth feature that all candidates of a step share."""
+    rng, episodes = np.random.default_rng(0), []
+    for _, episode in run.log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, -1, 5)
+        user = np.broadcast_to(rng.normal(size=(len(X), 1, 1)), (*X.shape[:2], 1))
+        episodes.append((np.concatenate([X, user], axis=2), episode.chosen))
+    return ibcb.BehaviorLog.from_episodes(episodes, warmup=1, feature_names=names)
+
+
+def test_certainty_is_the_share_of_drawn_policies_that_agree(run):
+    """Drawn again from the forecast's own mean and covariance, by another route and other numbers."""
+    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    known = model._foresight
+    mean, covariance = known._belief(known.best)
+    drawn = np.random.default_rng(1).multivariate_normal(mean, covariance, size=4000)
+    X = run.test_log.contexts[: 60 * 10].reshape(60, 10, 5)
+    picks = model.predict(X)
+    shares = np.mean((X @ drawn.T).argmax(axis=1) == picks[:, None], axis=1)
+    found = model.certainty(X)
+    assert found.shape == (60,)
+    # 200 draws: a standard error of 0.035 at most.
+    assert np.abs(found - shares).max() < 0.15
+    assert np.abs(found - shares).mean() < 0.01
+    assert model.certainty(X[0]) == found[0]
+    assert_array_equal(model.certainty(run.test_log)[:60], found)
+    ragged = model.certainty([X[0], X[1, :4]])
+    assert ragged[0] == found[0]
+    with pytest.raises(ValueError, match="4 features"):
+        model.certainty(X[:, :, :4])
+
+
+def test_certainty_does_not_depend_on_how_many_steps_are_asked_at_once(run, monkeypatch):
+    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    whole = model.certainty(run.test_log)
+    monkeypatch.setattr("ibcb.estimator._AT_ONCE", 7)
+    assert_array_equal(model.certainty(run.test_log), whole)
+
+
+@pytest.mark.parametrize("names", [None, ("a", "b", "c", "d", "e", "user")])
+def test_unidentified_features_are_named_and_have_no_bounds(run, names, tmp_path):
+    kind = run.expert_settings.kind
+    model = ibcb.IBCB(expert=kind, l2=0.3).fit(with_user(run, names))
+    name = "5" if names is None else "user"
+    assert model.unidentified_features_ == (name,)
+    assert any(f"weight of feature {name!r}" in note for note in model.notes_)
+    if kind == "sbucb":
+        interval = model.policy_interval()
+        assert (interval.lower[5], interval.upper[5]) == (-np.inf, np.inf)
+        assert np.isfinite(interval.lower[:5]).all()
+        assert np.isfinite(interval.upper[:5]).all()
+    direction = model.policy_interval(direction=True)
+    assert_allclose([direction.estimate[5], direction.lower[5], direction.upper[5]], 0.0, atol=1e-12)
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+    again = ibcb.load_model(tmp_path / "m.safetensors")
+    assert (again.unidentified_features_, again.notes_) == (model.unidentified_features_, model.notes_)
+    plain = ibcb.IBCB(expert=kind, l2=0.3).fit(run.log)
+    assert plain.unidentified_features_ == ()
+    assert not any("do not determine" in note for note in plain.notes_)
+
+
+def test_one_of_each_kind_is_told_only_against_the_others():
+    """One-hot columns add up to 1 for every candidate: adding a number to all their weights changes nothing."""
+    rng, expert, episodes = np.random.default_rng(3), ibcb.SBUCB(4, alpha=0.4, l2=1.0), []
+    for _ in range(5):
+        X = np.concatenate([np.eye(3)[rng.integers(3, size=(150, 6))], rng.normal(size=(150, 6, 1))], axis=2)
+        chosen = expert.act(X)
+        S = X[np.arange(150), chosen]
+        expert.update(S, S @ [1.0, 0.0, -0.5, 0.7])
+        episodes.append((X, chosen))
+    log = ibcb.BehaviorLog.from_episodes(episodes, feature_names=["kind=a", "kind=b", "kind=c", "price"])
+    model = ibcb.IBCB(l2=1.0).fit(log)
+    assert model.unidentified_features_ == ("kind=a", "kind=b", "kind=c")
+    some = np.array([0.3, -0.2, 0.6, 1.0])
+    moved = some + 5.0 * np.array([1, 1, 1, 0])
+    assert_allclose(model.direction(moved), model.direction(some), atol=1e-9)
+    centred = np.append(some[:3] - some[:3].mean(), 1.0)
+    assert_allclose(model.direction(some), centred / np.linalg.norm(centred), atol=1e-9)
+    last = expert.coef_ - np.array([1, 1, 1, 0]) * expert.coef_[:3].mean()
+    assert model.direction(model.forecast()) @ last / np.linalg.norm(last) > 0.999
+
+
+def test_direction_intervals_of_sbucb_cover():
+    inside = []
+    for seed in range(300, 325):
+        run = ibcb.simulate("synthetic", noise=0.03, n_episodes=8, batch_size=300, n_features=8, seed=seed)
+        policy = run.policy_coefs[-2] / np.linalg.norm(run.policy_coefs[-2])
+        found = follow(run.log, 0.3, "sbucb").interval(0.9, direction=True)
+        inside.append((found.lower <= policy) & (policy <= found.upper))
+    assert 0.80 <= np.mean(inside) <= 0.98
+
+
+def test_policy_at_is_the_logged_policy_and_then_the_forecast(run):
+    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    for episode in range(6):
+        assert_array_equal(model.policy_at(episode), model.policy_coefs_[episode])
+    assert_array_equal(model.policy_at(6), model.next_policy_coef_)
+    assert_array_equal(model.policy_at(9), model.forecast(4))
+    blind = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3, forecast=None).fit(run.log)
+    assert_array_equal(blind.policy_at(6), blind.next_policy_coef_)
+    for ask, value in ((blind.policy_at, 7), (blind.certainty, run.test_log), (blind.policy_interval, 0.9)):
+        with pytest.raises(ValueError, match="fitted with forecast=None"):
+            ask(value)
+    assert blind.unidentified_features_ is None
+    assert blind.forecast_note_ is None
+    with pytest.raises(ValueError, match="episode=-1"):
+        model.policy_at(-1)
+    for level in (0.0, 1.0, 90):
+        with pytest.raises(ValueError, match="level="):
+            model.policy_interval(level)
+    with pytest.raises(ValueError, match="weights have shape"):
+        model.direction(np.ones(4))
+
+
+def test_where_nothing_was_learned_nothing_is_certain():
+    rng = np.random.default_rng(0)
+    log = ibcb.BehaviorLog.from_episodes([(rng.normal(size=(20, 1, 3)), np.zeros(20, dtype=int)) for _ in range(3)])
+    model = ibcb.IBCB(expert="sbts").fit(log)
+    assert np.isnan(model.certainty(rng.normal(size=(4, 3, 3)))).all()
+    assert model.unidentified_features_ == ("0", "1", "2")
+    assert not any("do not determine" in note for note in model.notes_)

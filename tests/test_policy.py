@@ -163,6 +163,23 @@ def expert_of(kind, seed):
     return ibcb.SBTS(6, alpha=0.5, l2=0.3, random_state=seed)
 
 
+@pytest.mark.parametrize("forecast", ["auto", None])
+@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
+def test_a_few_rewards_tell_the_length_of_the_decider_s_policy(kind, forecast):
+    rng, decider, episodes = np.random.default_rng(1), expert_of(kind, 1), []
+    theta = rng.normal(size=6)
+    for _ in range(6):
+        past = linear_world(150, theta, rng)
+        chosen = decider.act(past.contexts)
+        S, R = past.contexts[np.arange(150), chosen], past.rewards(chosen)
+        decider.update(S, R)
+        episodes.append((past.contexts, chosen))
+    model = IBCB(expert=kind, l2=0.3, forecast=forecast).fit(ibcb.BehaviorLog.from_episodes(episodes))
+    expected = S @ model.next_policy_coef_
+    policy = model.to_policy(scale=expected @ R / (expected @ expected))
+    assert np.linalg.norm(policy.coef_) == pytest.approx(np.linalg.norm(decider.coef_), rel=0.03)
+
+
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
 def test_with_the_unit_from_a_few_rewards_it_earns_what_the_decider_would(kind):
     """In a world of linear rewards, as deciders assume: more than a cold start, nearly as much as the decider."""
@@ -178,7 +195,8 @@ def test_with_the_unit_from_a_few_rewards_it_earns_what_the_decider_would(kind):
             episodes.append((past.contexts, chosen))
         model = IBCB(expert=kind, l2=0.3).fit(ibcb.BehaviorLog.from_episodes(episodes))
         # S and R of the last batch: 40 rewards.
-        scale = (S @ model.coef_) @ R / ((S @ model.coef_) @ (S @ model.coef_))
+        expected = S @ model.next_policy_coef_
+        scale = expected @ R / (expected @ expected)
         warm, cold = model.to_policy(alpha=0.5, scale=scale, random_state=seed), expert_of(kind, seed)
         future = linear_world(120, theta, rng)
         level = earned(cold, future, 40)

@@ -290,6 +290,20 @@ def test_a_feature_that_is_the_choice_is_named(clean, draw, sign, kind):
     assert ("largest" if sign > 0 else "smallest") in finding.message
 
 
+@pytest.mark.parametrize("fill", [0.0, 0.37])
+@pytest.mark.parametrize("outcome", ["gain", "click"])
+def test_what_only_chosen_candidates_have_is_an_outcome(clean, draw, fill, outcome):
+    """A reward under any name, with missing values imputed: of both signs, or 0 for most."""
+    values = np.full(clean.n_rows, fill)
+    values[clean.chosen_rows] = draw[clean.chosen_rows] if outcome == "gain" else draw[clean.chosen_rows] > 0.7
+    finding = found(with_columns(clean, values))["outcome"]
+    assert (finding.severity, finding.features) == ("warning", ("3",))
+    assert f"(feature 3: {fill:g})" in finding.message
+    some = values.copy()
+    some[(clean.chosen_rows[0] + 1) % clean.n_rows] += 1.0
+    assert "outcome" not in found(with_columns(clean, some))
+
+
 def test_a_feature_that_merely_predicts_the_choice_is_no_leak(clean, draw):
     hint = draw.copy()
     hint[clean.chosen_rows] += 1.5

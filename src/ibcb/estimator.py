@@ -8,6 +8,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -23,12 +24,13 @@ from ibcb.evolution import EpisodeDiagnosis, Evolution, Solver
 from ibcb.experts import DRAWS, SBTS, SBUCB
 from ibcb.fingerprint import log_fingerprint
 from ibcb.foresight import Deferred, Foresight, Interval
-from ibcb.imitator import Imitator, check_log, shaped
+from ibcb.imitator import Imitator, as_candidates, check_log, shaped
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive, whole
 from ibcb.past import missing_past
 from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
+from ibcb.units import direction
 
 __all__ = ["IBCB"]
 
@@ -38,6 +40,10 @@ _NOTHING_LEARNED = (
     "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
     "candidates do not differ, or steps have one candidate, or exploration alone decided."
 )
+#: steps whose certainty is computed at once, and names in a note
+_AT_ONCE, _MOST_NAMES = 1024, 12
+#: what the forecast tells, found when it is first asked for
+_LATER = ("next_policy_coef_", "notes_", "forecast_model_", "forecast_note_", "unidentified_features_")
 _MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend", "tolerance", "forecast")
 
 
@@ -99,6 +105,11 @@ class IBCB(Imitator):
     forecast_model_ : str or None
         The model of the policy's evolution that foresaw the log best: a "learner", which `forecast` runs on, or a
         "walk", which stays where it is.
+    forecast_note_ : str or None
+        What ``forecast_model_`` means, in a sentence.
+    unidentified_features_ : tuple of str or None
+        Features, by name or else by number, whose weights the choices do not determine, alone or in combination. None
+        where the fit looked no further than ``coef_``.
     notes_ : tuple of str
         What a reader of the result should know.
 
@@ -320,7 +331,7 @@ class IBCB(Imitator):
         self._reached = scale * (evolution.ridge().shrinkage @ evolution.theta)
         self.diagnostics_ = list(evolution.diagnostics)
         self.log_fingerprint_ = evolution.fingerprint
-        for name in ("next_policy_coef_", "notes_", "forecast_model_"):
+        for name in _LATER:
             self.__dict__.pop(name, None)
         if self.solver != "auto" or self.solver_ != "hard":
             # Nothing will ever be solved again: let go of the logs.
@@ -341,12 +352,21 @@ class IBCB(Imitator):
         return None if self._foresight is None else self._foresight.model
 
     @cached_property
+    def forecast_note_(self) -> str | None:
+        return None if self._foresight is None else self._foresight.note()
+
+    @cached_property
+    def unidentified_features_(self) -> tuple[str, ...] | None:
+        return None if self._foresight is None else self._named(self._foresight.unidentified())
+
+    @cached_property
     def notes_(self) -> tuple[str, ...]:
         if not self._evolution.theta.any():
             return (*self._remarks, _NOTHING_LEARNED)
-        if self._foresight is None or self._foresight.learns:
+        if self._foresight is None:
             return self._remarks
-        return (*self._remarks, self._foresight.note())
+        more = () if self._foresight.learns else (self._foresight.note(),)
+        return (*self._remarks, *more, *_on_unidentified(self.unidentified_features_ or ()))
 
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:
         """The policy parameters ``updates`` updates after those that made the last episode's choices.
@@ -361,14 +381,38 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
-        if self._foresight is None:
-            raise ValueError("this model was fitted with forecast=None; fit it with forecast='auto' to forecast.")
-        return self._scaled(self._foresight.forecast(updates))
+        return self._scaled(self._known("to forecast").forecast(updates))
 
-    def policy_interval(self, level: float = 0.9) -> Interval:
+    def policy_at(self, episode: int) -> NDArray[np.float64]:
+        """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
+
+        At the scale of ``policy_coefs_``. Equal to ``policy_coefs_[episode]`` within the log, to ``next_policy_coef_``
+        right after it, and to `forecast` further on.
+
+        Returns
+        -------
+        policy : ndarray of shape (d,)
+        """
+        check_is_fitted(self, "coef_")
+        ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
+        if ahead <= 0:
+            logged: NDArray[np.float64] = self.policy_coefs_[episode]
+            return logged
+        return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
+
+    def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
 
-        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts".
+        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts", see
+        `direction`. Once a decider explores little, its choices hardly tell weights against alpha, but tell the
+        direction well. Of ``unidentified_features_`` weights per unit alpha have no bounds.
+
+        Parameters
+        ----------
+        level : float
+            The probability, between 0 and 1.
+        direction : bool
+            True: of the unit direction for "sbucb" too.
 
         Returns
         -------
@@ -376,9 +420,70 @@ class IBCB(Imitator):
             ``estimate``, ``lower`` and ``upper``, each of shape (d,).
         """
         check_is_fitted(self, "coef_")
+        level = positive("level", level, "it is a probability")
+        if level >= 1:
+            raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
+        known = self._known("for intervals")
+        found = known.interval(level, direction=direction)
+        if self._fitted_with["expert"] == "sbucb" and not direction:
+            free = known.unidentified()
+            found.lower[free], found.upper[free] = -np.inf, np.inf
+        return found
+
+    def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
+        """What choices tell well of some weights: at length 1, without any part on which no choice of the log depends.
+
+        Parameters
+        ----------
+        weights : array of shape (d,) or (k, d)
+            Such as ``coef_``, ``policy_coefs_`` or a forecast; zeros stay zeros.
+        """
+        check_is_fitted(self, "coef_")
+        given = np.asarray(weights, dtype=np.float64)
+        if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
+            raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
+        return direction(given if self._foresight is None else self._foresight.identified(given))
+
+    def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
+        """Probability that the decider, right after the log, prefers the candidate that `predict` picks.
+
+        Without exploration, and given that its policies evolve as ``forecast_model_`` says. NaN where nothing has been
+        learned.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+
+        Returns
+        -------
+        probability : ndarray of shape (steps,); a float for one candidate set (M, d)
+        """
+        check_is_fitted(self, "coef_")
+        known = self._known("for probabilities")
+        sets, alone = as_candidates(log)
+        self._check_features(sets.n_features, sets.feature_names)
+        if not self.next_policy_coef_.any():
+            found = np.full(sets.n_steps, np.nan)
+        else:
+            # A few steps at a time: every row has a score under each of the policies drawn.
+            edges = [*range(0, sets.n_steps, _AT_ONCE), sets.n_steps]
+            rows = sets.step_offsets
+            found = np.concatenate(
+                [
+                    known.certainty(sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a])
+                    for a, b in itertools.pairwise(edges)
+                ]
+            )
+        return float(found[0]) if alone else found
+
+    def _known(self, what: str) -> Foresight:
         if self._foresight is None:
-            raise ValueError("this model was fitted with forecast=None; fit it with forecast='auto' for intervals.")
-        return self._foresight.interval(level)
+            raise ValueError(f"this model was fitted with forecast=None; fit it with forecast='auto' {what}.")
+        return self._foresight
+
+    def _named(self, features: NDArray[np.int64]) -> tuple[str, ...]:
+        names = self.feature_names_in_
+        return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
 
     def _scaled(self, policy: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._reached.any():
@@ -404,19 +509,19 @@ class IBCB(Imitator):
         ``scale * next_policy_coef_``; without foresight these are what ridge regression makes of those choices if s
         earned <scale * coef_, s>.
 
-        The log tells neither the unit of the rewards nor the length of theta: ``coef_`` is about the shortest theta
-        that explains the choices, and shorter still in robust mode. ``scale`` brings it to the rewards that the policy
-        will see; from a few rewards R of contexts S, ``scale = (S @ coef_) @ R / ((S @ coef_) @ (S @ coef_))``.
+        The log tells neither the unit of the rewards nor the length of theta. ``scale`` brings the policy to the
+        rewards that it will see; from a few rewards R of contexts S, with ``expected = S @ next_policy_coef_``, it is
+        ``expected @ R / (expected @ expected)``.
 
         Parameters
         ----------
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
-            fit explains, whatever the scale. As ``coef_`` is short, this explores rather more than the decider did. For
-            "sbts" the same default is a mere guess: its rows do not tell how widely the decider drew.
+            fit explains, whatever the scale. As recovered policies are rather short, this explores more than the
+            decider did. For "sbts" the same default is a mere guess: its rows do not tell how widely the decider drew.
         scale : float
-            Rewards that one unit of <coef_, s> is worth.
+            Rewards that one unit of <next_policy_coef_, s> is worth.
         draws : {"step", "episode"}
             Of an "sbts" policy: a fresh draw at every step, or one after every update.
         random_state : int, Generator or None
@@ -542,6 +647,19 @@ def _reason(error: SolverError) -> str:
         return str(error).partition(";")[0]
     steps = list(dict.fromkeys(f"{row.episode}:{row.step}" for row in error.certificate))
     return f"steps {', '.join(steps)} (episode:step) contradict each other"
+
+
+def _on_unidentified(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    shown = ", ".join(repr(name) for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    if len(names) == 1:
+        return (f"the choices do not determine the weight of feature {shown}: no choice depends on it.",)
+    return (
+        f"the choices do not determine the weights of features {shown}{more} one by one: no choice depends on some "
+        "combination of them. Read them together, or leave one out.",
+    )
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:

@@ -46,6 +46,10 @@ class _Expert:
     def n_features(self) -> int:
         return len(self.moment_)
 
+    def __repr__(self) -> str:
+        drawn = f", draws={self.draws!r}" if isinstance(self, SBTS) else ""
+        return f"{type(self).__name__}(n_features={self.n_features}, alpha={self.alpha:g}, l2={self.l2:g}{drawn})"
+
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Learn from a batch: the chosen contexts, shape (B, d), and their rewards, shape (B,)."""
         S = np.asarray(contexts, dtype=np.float64)
@@ -212,6 +216,9 @@ class TopK:
         self.expert = expert
         self.k = whole("k", k, 1, "the number of candidates that can be drawn")
         self._rng = np.random.default_rng(random_state)
+
+    def __repr__(self) -> str:
+        return f"TopK({self.expert!r}, k={self.k})"
 
     @property
     def coef_(self) -> Vector:

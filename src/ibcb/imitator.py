@@ -17,7 +17,7 @@ from ibcb.log import BehaviorLog
 from ibcb.notebook import summary_html
 from ibcb.preparation import Preparation
 
-__all__ = ["Imitator", "argmax_per_step", "check_log", "shaped"]
+__all__ = ["Imitator", "argmax_per_step", "as_candidates", "check_log", "shaped"]
 
 
 class Imitator(BaseEstimator):  # type: ignore[misc]
@@ -170,6 +170,17 @@ def _read(log: Any) -> Any:
     ):
         return BehaviorLog.from_episodes([(log, np.zeros(len(log), dtype=np.int64))])
     return log
+
+
+def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
+    """Candidate sets in any form that `Imitator.predict` takes, as a log; and whether it is one set (M, d)."""
+    log = _read(log)
+    if isinstance(log, BehaviorLog):
+        return log, False
+    contexts = candidate_array(log)
+    alone = contexts.ndim == 2
+    sets = contexts[None] if alone else contexts
+    return BehaviorLog.from_episodes([(sets, np.zeros(len(sets), dtype=np.int64))]), alone
 
 
 def check_log(log: Any, *, on_disk: bool = False) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ibcb.units import direction
 from ibcb.verdict import verdict
 
 __all__ = ["summary_html"]
@@ -25,20 +26,20 @@ def summary_html(model: Any) -> str:
         return ""
     lines = []
     if hasattr(model, "diagnostics_"):
-        found = verdict(model)
+        found, notes = verdict(model), [note for note in model.notes_ if note != model.forecast_note_]
         steps = sum(entry.steps for entry in model.diagnostics_)
         tone = _TONES[found.level]
         lines.append(f'<div style="color:{tone};font-weight:600">{escape(found.headline)}</div>')
         lines.append(
             f"<div>{len(model.diagnostics_):,} episodes, {steps:,} steps, solver {escape(model.solver_)}.</div>"
         )
-        lines += [f"<div>{escape(reason)}</div>" for reason in (*found.reasons, *model.notes_)]
+        lines += [f"<div>{escape(reason)}</div>" for reason in (*found.reasons, *notes)]
     return f'<div style="max-width:46em;margin:.5em 0;line-height:1.45">{"".join(lines)}{_weights(model)}</div>'
 
 
 def _weights(model: Any) -> str:
     names = model.feature_names_in_ or [f"feature {column}" for column in range(model.n_features_in_)]
-    policy, reward = model.next_policy_coef_, model.coef_
+    policy, reward = direction(model.next_policy_coef_), direction(model.coef_)
     order = np.argsort(-np.abs(policy), kind="stable")[:_MOST]
     largest = float(np.abs(policy).max(initial=0.0)) or 1.0
     rows = "".join(
@@ -55,7 +56,8 @@ def _weights(model: Any) -> str:
     head = "".join(f'<th style="{_CELL};opacity:.7;font-weight:400">{title}</th>' for title in ("policy", "reward", ""))
     return (
         '<table style="border-collapse:collapse;margin-top:.4em;border:0"><thead><tr style="background:none">'
-        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights</th>{head}</tr></thead>'
+        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, at length 1</th>{head}'
+        "</tr></thead>"
         f"<tbody>{rows}</tbody></table>{more}"
     )
 

@@ -1,7 +1,7 @@
 """The report's figures as matplotlib axes, for notebooks; needs the extra ``report`` (matplotlib).
 
-Every function draws into ``ax``, or into new axes, and returns the axes. Weights are in the report's units: over alpha
-for an upper-confidence decider, of a direction of length 1 for a Thompson sampler.
+Every function draws into ``ax``, or into new axes, and returns the axes. Weights are scaled to length 1, as in the
+report: choices tell their direction well, but little of their length.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 from ibcb.estimator import IBCB
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
-from ibcb.report.facts import decider, facts, feature_names, forecasts, in_units, intervals, policy_now
+from ibcb.report.facts import decider, facts, feature_names, forecasts, intervals, told
 
 __all__ = ["agreement", "evolution", "exploration", "weights"]
 
 _COLOURS = ("#0b66a8", "#c8590b", "#00795a", "#96487f", "#7d6300", "#3a86b8")
 _OTHER = "#a8a49a"
 _LABELLED = 14
+_UNIT = "weight, at length 1"
 
 
 def evolution(model: IBCB, *, ax: Any = None) -> Any:
@@ -34,7 +35,7 @@ def evolution(model: IBCB, *, ax: Any = None) -> Any:
     """
     axes = _axes(ax)
     names, count = feature_names(model), len(model.policy_coefs_)
-    past = np.array([in_units(model, row) for row in model.policy_coefs_])
+    past = model.direction(model.policy_coefs_)
     ahead = np.vstack([past[-1:], *forecasts(model)])
     order = np.argsort(-np.abs(ahead).max(axis=0), kind="stable")
     for place, feature in reversed(list(enumerate(order))):
@@ -48,24 +49,26 @@ def evolution(model: IBCB, *, ax: Any = None) -> Any:
             spot = (count - 2 + len(ahead), ahead[-1, feature])
             axes.annotate(text, spot, xytext=(6, 0), textcoords="offset points", va="center", fontsize="small")
     axes.axhline(0, color=_OTHER, linewidth=0.8)
-    axes.set(xlabel="episode", ylabel=_unit(model))
+    axes.set(xlabel="episode", ylabel=_UNIT)
     return axes
 
 
 def weights(model: IBCB, *, ax: Any = None, largest: int = 24) -> Any:
-    """The policy right after the log, the largest weights first, with intervals where the model has them."""
+    """The last logged policy, the largest weights first, with 90% intervals where the model has them."""
     axes = _axes(ax)
-    policy, bounds = in_units(model, policy_now(model)), intervals(model)
+    bounds = intervals(model)
+    policy = model.direction(model.policy_coefs_[-1]) if bounds is None else bounds.estimate
     order = np.argsort(-np.abs(policy), kind="stable")[:largest]
     places = np.arange(len(order))
     axes.barh(places, policy[order], color=_COLOURS[0], height=0.55)
     if bounds is not None:
-        axes.hlines(places, bounds[order, 0], bounds[order, 1], color="black", linewidth=1.5)
+        known = told(model)[order]
+        axes.hlines(places[known], bounds.lower[order[known]], bounds.upper[order[known]], color="black", linewidth=1.5)
     names = feature_names(model)
     axes.set_yticks(places, [_short(names[feature]).replace("$", r"\$") for feature in order])
     axes.invert_yaxis()
     axes.axvline(0, color=_OTHER, linewidth=0.8)
-    axes.set(xlabel=_unit(model))
+    axes.set(xlabel=_UNIT)
     return axes
 
 
@@ -114,10 +117,6 @@ def _axes(ax: Any) -> Any:
     _, axes = plt.subplots(layout="constrained")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
-
-
-def _unit(model: IBCB) -> str:
-    return "weight, in units of alpha" if model.expert == "sbucb" else "weight, at length 1"
 
 
 def _short(name: str) -> str:

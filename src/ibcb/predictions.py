@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from ibcb.imitator import Imitator, argmax_per_step
 from ibcb.io import DiskLog, atomic
@@ -20,16 +21,27 @@ from ibcb.log import BehaviorLog
 __all__ = ["csv_writer", "predictions", "write_predictions"]
 
 
-def predictions(model: Imitator, log: BehaviorLog | DiskLog, *, scores: bool = False) -> Iterator[pa.Table]:
+def predictions(
+    model: Imitator,
+    log: BehaviorLog | DiskLog,
+    *,
+    scores: bool = False,
+    certainty: bool = False,
+    policy: NDArray[np.float64] | None = None,
+) -> Iterator[pa.Table]:
     """Tables of episode, step, step_id (where there is one), chosen and score.
 
     A row for every step, with the position of the chosen candidate and its score; with ``scores`` a row for every
-    candidate, with its position, whether it is chosen, and its score.
+    candidate, with its position, whether it is chosen, and its score; with ``certainty``, of an IBCB model, the
+    probability of each choice. Another ``policy`` than the model's next, such as `IBCB.policy_at` gives, is used for
+    the scores.
     """
     before, first = None, 0
     for number, part in log.parts():
         first = first if number == before else 0
         values = model.decision_function(part)
+        if policy is not None:
+            values = part.contexts @ policy.astype(part.contexts.dtype, copy=False)
         best = argmax_per_step(values, part)
         owner = np.repeat(np.arange(part.n_steps), np.diff(part.step_offsets)) if scores else np.arange(part.n_steps)
         columns: dict[str, Any] = {"episode": np.full(len(owner), number), "step": first + owner}
@@ -40,18 +52,20 @@ def predictions(model: Imitator, log: BehaviorLog | DiskLog, *, scores: bool = F
             columns |= {"candidate": position, "chosen": position == best[owner], "score": values}
         else:
             columns |= {"chosen": best, "score": values[part.step_offsets[:-1] + best]}
+        if certainty:
+            columns["certainty"] = model.certainty(part)
         yield pa.table(columns)
         before, first = number, first + part.n_steps
 
 
 def write_predictions(
-    model: Imitator, log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, scores: bool = False
+    model: Imitator, log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, scores: bool = False, **how: Any
 ) -> int:
     """Write `predictions` as CSV or Parquet, by the suffix, whole or not at all; gives the number of steps."""
     steps = 0
     with atomic(path) as temporary, contextlib.ExitStack() as stack:
         write: Any = None
-        for table in predictions(model, log, scores=scores):
+        for table in predictions(model, log, scores=scores, **how):
             if write is None and Path(path).suffix.lower() == ".parquet":
                 write = stack.enter_context(pq.ParquetWriter(temporary, table.schema)).write_table
             elif write is None:

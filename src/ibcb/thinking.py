@@ -22,7 +22,7 @@ from ibcb.imitator import argmax_per_step, check_log
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, gram, ridge
 
-__all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
+__all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain", "explored_choices", "seen_regret"]
 
 Vector = NDArray[np.float64]
 
@@ -38,7 +38,8 @@ class EpisodeThoughts(NamedTuple):
     episode, steps : int
     explored : float
         Share of choices that exploration decided. Of an "sbucb" decider: the best candidate is another one without the
-        bonus. Of an "sbts" decider: the chosen candidate is not the best; NaN while nothing had been learned.
+        bonus; all of them while nothing had been learned. Of an "sbts" decider: the chosen candidate is not the best;
+        NaN while nothing had been learned.
     unexplained : float
         Share of choices that are not the best candidate even with exploration; 0 for "sbts", where a draw explains all.
     regret : float
@@ -141,25 +142,14 @@ class Explanation:
     def _read(self, episode: BehaviorLog, number: int, now: Ridge, coef: Vector) -> tuple[EpisodeThoughts, Any]:
         value, added = self._scores(episode, number, now)
         chosen, total = episode.chosen_rows, value + added
-        # An exact solution lies on the boundary of its rows: there the chosen candidate ties with another, but for
-        # rounding in the float type of the contexts.
-        rounding = max(_TIE, 16 * float(np.finfo(episode.contexts.dtype).eps))
-        slack, best = rounding * np.abs(total).max(), _best(total, episode)
-        if self._alpha is not None:
-            explored = total[_best_rows(value, episode)] < best - slack
-        else:
-            explored = added[chosen] > slack
+        explored = explored_choices(value, total, episode, bonus=self._alpha is not None)
         blank = self._alpha is None and not self._policies[number].any()
-        worth: Vector = episode.contexts.astype(np.float64, copy=False) @ coef
-        top = _best(worth, episode)
-        regret = top - worth[chosen]
-        means = np.add.reduceat(worth, episode.step_offsets[:-1]) / np.diff(episode.step_offsets)
-        at_random = float((top - means).sum())
+        regret, at_random = seen_regret(episode.contexts.astype(np.float64, copy=False) @ coef, episode)
         thoughts = EpisodeThoughts(
             number,
             episode.n_steps,
             np.nan if blank else float(explored.mean()),
-            float(np.mean(total[chosen] < best - slack)),
+            float(np.mean(total[chosen] < _best(total, episode) - _slack(total, episode))),
             float(regret.mean()),
             float(regret.sum()) / at_random if at_random > 0 else np.nan,
         )
@@ -192,6 +182,42 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     if log_fingerprint(log) != model.log_fingerprint_:
         raise ValueError("explain got another log than the model was fitted on; give it that log, or fit on this one.")
     return Explanation(model, log)
+
+
+def explored_choices(value: Vector, total: Vector, episode: BehaviorLog, *, bonus: bool) -> NDArray[np.bool_]:
+    """Which choices of an episode, or of a part of one, exploration decided; see `EpisodeThoughts`.
+
+    Parameters
+    ----------
+    value, total : ndarray of shape (rows,)
+        Scores without and with exploration.
+    bonus : bool
+        True for "sbucb"; False for a decider that draws, whose exploration the log does not show.
+    """
+    if bonus and not value.any():
+        return np.ones(episode.n_steps, dtype=bool)
+    slack = _slack(total, episode)
+    decided: NDArray[np.bool_]
+    if bonus:
+        decided = total[_best_rows(value, episode)] < _best(total, episode) - slack
+    else:
+        decided = _best(value, episode) - value[episode.chosen_rows] > slack
+    return decided
+
+
+def seen_regret(worth: Vector, episode: BehaviorLog) -> tuple[Vector, float]:
+    """What each choice cost against the step's best, and what choices at random would cost in all; ``worth`` of a row
+    is <coef_, s>."""
+    top = _best(worth, episode)
+    means = np.add.reduceat(worth, episode.step_offsets[:-1]) / np.diff(episode.step_offsets)
+    return top - worth[episode.chosen_rows], float((top - means).sum())
+
+
+def _slack(total: Vector, episode: BehaviorLog) -> float:
+    # An exact solution lies on the boundary of its rows: there the chosen candidate ties with another, but for
+    # rounding in the float type of the contexts.
+    rounding = max(_TIE, 16 * float(np.finfo(episode.contexts.dtype).eps))
+    return rounding * float(np.abs(total).max(initial=0.0))
 
 
 def _best_rows(scores: Vector, log: BehaviorLog) -> NDArray[np.int64]:

@@ -53,7 +53,11 @@ def verdict(model: Any, *, rival: Shares | None = None, chance: Shares | None = 
     late = _late(model.diagnostics_)
     own = [entry.next_agreement for entry in model.diagnostics_]
     foreseen, behind, blind = (_mean(model.diagnostics_, late, shares) for shares in (own, rival, chance))
-    reasons = [*_on_foresight(model, len(late), foreseen, behind, blind), *_on_the_solver(model)]
+    reasons = [
+        *_on_foresight(model, len(late), foreseen, behind, blind),
+        *_on_the_forecast(model),
+        *_on_the_solver(model),
+    ]
     level = _level(model, foreseen, behind, blind)
     return Verdict(level, _HEADLINES[level], tuple(reasons), foreseen)
 
@@ -112,6 +116,11 @@ def _on_foresight(
     if rival is not None and foreseen < rival - _BEHIND:
         found.append("A plain choice model foresees more: the decider may not learn as this model assumes.")
     return found
+
+
+def _on_the_forecast(model: Any) -> list[str]:
+    note = model.forecast_note_
+    return [] if note is None or not model.coef_.any() else [note[:1].upper() + note[1:]]
 
 
 def _on_the_solver(model: Any) -> list[str]:

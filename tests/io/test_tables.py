@@ -543,3 +543,9 @@ def test_folders_that_are_no_log(tmp_path):
     pq.write_table(long_table(stars=None), tmp_path / "b.parquet")
     with pytest.raises(LogFormatError, match=r"b\.parquet: it has no column 'stars'"):
         ibcb.read_log(tmp_path)
+
+
+def test_a_lazy_frame_is_to_be_collected_first():
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    with pytest.raises(TypeError, match=r"got LazyFrame; collect it first: read_log\(frame.collect\(\)\)"):
+        ibcb.read_log(polars.LazyFrame({"step": [0]}))

@@ -58,18 +58,22 @@ def wide() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
     return ibcb.IBCB(l2=0.3).fit(run.log), run.log
 
 
-class Sure(ibcb.IBCB):
-    """A model with intervals and a long forecast."""
-
-    @property
-    def policy_intervals_(self):
-        return np.column_stack([self.next_policy_coef_ - 0.5, self.next_policy_coef_ + 0.5])
-
-    def forecast(self, updates):
-        return self.next_policy_coef_ * (1 + updates / 10)
+@functools.cache
+def plain() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """Without foresight: no intervals, and a forecast of one update."""
+    _, run = fitted()
+    return ibcb.IBCB(expert="sbucb", l2=0.3, alpha=2.0, forecast=None).fit(run.log), run.log
 
 
 @functools.cache
-def bounded() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+def shared() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """With two features whose weights no choice tells: one is the same for all candidates of a step."""
     _, run = fitted()
-    return Sure(expert="sbucb", l2=0.3, alpha=2.0).fit(run.log), run.log
+    rng, pairs = np.random.default_rng(0), []
+    for _, episode in run.log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, 7, 4)
+        user = np.broadcast_to(rng.normal(size=(len(X), 1, 1)), (*X.shape[:2], 1))
+        pairs.append((np.concatenate([X, user, 0 * user], axis=2), episode.chosen))
+    names = ["price", "stars", "near", "new", "<b>age</b> of the user", "always 0"]
+    log = ibcb.BehaviorLog.from_episodes(pairs, warmup=1, feature_names=names)
+    return ibcb.IBCB(expert="sbucb", l2=0.3).fit(log), log

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import missing
-from pages import HOSTILE, bounded, fitted, hostile, wide
+from pages import HOSTILE, fitted, hostile, plain, shared, wide
 
 from ibcb.report import facts, write_report
 
@@ -27,7 +27,8 @@ def pages(tmp_path_factory):
         "changed": (*hostile(changed=True), True),
         "bare": (*hostile(changed=True), False),
         "wide": (*wide(), True),
-        "bounded": (*bounded(), True),
+        "plain": (*plain(), True),
+        "shared": (*shared(), True),
     }
     for name, (model, log, steps) in made.items():
         write_report(model, log, folder / f"{name}.html", steps=steps)
@@ -80,7 +81,7 @@ def visit(browser, pages):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide", "bounded"])
+@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide", "plain", "shared"])
 def test_it_opens_from_disk_without_complaint_and_asks_for_nothing(visit, name, width):
     seen = visit(name, width)
     for label in seen.page.locator(".filters label").all():
@@ -94,7 +95,7 @@ def test_it_opens_from_disk_without_complaint_and_asks_for_nothing(visit, name, 
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide", "bounded"])
+@pytest.mark.parametrize("name", ["sbucb", "sbts", "hostile", "changed", "bare", "wide", "plain", "shared"])
 def test_nothing_overlaps_and_nothing_sticks_out(visit, name, width):
     seen = visit(name, width)
     for details in seen.page.locator("details").all():
@@ -199,16 +200,21 @@ def numbers(texts):
 def test_the_numbers_shown_are_the_model_s(visit, expert):
     model, run = fitted(expert)
     seen = visit(expert)
-    policy, reward = model.next_policy_coef_, model.coef_
-    if expert == "sbts":
-        policy, reward = policy / np.linalg.norm(policy), reward / np.linalg.norm(reward)
+    interval = model.policy_interval(0.9, direction=True)
+    after, reward = (weights / np.linalg.norm(weights) for weights in (model.next_policy_coef_, model.coef_))
+    policy = interval.estimate
     names = seen.page.locator(".weights tbody th").all_inner_texts()
     shown = numbers(seen.page.locator(".weights tbody td[data-weight]").all_inner_texts())
     order = [int(name.split()[-1]) for name in names]
     np.testing.assert_allclose(shown, policy[order], atol=6e-4 * np.abs(policy).max())
     assert shown == sorted(shown, key=abs, reverse=True)
-    rewards = numbers(seen.page.locator(".weights tbody td.num:nth-child(4)").all_inner_texts())
-    np.testing.assert_allclose(rewards, reward[order], atol=6e-4 * np.abs(reward).max())
+    for selector, expected in ((".next", after), (".reward", reward)):
+        shown = numbers(seen.page.locator(f".weights tbody td{selector}").all_inner_texts())
+        np.testing.assert_allclose(shown, expected[order], atol=6e-4 * np.abs(expected).max())
+    for side, expected in ((0, interval.lower), (1, interval.upper)):
+        ends = seen.page.locator(f".weights tbody .interval span:nth-child({side + 1})").all_inner_texts()
+        shown = numbers([text.removesuffix("to").strip() for text in ends])
+        np.testing.assert_allclose(shown, expected[order], atol=6e-4 * np.abs(policy).max())
 
     seen.page.locator("#episode-table summary").click()
     foreseen = seen.page.locator("#episode-table tbody tr td:nth-child(4)").all_inner_texts()

@@ -30,9 +30,13 @@ def test_every_figure_is_drawn_with_the_model_s_numbers(expert):
     drawn = {tuple(line.get_ydata()) for line in ax.lines}
     for column in range(model.n_features_in_):
         policy = model.policy_coefs_[:, column]
-        expected = policy if expert == "sbucb" else policy / np.linalg.norm(model.policy_coefs_, axis=1)
+        expected = policy / np.linalg.norm(model.policy_coefs_, axis=1)
         assert any(len(line) == len(expected) and np.allclose(line, expected) for line in drawn)
-    bars = ibcb.plots.weights(model).patches
+    ax = ibcb.plots.weights(model)
+    bars = ax.patches
+    np.testing.assert_allclose(
+        sorted(bar.get_width() for bar in bars), np.sort(model.policy_interval(direction=True).estimate)
+    )
     assert len(bars) == model.n_features_in_
     assert max(abs(bar.get_width()) for bar in bars) == pytest.approx(abs(bars[0].get_width()))
     shares = ibcb.plots.agreement(model).lines[0].get_ydata()
@@ -69,7 +73,7 @@ def test_a_notebook_shows_the_verdict_and_the_largest_weights():
     assert model._repr_html_().startswith(summary_html(model))
     assert "The log supports this model" in shown
     largest = int(np.argmax(np.abs(model.next_policy_coef_)))
-    assert f"{model.next_policy_coef_[largest]:+.3g}" in shown
+    assert f"{model.next_policy_coef_[largest] / np.linalg.norm(model.next_policy_coef_):+.3g}" in shown
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
     assert "<img src=x" not in shown

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from pages import HOSTILE, bounded, fitted, hostile
+from pages import HOSTILE, fitted, hostile, plain, shared
 from typer.testing import CliRunner
 
 import ibcb
@@ -67,9 +67,8 @@ def test_exploration_is_where_the_bonus_changes_the_best():
     ):
         steps = np.arange(episode.n_steps)
         total = expected + width
-        tied = total[steps, episode.chosen] >= total.max(axis=1) - 1e-9
-        best = np.where(tied, episode.chosen, total.argmax(axis=1))
-        assert entry.explored == pytest.approx(np.mean(expected[steps, best] < expected.max(axis=1) - 1e-9))
+        greedy = total[steps, expected.argmax(axis=1)]
+        assert entry.explored == pytest.approx(np.mean(greedy < total.max(axis=1) - 1e-7))
     assert found.episodes[0].explored > found.episodes[-1].explored
 
 
@@ -129,19 +128,59 @@ def test_sampled_steps_carry_their_scores_and_contexts():
                 assert step.picked == step.chosen
 
 
-def test_intervals_and_forecast_are_shown_where_the_model_has_them():
-    model, run = fitted()
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_exploration_and_regret_are_those_of_explain(expert):
+    model, run = fitted(expert)
+    thoughts = ibcb.explain(model, run.log).episodes
+    for shown, told in zip(facts(model, run.log, steps=False).episodes, thoughts, strict=True):
+        assert shown.explored == pytest.approx(told.explored, abs=1e-12)
+        assert shown.regret == pytest.approx(told.regret_share, rel=1e-9)
 
-    sure, _ = bounded()
-    found = facts(sure, run.log, steps=False)
+
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_intervals_and_forecast_are_the_model_s(expert):
+    model, run = fitted(expert)
+    found, interval = facts(model, run.log, steps=False), model.policy_interval(0.9, direction=True)
+    assert found.level == 0.9
     for weight in found.weights:
-        assert weight.high - weight.low == pytest.approx(1.0 / 2.0, rel=1e-6)
-    names = [found.weights[line].name for line in found.lines]
-    ahead = dict(zip(names, found.forecast[4], strict=True))
-    for column, weight in enumerate(sure.next_policy_coef_ / 2.0):
-        assert ahead[f"feature {column}"] == pytest.approx(1.5 * weight, rel=1e-6)
-    assert 'class="whisker"' in render(found)
-    assert 'class="whisker"' not in render(facts(model, run.log, steps=False))
+        column = int(weight.name.split()[-1])
+        shown = [weight.low, weight.last, weight.high]
+        expected = [interval.lower[column], interval.estimate[column], interval.upper[column]]
+        np.testing.assert_allclose(shown, expected, rtol=1e-8)
+    order = [int(found.weights[line].name.split()[-1]) for line in found.lines]
+    for updates, row in enumerate(found.forecast, start=1):
+        policy = model.forecast(updates)
+        np.testing.assert_allclose(row, (policy / np.linalg.norm(policy))[order], rtol=1e-8)
+    assert len(found.forecast) == 5
+    words = model.forecast_note_
+    assert words[:1].upper() + words[1:] in found.verdict.reasons
+    assert words not in " ".join(found.notes)
+    page = render(found)
+    assert page.count('class="whisker"') == 4
+    assert "90% interval" in page
+
+
+def test_without_foresight_there_are_no_intervals_and_one_update():
+    model, log = plain()
+    found = facts(model, log, steps=False)
+    assert 'class="whisker"' not in render(found)
+    assert all(weight.low is None and weight.told for weight in found.weights)
+    ((*row,),) = found.forecast
+    order = [int(found.weights[line].name.split()[-1]) for line in found.lines]
+    policy = model.next_policy_coef_[order] / np.linalg.norm(model.next_policy_coef_)
+    np.testing.assert_allclose(row, policy, rtol=1e-8)
+
+
+def test_weights_that_no_choice_tells_are_marked_and_have_no_interval():
+    model, log = shared()
+    assert model.unidentified_features_ == ("<b>age</b> of the user", "always 0")
+    found = facts(model, log, steps=False)
+    assert {weight.name for weight in found.weights if not weight.told} == set(model.unidentified_features_)
+    assert all((weight.low is None) == (not weight.told) for weight in found.weights)
+    page = render(found)
+    assert page.count('class="untold"') == 2
+    assert any("do not determine the weights of features" in note for note in found.notes)
+    assert "<b>age" not in page
 
 
 # -- verdict -------------------------------------------------------------------------------------------------------

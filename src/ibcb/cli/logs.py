@@ -33,6 +33,8 @@ from ibcb.predictions import csv_writer, predictions, write_predictions
 
 __all__ = ["convert", "fit", "predict", "report", "validate"]
 
+#: updates after the log that are foreseen at most
+_FURTHEST = 1000
 _LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files."
 
 
@@ -102,6 +104,9 @@ def fit(
         bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
     ] = True,
     prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast/--no-forecast", help="Foresee the policy after the log, and act on it.")
+    ] = True,
     jobs: Annotated[int, typer.Option(help="Threads; the result does not depend on it.", min=1)] = 1,
     scheduler: Annotated[
         str | None, typer.Option(help="Fit on the Dask cluster at tcp://HOST:PORT.", metavar="ADDRESS")
@@ -129,6 +134,7 @@ def fit(
         solver=solver,
         incremental=incremental,
         prune=prune,
+        forecast="auto" if forecast else None,
         n_jobs=jobs,
         verbose=True,
     )
@@ -161,6 +167,11 @@ def fit(
                 "next_agreement": agreement,
                 "coef": model.coef_.tolist(),
                 "policy_coefs": model.policy_coefs_.tolist(),
+                "next_policy_coef": model.next_policy_coef_.tolist(),
+                "forecast_model": model.forecast_model_,
+                "forecast_note": model.forecast_note_,
+                "last_policy": _interval(model),
+                "unidentified_features": model.unidentified_features_,
                 "diagnostics": [entry._asdict() for entry in model.diagnostics_],
                 "notes": notes,
             }
@@ -170,8 +181,14 @@ def fit(
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if agreement is not None:
         print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
+    if model.forecast_note_ is not None:
+        print(f"forecast    {model.forecast_note_}")
     print(f"saved       {out}\n")
-    print_table(_weights(model), {"feature": "feature", "weight": "reward weight", "policy": "policy now"})
+    columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
+    if model.forecast_model_ is not None:
+        columns |= {"last": "last policy", "interval": "90% interval"}
+    print_table(_weights(model), columns)
+    print("\nWeights are scaled to length 1: choices tell their direction, but little of their length.")
 
 
 @reads_logs
@@ -182,20 +199,37 @@ def predict(
     *,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .parquet file instead of stdout.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="A row for every candidate.")] = False,
+    certainty: Annotated[
+        bool, typer.Option("--certainty", help="Add the probability that the decider prefers the choice.")
+    ] = False,
+    at_episode: Annotated[
+        int | None,
+        typer.Option(
+            help="Choose as in this episode of the fitted log, from 0; beyond its end as foreseen.", min=0, metavar="N"
+        ),
+    ] = None,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
     """Say what a saved model chooses at every step.
 
-    Writes episode, step, chosen, score: CSV on stdout, or a file. The features are
-    made as they were for the log that the model was fitted on.
+    Writes episode, step, chosen, score: CSV on stdout, or a file. Chooses without
+    exploration, with the policy right after the fitted log. The features are made
+    as they were for the log that the model was fitted on: what is saved with the
+    model wins over --features, --drop, --one-hot and --missing.
+
+    A model of 20 episodes chooses as in the first with --at-episode 0, as in the
+    last with 19, as right after the log with 20, and ten updates later with 30.
     """
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
     imitator = ibcb.load_model(model)
+    how = {"scores": scores, "certainty": certainty, "policy": _policy_at(imitator, at_episode)}
+    if certainty:
+        _check_certainty(imitator, scores, at_episode)
     candidates = ibcb.open_log(log, **prepared(imitator, reading), choices=False)
     if out is not None:
-        steps = write_predictions(imitator, candidates, out, scores=scores)
+        steps = write_predictions(imitator, candidates, out, **how)
         _notes(candidates)
         if as_json:
             print_json({"out": str(out), "steps": steps})
@@ -203,11 +237,11 @@ def predict(
             say(f"{out}: {steps} choices")
         return
     if as_json:
-        tables = list(predictions(imitator, candidates, scores=scores))
+        tables = list(predictions(imitator, candidates, **how))
         print_json({name: [v for table in tables for v in table[name].to_pylist()] for name in tables[0].column_names})
     else:
         write = csv_writer(sys.stdout.buffer)
-        for table in predictions(imitator, candidates, scores=scores):
+        for table in predictions(imitator, candidates, **how):
             write(table)
     _notes(candidates)
 
@@ -255,14 +289,59 @@ def _notes(log: ibcb.io.DiskLog) -> None:
         say(f"note: {note}")
 
 
+def _policy_at(model: Any, episode: int | None) -> Any:
+    """Policy of an episode, logged or foreseen; None where none was asked for."""
+    if episode is None:
+        return None
+    if not isinstance(model, ibcb.IBCB):
+        raise typer.BadParameter(
+            f"--at-episode needs a model of how a policy evolved; this is a {type(model).__name__}."
+        )
+    count = len(model.policy_coefs_)
+    if episode > count and model.forecast_model_ is None:
+        raise typer.BadParameter(
+            f"--at-episode {episode} lies beyond the log's episodes 0 to {count - 1}, and the model was fitted without "
+            "forecast; fit it with --forecast, or give 0 to "
+            f"{count}, where {count} is right after the log."
+        )
+    if episode > count + _FURTHEST:
+        raise typer.BadParameter(
+            f"--at-episode {episode} lies {episode - count} updates after the log; at most {_FURTHEST} are foreseen."
+        )
+    policy = model.policy_at(episode)
+    if not policy.any():
+        raise typer.BadParameter(
+            f"--at-episode {episode}: nothing had been learned by then, so that no candidate was preferred; give a "
+            "later episode."
+        )
+    return policy
+
+
+def _check_certainty(model: Any, scores: bool, at_episode: int | None) -> None:
+    if scores:
+        raise typer.BadParameter("--certainty is of choices; leave --scores out.")
+    if at_episode is not None:
+        raise typer.BadParameter("--certainty is of the policy right after the log; leave --at-episode out.")
+    if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
+        raise typer.BadParameter("--certainty needs an IBCB model that was fitted with --forecast.")
+
+
+def _interval(model: ibcb.IBCB) -> dict[str, list[float]] | None:
+    """The last policy's direction, with 90% intervals."""
+    if model.forecast_model_ is None:
+        return None
+    return {name: values.tolist() for name, values in model.policy_interval(direction=True)._asdict().items()}
+
+
 def _weights(model: ibcb.IBCB) -> list[Row]:
     names = model.feature_names_in_ or tuple(str(column) for column in range(len(model.coef_)))
-    order = np.argsort(-np.abs(model.coef_), kind="stable")
-    return [
-        {
-            "feature": names[column],
-            "weight": float(model.coef_[column]),
-            "policy": float(model.next_policy_coef_[column]),
-        }
-        for column in order
-    ]
+    reward, policy, last = model.direction(model.coef_), model.direction(model.next_policy_coef_), _interval(model)
+    free = set(model.unidentified_features_ or ())
+    rows: list[Row] = []
+    for column in np.argsort(-np.abs(reward), kind="stable").tolist():
+        row: Row = {"feature": names[column], "weight": float(reward[column]), "policy": float(policy[column])}
+        if last is not None:
+            ends = f"{last['lower'][column]:.3f} to {last['upper'][column]:.3f}"
+            row |= {"last": last["estimate"][column], "interval": "not determined" if names[column] in free else ends}
+        rows.append(row)
+    return rows

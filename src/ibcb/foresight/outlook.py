@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 from scipy.special import ndtri
 
 from ibcb.constraints import Experience, experienced
@@ -328,16 +329,17 @@ class Foresight:
 
     def note(self) -> str:
         """What the choice of the model means, in a sentence."""
-        share = f"{self.hits[self.best] / self.judged:.3f}" if self.judged else "an unknown share"
+        share = f"{self.hits[self.best] / self.judged:.1%}" if self.judged else "an unknown share"
         if self.learns:
             rival = self.hits[: len(_WALKS)].max() / self.judged if self.judged else 0.0
             return (
-                f"the decider learns as ridge regression does: run forward from each episode, it foresees {share} of "
-                f"the next one's choices (a policy that does not learn: {rival:.3f}), so the forecast runs it on."
+                f"the decider learns as ridge regression does: run on from each episode of the log to the next, it "
+                f"foresees {share} of the choices (a policy that does not learn: {rival:.1%}), so the forecast runs it "
+                "on."
             )
         return (
-            f"no learner foresees this log better than the last policy ({share} of the next episode's choices), so the "
-            f"forecast is the last policy, remembered with a move of {_WALKS[self.best]:g} per episode."
+            "from each episode of the log to the next, no learner foresees more of the choices than the last policy "
+            f"does ({share}), so the forecast is the last policy."
         )
 
     def forecast(self, updates: int = 1) -> Vector:
@@ -370,24 +372,34 @@ class Foresight:
         scores += np.einsum("rd,rd->r", X, np.repeat(drawn, counts, axis=0))
         return scores
 
-    def interval(self, level: float = 0.9) -> Interval:
+    def interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Intervals for the weights of the last episode's policy, per unit alpha for "sbucb", of its unit direction for
-        "sbts".
+        "sbts" and where ``direction`` is asked for.
 
         Of errorless "sbucb" choices, quantiles of the cell that they leave; otherwise normal ones of the likeliest
         walk. The learner's own law is not used: it would be surer than its linear rewards deserve.
         """
         p, C = self.walked
-        if self.draws:
+        if self.bounds is not None and not self.draws:
+            # Where no choice looks the cell has no end: it is drawn from without these directions.
+            Q = self._told()
+            W, (centre, shape) = block_diag(Q, 1.0), self.alone
+            drawn = draw_from_cell(
+                self.bounds.A @ Q, self.bounds.h, centre @ Q, Q.T @ shape @ Q, W.T @ self.bounds.moment @ W
+            )
+            if drawn is not None:
+                drawn = drawn @ Q.T
+                if direction:
+                    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+                lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+                return Interval(np.median(drawn, axis=0), lower, upper)
+        if self.draws or direction:
+            p = self.identified(p)
+            C = self.identified(self.identified(C).T)
             length = float(np.linalg.norm(p)) or 1.0
             p = p / length
             across = (np.eye(len(p)) - np.outer(p, p)) / length
             C = across @ C @ across
-        elif self.bounds is not None:
-            drawn = draw_from_cell(self.bounds.A, self.bounds.h, *self.alone, self.bounds.moment)
-            if drawn is not None:
-                lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-                return Interval(np.median(drawn, axis=0), lower, upper)
         reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum(C.diagonal(), 0.0))
         return Interval(p, p - reach, p + reach)
 
@@ -405,11 +417,25 @@ class Foresight:
 
     def unidentified(self) -> NDArray[np.int64]:
         """Features whose weights the choices do not determine, alone or in combination."""
+        _, blind = self._blind()
+        return np.flatnonzero((blind**2).sum(axis=1) > 0.01)
+
+    def identified(self, policies: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Policies, shape (..., d), without their part on which no choice depends."""
+        Q = self._told()
+        return policies if Q.shape[1] == len(Q) else policies @ Q @ Q.T
+
+    def _told(self) -> Matrix:
+        """An orthonormal basis of what choices tell of policies, shape (d, r)."""
+        unit, blind = self._blind()
+        return np.linalg.qr(blind / unit[:, None], mode="complete")[0][:, blind.shape[1] :]
+
+    def _blind(self) -> tuple[Vector, Matrix]:
+        """Units that make features alike, and directions, in these units, of which all episodes told nothing."""
         unit = np.sqrt(self.information.diagonal())
         unit[unit == 0] = 1.0
         values, V = np.linalg.eigh(self.information / unit / unit[:, None])
-        blind = V[:, values <= 1e-9 * max(values[-1], np.finfo(np.float64).tiny)]
-        return np.flatnonzero((blind**2).sum(axis=1) > 0.01)
+        return unit, V[:, values <= 1e-9 * max(values[-1], np.finfo(np.float64).tiny)]
 
 
 #: attributes that are stored as they are

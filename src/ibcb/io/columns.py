@@ -340,7 +340,8 @@ def _missing(name: str, values: pa.ChunkedArray, row: int) -> LogFormatError:
     at = row + pc.index(values.is_null(), True).as_py()
     return LogFormatError(
         f"column {shown(name)} has {plural(values.null_count, 'missing value')}, the first in row {at} (from 0); "
-        "impute them with missing='mean' or 'zero' (--missing mean), drop these steps, or leave the column out (--drop "
+        "impute them with missing='mean' or 'zero' (--missing mean), drop these steps, or leave the column out, as one "
+        "that is filled in for chosen candidates alone should be (--drop "
         f"{_argument(name)})."
     )
 

@@ -116,9 +116,10 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
     reading = Reading(**options)
     if not isinstance(source, (str, os.PathLike)) and not hasattr(source, "__arrow_c_stream__"):
+        lazy = "; collect it first: read_log(frame.collect())" if callable(getattr(source, "collect", None)) else ""
         raise TypeError(
             "expected a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, pyarrow); got "
-            f"{type(source).__name__}."
+            f"{type(source).__name__}{lazy}."
         )
     name = source_name(source)
     with named(name):

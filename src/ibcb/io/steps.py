@@ -164,7 +164,8 @@ class _Episodes:
         else:
             raise LogFormatError(
                 "nothing says where one episode ends and the next begins; name the column that does "
-                "(episode), or cut by time (episode_every, such as 1d) or by count (episode_size, such as 1000)."
+                "(episode), or cut by time (episode_every='1d', --episode-every 1d) or by count (episode_size=1000, "
+                "--episode-size 1000)."
             )
         self._steps += n
         return numbers - (self._warmup or 0)

@@ -1,8 +1,8 @@
 """The adapter between model, log and page: everything that the page says, as plain data.
 
-All that the report knows of estimators is in this module. Weights are brought to units in which they can be compared:
-an upper-confidence decider's are divided by its alpha, a Thompson sampler's are brought to length 1, because its
-choices tell no more.
+All that the report knows of estimators is in this module. Weights are brought to length 1: choices tell their direction
+well, but little of their length. Scores of single candidates, which have an exploration bonus beside them, are in units
+of alpha for an upper-confidence decider.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from ibcb.estimator import IBCB
 from ibcb.experts import SBUCB
+from ibcb.foresight import Interval
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.report.walk import Decider, SampledEpisode, Walk, walk
+from ibcb.units import direction
 from ibcb.verdict import Verdict, verdict
 
 __all__ = [
@@ -29,15 +31,16 @@ __all__ = [
     "facts",
     "feature_names",
     "forecasts",
-    "in_units",
     "intervals",
-    "policy_now",
+    "told",
 ]
 
 Vector = NDArray[np.float64]
 
 #: updates after the log that the evolution goes on for
 FORECAST = 5
+#: probability of the intervals
+LEVEL = 0.9
 _MOST_WEIGHTS = 200
 _MOST_LINES = 40
 _MOST_EPISODES = 400
@@ -45,13 +48,17 @@ _MOST_EPISODES = 400
 
 @dataclass(frozen=True)
 class Weight:
-    """One feature: its reward weight, its weight in the policy right after the log, and that one's interval."""
+    """One feature: its weight in the last logged policy, with an interval, in the policy right after it, and in the
+    rewards. ``told`` is False where the choices do not determine it; it has no interval then.
+    """
 
     name: str
-    reward: float
-    policy: float
+    last: float
     low: float | None
     high: float | None
+    policy: float
+    reward: float
+    told: bool
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class EpisodeFacts:
     chance: float | None
     explored: float | None
     agreed: float | None
+    regret: float | None
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,9 @@ class Facts:
     unit : str
         Of all weights.
     weights : tuple of Weight
-        The largest policy weights first.
+        The largest of the last policy first.
+    level : float
+        Probability of their intervals.
     n_features : int
         Of the model; ``weights`` may have fewer.
     lines : tuple of int
@@ -107,6 +117,8 @@ class Facts:
         Per shown episode, the policy's weight of each of ``lines``.
     forecast : tuple of tuple of float
         The same after 1, 2, ... updates that follow the log.
+    learns : bool
+        Whether the forecast is a learner run on; False where it is the last policy, or right after the log.
     n_episodes, n_steps, n_rows, warmup_steps, fewest, most : int
         Size of the log; ``fewest`` and ``most`` candidates at a step.
     contradictions : tuple of Contradicting
@@ -127,11 +139,13 @@ class Facts:
     notes: tuple[str, ...]
     unit: str
     weights: tuple[Weight, ...]
+    level: float
     n_features: int
     lines: tuple[int, ...]
     episodes: tuple[EpisodeFacts, ...]
     evolution: tuple[tuple[float, ...], ...]
     forecast: tuple[tuple[float, ...], ...]
+    learns: bool
     n_episodes: int
     n_steps: int
     n_rows: int
@@ -164,19 +178,23 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     view = walk(_checked(model, log), decider(model), steps=steps)
     _same_size(model, view)
     names = feature_names(model)
-    reward, policy, bounds = in_units(model, model.coef_), in_units(model, policy_now(model)), intervals(model)
-    order = [int(feature) for feature in np.argsort(-np.abs(policy), kind="stable")[:_MOST_WEIGHTS]]
+    reward, policy, bounds = model.direction(model.coef_), model.direction(model.next_policy_coef_), intervals(model)
+    policies = model.direction(model.policy_coefs_)
+    last = policies[-1] if bounds is None else bounds.estimate
+    order = [int(feature) for feature in np.argsort(-np.abs(last), kind="stable")[:_MOST_WEIGHTS]]
+    known = told(model)
     weights = tuple(
         Weight(
-            names[feature],
-            _exact(reward[feature]),
-            _exact(policy[feature]),
-            None if bounds is None else _exact(bounds[feature, 0]),
-            None if bounds is None else _exact(bounds[feature, 1]),
+            name=names[feature],
+            last=_exact(last[feature]),
+            low=None if bounds is None or not known[feature] else _exact(bounds.lower[feature]),
+            high=None if bounds is None or not known[feature] else _exact(bounds.upper[feature]),
+            policy=_exact(policy[feature]),
+            reward=_exact(reward[feature]),
+            told=bool(known[feature]),
         )
         for feature in order
     )
-    policies = np.array([in_units(model, row) for row in model.policy_coefs_])
     lines = _lines(policies, policy, order)
     columns = [order[line] for line in lines]
     shown = _episodes_shown(len(policies))
@@ -192,11 +210,13 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         verdict=verdict(model, rival=rival, chance=chance),
         notes=(
             *_mismatch(model, view),
-            *(_sentence(note) for note in model.notes_),
+            # What the verdict says is not said again.
+            *(_sentence(note) for note in model.notes_ if note != model.forecast_note_),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
-        unit="in units of alpha, the exploration weight" if model.expert == "sbucb" else "scaled to length 1",
+        unit="scaled to length 1",
         weights=weights,
+        level=LEVEL,
         n_features=len(names),
         lines=tuple(lines),
         episodes=tuple(
@@ -210,11 +230,13 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
                 chance=tallies[number].chance,
                 explored=tallies[number].explored,
                 agreed=tallies[number].agreed,
+                regret=tallies[number].regret,
             )
             for number in shown
         ),
         evolution=tuple(tuple(_exact(x) for x in policies[number, columns]) for number in shown),
         forecast=tuple(tuple(_exact(x) for x in row[columns]) for row in forecasts(model)),
+        learns=(model.forecast_model_ or "").startswith("learner"),
         n_episodes=len(policies),
         n_steps=view.n_steps,
         n_rows=view.n_rows,
@@ -232,52 +254,38 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
 # -- what is asked of the model ------------------------------------------------------------------------------------
 
 
-def in_units(model: IBCB, weights: Vector) -> Vector:
-    """Weights in the unit of the page."""
-    if model.expert == "sbucb":
-        return weights / _alpha(model)
-    length = float(np.linalg.norm(weights))
-    return weights / length if length else weights
-
-
-def _alpha(model: IBCB) -> float:
-    return float(model.to_policy().alpha)
-
-
-def policy_now(model: IBCB) -> Vector:
-    """Policy right after the log."""
-    return model.next_policy_coef_
-
-
-def intervals(model: IBCB) -> NDArray[np.float64] | None:
-    """Bounds of `policy_now` in the unit of the page, shape (d, 2); None where the model has none."""
-    bounds = getattr(model, "policy_intervals_", None)
-    if bounds is None:
+def intervals(model: IBCB) -> Interval | None:
+    """Of the last logged policy's direction; None where the model has none, or has learned nothing."""
+    if model.forecast_model_ is None or not model.coef_.any():
         return None
-    array = np.asarray(bounds, dtype=np.float64)
-    if array.shape != (model.n_features_in_, 2) or not np.isfinite(array).all():
-        return None
-    length = _alpha(model) if model.expert == "sbucb" else float(np.linalg.norm(policy_now(model))) or 1.0
-    return array / length
+    return model.policy_interval(LEVEL, direction=True)
 
 
 def forecasts(model: IBCB) -> list[Vector]:
-    """Policies after 1, 2, ... updates that follow the log; the first is known from the log itself."""
-    ahead = getattr(model, "forecast", None)
-    if ahead is None:
-        return [in_units(model, policy_now(model))]
-    return [in_units(model, np.asarray(ahead(updates=count))) for count in range(1, FORECAST + 1)]
+    """Directions of the policies after 1, 2, ... updates that follow the log; without foresight of the first alone."""
+    if model.forecast_model_ is None:
+        return [model.direction(model.next_policy_coef_)]
+    return [model.direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
+
+
+def told(model: IBCB) -> NDArray[np.bool_]:
+    """Which features' weights the choices determine, shape (d,)."""
+    names = model.feature_names_in_ or tuple(map(str, range(model.n_features_in_)))
+    unidentified = set(model.unidentified_features_ or ())
+    return np.array([name not in unidentified for name in names])
 
 
 def decider(model: IBCB) -> Decider:
     """What a walk through the log needs of the model."""
     policy, d = model.to_policy(), model.n_features_in_
+    bonus = isinstance(policy, SBUCB)
     prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
     return Decider(
-        policies=np.array([in_units(model, row) for row in model.policy_coefs_]).reshape(-1, d),
+        policies=model.policy_coefs_ / policy.alpha if bonus else direction(model.policy_coefs_),
         foreseeable=tuple(entry.next_agreement is not None for entry in model.diagnostics_),
-        bonus=isinstance(policy, SBUCB),
+        bonus=bonus,
         l2=float(policy.l2),
+        rewards=direction(model.coef_),
         prior=prior,
         contradicting=frozenset((row.episode, row.step) for row in _contradictions(model)),
     )

@@ -36,6 +36,7 @@ def render(facts: Facts) -> str:
         zero=zero,
         spark_zero=spark_zero,
         has_intervals=any(weight.low is not None for weight in facts.weights),
+        untold=not all(weight.told for weight in facts.weights),
         evolution_rows=_evolution_rows(facts),
         style=Markup(_read("page.css")),
         script=Markup(script),
@@ -95,10 +96,10 @@ def _weight_rows(facts: Facts) -> tuple[list[dict[str, Any]], float, float]:
     """Rows of the table of weights with the places of their bars, and where zero is in bars and small lines."""
     ends = [0.0]
     for weight in facts.weights:
-        ends += [x for x in (weight.policy, weight.low, weight.high) if x is not None]
+        ends += [x for x in (weight.last, weight.low, weight.high) if x is not None]
     low, high = min(ends), max(ends)
     span = (high - low) or 1.0
-    digits = _decimals([weight.policy for weight in facts.weights])
+    digits = _decimals([weight.last for weight in facts.weights])
     reward_digits = _decimals([weight.reward for weight in facts.weights])
 
     def at(value: float) -> float:
@@ -118,10 +119,12 @@ def _weight_rows(facts: Facts) -> tuple[list[dict[str, Any]], float, float]:
     rows = [
         {
             "name": weight.name,
+            "told": weight.told,
+            "last": _number(weight.last, digits),
             "policy": _number(weight.policy, digits),
             "reward": _number(weight.reward, reward_digits),
-            "left": at(min(0.0, weight.policy)),
-            "width": round(abs(weight.policy) / span * 100, 3),
+            "left": at(min(0.0, weight.last)),
+            "width": round(abs(weight.last) / span * 100, 3),
             **_bounds(weight, digits, at),
             "spark": spark(places[place]) if place in places else "",
         }

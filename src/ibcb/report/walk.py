@@ -22,6 +22,7 @@ from ibcb.log import BehaviorLog
 from ibcb.report.sample import Keeper, step_keys
 from ibcb.ridge import Ridge, gram, ridge
 from ibcb.solvers import SolverError
+from ibcb.thinking import explored_choices, seen_regret
 
 __all__ = ["Decider", "EpisodeTally", "SampledEpisode", "SampledStep", "Walk", "walk"]
 
@@ -49,6 +50,8 @@ class Decider(NamedTuple):
     bonus : bool
         True where the width H is added to the score, False where the decider draws.
     l2 : float
+    rewards : ndarray of shape (d,)
+        Reward weights; the regret is seen with them.
     prior : ndarray of shape (d, d)
         Gram matrix of the choices before the log.
     contradicting : frozenset of (episode, step)
@@ -59,6 +62,7 @@ class Decider(NamedTuple):
     foreseeable: tuple[bool, ...]
     bonus: bool
     l2: float
+    rewards: Vector
     prior: NDArray[np.float64]
     contradicting: frozenset[tuple[int, int]]
 
@@ -69,7 +73,8 @@ class EpisodeTally(NamedTuple):
     number: int
     steps: int
     agreed: float | None
-    explored: float
+    explored: float | None
+    regret: float | None
     foreseen: float | None
     rival: float | None
     chance: float
@@ -219,7 +224,7 @@ class _EpisodeWalk:
         self.counts: list[NDArray[np.int64]] = []
         self.chosen: list[NDArray[np.int64]] = []
         self.hits = dict.fromkeys(("agreed", "explored", "foreseen", "rival"), 0)
-        self.blind, self.n_steps = 0.0, 0
+        self.blind, self.n_steps, self.cost, self.random_cost = 0.0, 0, 0.0, 0.0
         self.lessons = Keeper(0)
         self.lesson: dict[int, tuple[NDArray[Any], int]] = {}
         self.steps = steps
@@ -242,6 +247,8 @@ class _EpisodeWalk:
             picked = argmax_per_step(part.contexts @ self.rival, part)
             self.hits["rival"] += int(np.count_nonzero(picked == part.chosen))
         self.blind += float((1.0 / counts).sum())
+        regret, at_random = seen_regret(np.asarray(part.contexts @ self.decider.rewards, dtype=np.float64), part)
+        self.cost, self.random_cost = self.cost + float(regret.sum()), self.random_cost + at_random
         self.phi = self.phi + gram(part.contexts.take(part.chosen_rows, axis=0))
         self.counts.append(counts)
         self.chosen.append(part.chosen)
@@ -262,18 +269,18 @@ class _EpisodeWalk:
             bonus = width if self.decider.bonus else 0.0
             scores = np.asarray(part.contexts @ self.foreseeing, dtype=np.float64) + bonus
             foreseen = _pick(scores, part, part.chosen)
-        explored = greedy != (picked if self.decider.bonus else part.chosen)
-        if not self.policy.any():
-            explored = np.ones(part.n_steps, dtype=bool)
+        explored = explored_choices(expected, total, part, bonus=self.decider.bonus)
         return _Scored(expected, width, picked, greedy, foreseen, explored)
 
     def tally(self) -> EpisodeTally:
         shares = {name: hits / self.n_steps for name, hits in self.hits.items()}
+        learned = self.decider.bonus or bool(self.policy.any())
         return EpisodeTally(
             self.number,
             self.n_steps,
-            shares["agreed"] if self.decider.bonus or self.policy.any() else None,
-            shares["explored"],
+            shares["agreed"] if learned else None,
+            shares["explored"] if learned else None,
+            self.cost / self.random_cost if self.random_cost > 0 else None,
             None if self.foreseeing is None else shares["foreseen"],
             None if self.rival is None else shares["rival"],
             self.blind / self.n_steps,

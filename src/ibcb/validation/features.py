@@ -250,8 +250,22 @@ def leaks(scan: Scan, varying: Mask) -> Iterator[Finding]:
     if scan.contests < _FEW_STEPS:
         return
     share = np.maximum(scan.largest, scan.smallest) / scan.contests
-    suspects = varying & (share >= 0.99)
-    others = varying & ~suspects
+    # Missing values that were imputed are all alike; a flag has but one value for the chosen, and is a leak.
+    outcomes = varying & (scan.rest_low == scan.rest_high) & (scan.varies >= _FEW_STEPS)
+    outcomes &= (share < 0.99) | ((scan.low < scan.rest_low) & (scan.high > scan.rest_high))
+    if outcomes.any():
+        first = int(np.flatnonzero(outcomes)[0])
+        yield Finding(
+            "warning",
+            "outcome",
+            f"{_count(outcomes, scan)} the same for every candidate that was not chosen ({scan.name(first)}: "
+            f"{scan.rest_low[first]:g}), but not for the chosen ones: filled in after the choice, as rewards are.",
+            None,
+            "Drop it: a feature must be known of all candidates before the choice.",
+            _names(scan, outcomes),
+        )
+    suspects = varying & ~outcomes & (share >= 0.99)
+    others = varying & ~suspects & ~outcomes
     if suspects.any() and others.any() and share[others].max() < 0.9:
         worst = int(np.flatnonzero(suspects)[share[suspects].argmax()])
         end = "largest" if scan.largest[worst] >= scan.smallest[worst] else "smallest"

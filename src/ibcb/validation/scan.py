@@ -119,6 +119,8 @@ class Scan:
         self.low, self.high = np.full(d, np.inf), np.full(d, -np.inf)
         #: number of steps in which the chosen candidate alone has the largest, or the smallest, value of each feature
         self.largest, self.smallest = np.zeros(d, dtype=np.int64), np.zeros(d, dtype=np.int64)
+        #: extreme values of each feature among the candidates that were not chosen
+        self.rest_low, self.rest_high = np.full(d, np.inf), np.full(d, -np.inf)
 
     def add_size(self, part: BehaviorLog) -> None:
         """Count the steps of a part."""
@@ -271,6 +273,8 @@ class _Walk:
             X[each, chosen] = taken
             result.largest += np.count_nonzero(taken > highest, axis=0)
             result.smallest += np.count_nonzero(taken < lowest, axis=0)
+            np.minimum(result.rest_low, lowest.min(axis=0), out=result.rest_low)
+            np.maximum(result.rest_high, highest.max(axis=0), out=result.rest_high)
             highest, lowest = np.maximum(highest, taken), np.minimum(lowest, taken)
             result.varies += np.count_nonzero(highest > lowest, axis=0)
             # First about one of them: what all candidates share cancels without rounding.

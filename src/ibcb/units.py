@@ -1,0 +1,15 @@
+"""The one unit in which weights of any decider can be compared."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["direction"]
+
+
+def direction(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights, shape (..., d), at length 1, zeros as they are: choices tell little of the length, of "sbts" nothing."""
+    length = np.linalg.norm(weights, axis=-1, keepdims=True)
+    scaled: NDArray[np.float64] = weights / np.where(length > 0, length, 1.0)
+    return scaled
