@@ -102,3 +102,9 @@ def test_an_unknown_split_is_refused():
     run, model = fitted("sbucb", None)
     with pytest.raises(ValueError, match="split='train'.*'test' or 'ood'"):
         metrics.bt_fitness(model, run, split="train")
+
+
+def test_probabilities_too_small_for_their_mean_leave_the_divergence_finite():
+    tiny = np.nextafter(0.0, 1.0)
+    p, q = np.array([[1.0, tiny]]), np.array([[1.0, 0.0]])
+    assert metrics._jensen_shannon(p, q) == pytest.approx(0.0, abs=1e-300)

@@ -8,11 +8,10 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Sequence
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -471,7 +470,7 @@ class IBCB(Imitator):
             found = np.concatenate(
                 [
                     known.certainty(sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a])
-                    for a, b in itertools.pairwise(edges)
+                    for a, b in pairwise(edges)
                 ]
             )
         return float(found[0]) if alone else found

@@ -135,6 +135,7 @@ def _jensen_shannon(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[n
 
 
 def _relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
+    # The mean of two tiny probabilities can round to 0.
+    ratio = np.divide(p, q, out=np.ones_like(p), where=(p > 0) & (q > 0))
     entropy: NDArray[np.float64] = np.sum(p * np.log(ratio), axis=-1)
     return entropy
