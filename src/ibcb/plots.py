@@ -117,7 +117,7 @@ def _axes(ax: Any) -> Any:
 
 
 def _unit(model: IBCB) -> str:
-    return "weight, in units of alpha" if model.expert == "sbucb" else "weight, at length 1"
+    return "weight, in units of alpha" if model.rows_ == "sbucb" else "weight, at length 1"
 
 
 def _short(name: str) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.estimator import IBCB
-from ibcb.experts import SBUCB
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.report.walk import Decider, SampledEpisode, Walk, walk
@@ -187,7 +186,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
         log_name=log_name,
-        expert=model.expert,
+        expert=model.rows_,
         settings=_settings(model),
         verdict=verdict(model, rival=rival, chance=chance),
         notes=(
@@ -195,7 +194,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
             *(_sentence(note) for note in model.notes_),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
-        unit="in units of alpha, the exploration weight" if model.expert == "sbucb" else "scaled to length 1",
+        unit="in units of alpha, the exploration weight" if model.rows_ == "sbucb" else "scaled to length 1",
         weights=weights,
         n_features=len(names),
         lines=tuple(lines),
@@ -234,7 +233,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
 
 def in_units(model: IBCB, weights: Vector) -> Vector:
     """Weights in the unit of the page."""
-    if model.expert == "sbucb":
+    if model.rows_ == "sbucb":
         return weights / _alpha(model)
     length = float(np.linalg.norm(weights))
     return weights / length if length else weights
@@ -257,7 +256,7 @@ def intervals(model: IBCB) -> NDArray[np.float64] | None:
     array = np.asarray(bounds, dtype=np.float64)
     if array.shape != (model.n_features_in_, 2) or not np.isfinite(array).all():
         return None
-    length = _alpha(model) if model.expert == "sbucb" else float(np.linalg.norm(policy_now(model))) or 1.0
+    length = _alpha(model) if model.rows_ == "sbucb" else float(np.linalg.norm(policy_now(model))) or 1.0
     return array / length
 
 
@@ -271,13 +270,13 @@ def forecasts(model: IBCB) -> list[Vector]:
 
 def decider(model: IBCB) -> Decider:
     """What a walk through the log needs of the model."""
-    policy, d = model.to_policy(), model.n_features_in_
+    d = model.n_features_in_
     prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
     return Decider(
         policies=np.array([in_units(model, row) for row in model.policy_coefs_]).reshape(-1, d),
         foreseeable=tuple(entry.next_agreement is not None for entry in model.diagnostics_),
-        bonus=isinstance(policy, SBUCB),
-        l2=float(policy.l2),
+        bonus=model.rows_ == "sbucb",
+        l2=model.l2_,
         prior=prior,
         contradicting=frozenset((row.episode, row.step) for row in _contradictions(model)),
     )
@@ -297,18 +296,23 @@ def feature_names(model: IBCB) -> tuple[str, ...]:
 
 
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
-    kinds = {"sbucb": "SBUCB: adds a confidence bonus, takes the best", "sbts": "SBTS: Thompson sampling"}
+    kinds = {
+        "sbucb": "SBUCB: adds a confidence bonus, takes the best",
+        "sbts": "SBTS: Thompson sampling",
+        "topk": f"draws from its {model.top_k_} best candidates",
+        "stationary": "does not learn",
+        "other": "of no known kind",
+    }
     solvers = {
         "hard": "exact",
         "soft": "soft (squared hinge)",
         "robust": "robust (Huber hinge)",
         "paper": "the paper's (OSQP)",
     }
-    policy = model.to_policy()
     return (
-        ("decider", kinds[model.expert]),
-        ("l2", f"{policy.l2:g}"),
-        *((("alpha", f"{policy.alpha:g}"),) if model.expert == "sbucb" else (("margin", f"{model.margin:g}"),)),
+        ("decider", kinds[model.expert_]),
+        ("l2", f"{model.l2_:g}"),
+        *((("alpha", f"{_alpha(model):g}"),) if model.rows_ == "sbucb" else (("margin", f"{model.margin:g}"),)),
         ("solver", solvers.get(model.solver_, model.solver_)),
         ("episodes", "one after the other" if model.incremental else "all at once"),
     )
