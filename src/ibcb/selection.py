@@ -6,9 +6,9 @@ the more widely the less it has seen, so that its scores count in units of the s
 its k best; the others only have a policy. Scores become probabilities by a softmax whose scale, and a share of steps
 that stray, are fitted to all episodes judged. That leaves a log-likelihood per step that can be compared across kinds.
 
-Between known kinds the likelihood of all episodes but the first two decides. The kind chosen must then foresee
-significantly more of the later half than a chooser of no known kind does: in its youth a decider is hard to foresee, and
-that tells little of what it does next. And one that moves must foresee more than one that does not.
+Between known kinds the likelihood of all episodes but the first two decides. The kind chosen must also foresee
+significantly more than a chooser of no known kind does, and do so in the later half too: in its youth a decider is hard
+to foresee, and that tells little of what it does next. And one that moves must foresee more than one that does not.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 BEST_OF = (2, 3, 4)
 #: numbers of the log that are looked at; of a longer one every m-th step
 _MOST = 1 << 22
-#: lead in standard errors at which one candidate foresees more than another
-_KNOWN, _MOVING = 3.0, 2.0
+#: lead in standard errors at which a known kind is believed, in all episodes and in the later half, and a move
+_KNOWN, _LATE, _MOVING = 3.0, 1.0, 2.0
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN = 10
 #: a decider whose policies of consecutive episodes agree less is restless
@@ -136,17 +136,21 @@ def select(
     with np.errstate(all="ignore"):
         told = _judge(log, trials)
     chosen = _choose(trials, told)
+    followed = chosen if isinstance(chosen, _Chooser) else next((t for t in trials if t.expert == "other"), None)
+    steady = _steadiness(log, followed.pursuit) if isinstance(followed, _Chooser) else 1.0
+    if chosen.expert == "stationary" and "other" in experts and steady < _STEADY:
+        # It is foreseen no worse than one that moves, but only because neither is foreseen.
+        chosen = next(t for t in trials if t.expert == "other")
     evidence = tuple(
         Candidate(t.expert, t.l2, t.top_k, float(one.likelihoods.mean()), one.agreement, t is chosen)
         for t, one in zip(trials, told, strict=True)
     )
     best = evidence[trials.index(chosen)]
     notes = (_in_words(best, evidence),) if len(evidence) > 1 else ()
+    if steady < _STEADY and (isinstance(chosen, _Chooser) or best.agreement < _STEADY):
+        notes = (*notes, _restless(steady))
     if not isinstance(chosen, _Chooser):
         return Selection(best, evidence, notes, None, 1.0)
-    steady = _steadiness(log, chosen.pursuit)
-    if steady is not None and steady < _STEADY:
-        notes = (*notes, _restless(steady))
     chosen.pursuit.moves = chosen.expert != "stationary"
     scale = _draws(log, chosen.pursuit) if chosen.expert == "topk" else 1.0
     return Selection(best, evidence, notes, chosen.pursuit, scale)
@@ -282,20 +286,22 @@ def _foreseen(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int6
 
 
 def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Learner | _Chooser:
-    by_kind = {t.expert: one for t, one in zip(trials, told, strict=True) if t.expert in ("other", "stationary")}
-    known = [place for place, t in enumerate(trials) if t.expert not in by_kind]
-    best = max(known, key=lambda place: told[place].likelihoods.sum()) if known else None
-    if best is not None and ("other" not in by_kind or _lead(told[best], by_kind["other"]) >= _KNOWN):
-        return trials[best]
-    moving = "stationary" not in by_kind or (
-        "other" in by_kind and _lead(by_kind["other"], by_kind["stationary"]) >= _MOVING
-    )
-    return next(t for t in trials if t.expert == ("other" if moving else "stationary"))
+    plain = {t.expert: place for place, t in enumerate(trials) if t.expert in ("other", "stationary")}
+    known = [place for place in range(len(trials)) if place not in plain.values()]
+    if known:
+        best = max(known, key=lambda place: told[place].likelihoods.sum())
+        rival = told[plain["other"]] if plain else None
+        if rival is None or (_lead(told[best], rival) >= _KNOWN and _lead(told[best], rival, rival.half) >= _LATE):
+            return trials[best]
+    if len(plain) == 2:
+        moves = _lead(told[plain["other"]], told[plain["stationary"]]) >= _MOVING
+        return trials[plain["other" if moves else "stationary"]]
+    return trials[next(iter(plain.values()))]
 
 
-def _lead(one: _Told, other: _Told) -> float:
-    """By how many standard errors the first is likelier in the later half."""
-    apart = (one.likelihoods - other.likelihoods)[one.half :]
+def _lead(one: _Told, other: _Told, first: int = 0) -> float:
+    """By how many standard errors the first is likelier, from some step on."""
+    apart = (one.likelihoods - other.likelihoods)[first:]
     error = float(np.sqrt(np.square(apart).sum()))
     return float(apart.sum()) / error if error > 0 else 0.0
 
@@ -314,14 +320,14 @@ def _draws(log: BehaviorLog, pursuit: Pursuit) -> float:
     return found.scale if found.scale > 0 else 1.0
 
 
-def _steadiness(log: BehaviorLog, pursuit: Pursuit) -> float | None:
-    """How often the policies of consecutive episodes prefer the same candidate, lately; None of one episode."""
+def _steadiness(log: BehaviorLog, pursuit: Pursuit) -> float:
+    """How often the policies of consecutive episodes prefer the same candidate, lately."""
     shares = []
     for number in range(max(1, len(log) - _LAST), len(log)):
         episode = log[number]
         before, now = (argmax_per_step(episode.contexts @ pursuit.policies[n], episode) for n in (number - 1, number))
         shares.append(float(np.mean(before == now)))
-    return float(np.mean(shares)) if shares else None
+    return float(np.mean(shares))
 
 
 def _restless(steady: float) -> str:
