@@ -82,7 +82,7 @@ def models(expert: str, top_k: int) -> dict[str, Callable[[], Any]]:
         "tolerant": Tolerant,
     }
     if prune:
-        found["paper's solver, pruned"] = lambda: ibcb.IBCB(expert=expert, solver="paper", prune=True)
+        found["paper's solver, pruned"] = lambda: ibcb.IBCB(expert=expert, solver="paper", prune=True, forecast=None)
     return found
 
 

@@ -28,12 +28,14 @@ from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
 from ibcb.parameters import boolean, gram_matrix, one_of, positive, whole
 from ibcb.past import missing_past
+from ibcb.pursuit import Pursuit
+from ibcb.selection import BEST_OF, CHOOSERS, PENALTIES, Candidate, episode_steps, select
 from ibcb.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
 from ibcb.units import direction
 
 __all__ = ["IBCB"]
 
-EXPERTS = ("sbucb", "sbts")
+EXPERTS = ("sbucb", "sbts", *CHOOSERS)
 SOLVERS = ("auto", "hard", "soft", "robust", "paper")
 _NOTHING_LEARNED = (
     "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
@@ -43,7 +45,9 @@ _NOTHING_LEARNED = (
 _AT_ONCE, _MOST_NAMES = 1024, 12
 #: what the forecast tells, found when it is first asked for
 _LATER = ("next_policy_coef_", "notes_", "forecast_model_", "forecast_note_", "unidentified_features_")
-_MEANING = ("expert", "alpha", "l2", "margin", "solver", "prune", "penalty", "bend", "tolerance", "forecast")
+_MEANING = (
+    *("expert", "alpha", "l2", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance", "forecast"),
+)
 
 
 class IBCB(Imitator):
@@ -51,20 +55,25 @@ class IBCB(Imitator):
 
     Parameters
     ----------
-    expert : {"sbucb", "sbts"}
-        How the decider explored: by upper confidence bounds, or by Thompson sampling.
+    expert : {"sbucb", "sbts", "topk", "stationary", "other", "auto"}
+        How the decider explored: by upper confidence bounds, or by Thompson sampling. Of three more kinds the policies
+        are only followed, see `ibcb.pursuit`, some choices going astray: "topk" draws from its best candidates,
+        "stationary" never learns, "other" moves in no way that is known; rewards are recovered as for "sbts". "auto":
+        the kind that foresees the log best, see `ibcb.selection`.
     alpha : float
         Exploration weight of an SBUCB expert. Only theta / alpha can be told from choices, so alpha scales ``coef_``
         and changes nothing else.
-    l2 : float
-        Ridge parameter lambda of the decider.
+    l2 : float or "auto"
+        Ridge parameter lambda of the decider; "auto": that of 0.1, 0.3, 1, 3 and 10 that foresees the log best.
     margin : float
         Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
+    top_k : int or "auto"
+        From how many candidates a "topk" decider draws; "auto": 2, 3 or 4, whichever foresees the log best.
     solver : {"auto", "hard", "soft", "robust", "paper"}
         "hard": exact projection; raises `InfeasibleError`, naming the contradicting steps, where the choices have no
         common explanation. "soft": squared hinge. "robust": Huber hinge. "paper": OSQP at the paper's tolerances.
         "auto": hard while every episode is feasible, otherwise the whole log in robust mode; ``solver_`` and ``notes_``
-        say which.
+        say which. Of a decider that is only followed: robust.
     incremental : bool
         True: one problem per episode, centred on the last solution (Algorithm 2). False: one problem over all.
     prune : bool
@@ -95,6 +104,10 @@ class IBCB(Imitator):
         Policy parameters that made each episode's choices; zeros where nothing had been learned.
     next_policy_coef_ : ndarray of shape (d,)
         Policy parameters right after the log, on which `predict` acts.
+    expert_, l2_, top_k_ : str, float, int or None
+        The kind of decider and its parameters, as given or chosen; top_k_ only of "topk".
+    evidence_ : tuple of ibcb.selection.Candidate
+        Where something was chosen, every candidate with its log-likelihood and agreement one episode ahead.
     diagnostics_ : list of EpisodeDiagnosis
         Per episode: status, violated rows, duality gap, and the share of its choices foreseen from the episodes before.
     solver_ : str
@@ -103,7 +116,7 @@ class IBCB(Imitator):
         Name of the log so far, as `ibcb.fingerprint.log_fingerprint` computes it.
     forecast_model_ : str or None
         The model of the policy's evolution that foresaw the log best: a "learner", which `forecast` runs on, or a
-        "walk", which stays where it is.
+        "walk", which stays where it is; of a decider that is followed, how it moves: "settling", "restless", "still".
     forecast_note_ : str or None
         What ``forecast_model_`` means, in a sentence.
     unidentified_features_ : tuple of str or None
@@ -128,8 +141,9 @@ class IBCB(Imitator):
         *,
         expert: str = "sbucb",
         alpha: float = 1.0,
-        l2: float = 1.0,
+        l2: float | str = 1.0,
         margin: float = 0.01,
+        top_k: int | str = "auto",
         solver: str = "auto",
         incremental: bool = True,
         prune: bool = False,
@@ -145,6 +159,7 @@ class IBCB(Imitator):
         self.alpha = alpha
         self.l2 = l2
         self.margin = margin
+        self.top_k = top_k
         self.solver = solver
         self.incremental = incremental
         self.prune = prune
@@ -194,12 +209,19 @@ class IBCB(Imitator):
     def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may carry a warm-up.
 
-        Equal to `fit` on all episodes so far. With solver="auto" the model keeps a reference to the logs it has seen,
-        because one infeasible episode means that all are solved again; a named solver keeps none. A loaded model goes
-        on in the mode it had chosen, and raises where all would have to be solved again.
+        Equal to `fit` on all episodes so far. What "auto" chose in `fit` stays chosen, and `partial_fit` goes on with
+        it; it cannot begin with "auto", because one episode tells no kind from another. With solver="auto" the model
+        keeps a reference to the logs it has seen, because one infeasible episode means that all are solved again; a
+        named solver keeps none. A loaded model goes on in the mode it had chosen, and raises where all would have to be
+        solved again.
         """
         self._check_parameters()
         check_log(log, on_disk=True)
+        if self._to_choose and not hasattr(self, "_evolution"):
+            raise ValueError(
+                f"partial_fit cannot begin with {' and '.join(self._to_choose)}: one episode tells nothing of it. Call "
+                "fit on the first episodes, and partial_fit goes on from there; or name it."
+            )
         if not self.incremental:
             raise ValueError(
                 "partial_fit needs incremental=True; incremental=False solves all episodes at once, use fit."
@@ -240,15 +262,55 @@ class IBCB(Imitator):
             self._seen = seen
 
     def _begin(self, log: BehaviorLog | DiskLog, client: Any) -> None:
+        self._decide(log)
         foresight = None
-        if self.forecasts is not None:
+        if self.forecasts is not None and self._pursuit is None:
             prior = _prior(self.prior_gram, log.n_features)
-            foresight = Deferred(Foresight(float(self.l2), prior, draws=self.expert == "sbts"))
+            foresight = Deferred(Foresight(self.l2_, prior, draws=self.rows_ == "sbts"))
         self._evolution, self.solver_, self._remarks = self._run([log], client, foresight)
+        self._remarks = (*self._remarks, *self._choice)
         self._later = foresight
         self._fitted_with = self._meaning()
         self._set_features(log, self._evolution.fingerprint)
         self._seen = [log]
+
+    @property
+    def rows_(self) -> str:
+        """Whose rows were solved: "sbucb" or "sbts"."""
+        return "sbucb" if self.expert_ == "sbucb" else "sbts"
+
+    @property
+    def _to_choose(self) -> list[str]:
+        """The parameters that the log has to decide."""
+        named = {"expert": self.expert, "l2": self.l2 if self.expert not in CHOOSERS else None}
+        if self.expert == "topk":
+            named["top_k"] = self.top_k
+        return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
+
+    def _decide(self, log: BehaviorLog | DiskLog) -> None:
+        """Choose what is left to choose, and pursue a decider that is only followed."""
+        self.expert_, self._choice = self.expert, tuple[str, ...]()
+        self.evidence_: tuple[Candidate, ...] = ()
+        self.l2_ = 1.0 if self.l2 == "auto" else float(self.l2)
+        self.top_k_: int | None = None
+        self._pursuit: Pursuit | None = None
+        self._unit = 1.0
+        if not self._to_choose and self.expert not in CHOOSERS:
+            return
+        if len(log) < 2:
+            raise ValueError(
+                "the log has one episode; to choose or follow a decider takes two or more, each foreseen from those "
+                "before. Name expert='sbucb' or 'sbts', and l2."
+            )
+        experts = EXPERTS if self.expert == "auto" else (self.expert,)
+        penalties = PENALTIES if self.l2 == "auto" else (float(self.l2),)
+        best_of = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
+        with one_blas_thread():
+            found = select(log, experts, penalties, best_of, _prior(self.prior_gram, log.n_features))
+        self.expert_, self.top_k_ = found.chosen.expert, found.chosen.top_k
+        self.l2_ = self.l2_ if found.chosen.l2 is None else found.chosen.l2
+        self._choice, self._pursuit, self._unit = found.notes, found.pursuit, found.scale
+        self.evidence_ = found.evidence
 
     def _continue(self, log: BehaviorLog | DiskLog, client: Any) -> None:
         candidate = self._evolution.copy()
@@ -271,6 +333,9 @@ class IBCB(Imitator):
         if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
             self._seen.append(log)
         self._later = foresight
+        if self._pursuit is not None:
+            self._pursuit = self._pursuit.copy()
+            self._pursuit.add(episode_steps(log if isinstance(log, BehaviorLog) else log.read()))
 
     def _run(
         self, logs: Sequence[BehaviorLog | DiskLog], client: Any, foresight: Deferred | None
@@ -288,8 +353,9 @@ class IBCB(Imitator):
                         evolution.add_jointly(log, self._solver(mode), **where)
             return evolution
 
-        if self.solver != "auto":
-            return walk(self.solver), self.solver, self._remark_on(logs[0], None)
+        if self.solver != "auto" or self.expert_ in CHOOSERS:
+            mode = "robust" if self.solver == "auto" else self.solver
+            return walk(mode), mode, self._remark_on(logs[0], None)
         try:
             return walk("hard"), "hard", self._remark_on(logs[0], None)
         except SolverError as error:
@@ -305,8 +371,8 @@ class IBCB(Imitator):
 
     def _start(self, log: BehaviorLog | DiskLog) -> Evolution:
         prior = _prior(self.prior_gram, log.n_features)
-        margin = float(self.margin) if self.expert == "sbts" else None
-        return Evolution(prior, float(self.l2), margin, bool(self.prune))
+        margin = float(self.margin) if self.rows_ == "sbts" else None
+        return Evolution(prior, self.l2_, margin, bool(self.prune))
 
     def _policies(self) -> NDArray[np.float64]:
         return np.array(self._evolution.policies).reshape(-1, self.n_features_in_)
@@ -324,10 +390,12 @@ class IBCB(Imitator):
         """Set the fitted attributes, at the scale that alpha asks for."""
         evolution = self._evolution
         fitted_with = self._fitted_with
-        scale = float(fitted_with["alpha"]) if fitted_with["expert"] == "sbucb" else 1.0
+        scale = float(fitted_with["alpha"]) if self.rows_ == "sbucb" else 1.0
         self.coef_ = scale * evolution.theta
         self.policy_coefs_ = scale * self._policies()
         self._reached = scale * (evolution.ridge().shrinkage @ evolution.theta)
+        if self._pursuit is not None:
+            self.policy_coefs_ = self._unit * np.array(self._pursuit.policies)
         self.diagnostics_ = list(evolution.diagnostics)
         self.log_fingerprint_ = evolution.fingerprint
         for name in _LATER:
@@ -344,11 +412,12 @@ class IBCB(Imitator):
 
     @cached_property
     def next_policy_coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
-        return self._reached if self._foresight is None else self.forecast()
+        return self._reached if self._foresight is None and self._pursuit is None else self.forecast()
 
     @cached_property
     def forecast_model_(self) -> str | None:
-        return None if self._foresight is None else self._foresight.model
+        followed = self._pursuit or self._foresight
+        return None if followed is None else followed.model
 
     @cached_property
     def forecast_note_(self) -> str | None:
@@ -380,6 +449,8 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
+        if self._pursuit is not None:
+            return self._unit * (self._pursuit.coming if updates else self._pursuit.policies[-1])
         return self._scaled(self._known("to forecast").forecast(updates))
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
@@ -402,7 +473,7 @@ class IBCB(Imitator):
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
 
-        Only what choices tell: weights per unit alpha for "sbucb", the weights of the unit direction for "sbts", see
+        Only what choices tell: weights per unit alpha for "sbucb", otherwise the weights of the unit direction, see
         `direction`. Once a decider explores little, its choices hardly tell weights against alpha, but tell the
         direction well. Of ``unidentified_features_`` weights per unit alpha have no bounds.
 
@@ -422,6 +493,8 @@ class IBCB(Imitator):
         level = positive("level", level, "it is a probability")
         if level >= 1:
             raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
+        if self._pursuit is not None:
+            return self._pursuit.interval(level)
         known = self._known("for intervals")
         found = known.interval(level, direction=direction)
         if self._fitted_with["expert"] == "sbucb" and not direction:
@@ -487,7 +560,7 @@ class IBCB(Imitator):
     def _scaled(self, policy: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._reached.any():
             return self._reached
-        if self._fitted_with["expert"] == "sbucb":
+        if self.rows_ == "sbucb":
             return float(self._fitted_with["alpha"]) * policy
         # Only the direction is known: the length is that of the other policies.
         return float(np.linalg.norm(self._reached) / np.linalg.norm(policy)) * policy
@@ -538,12 +611,16 @@ class IBCB(Imitator):
         check_is_fitted(self, "next_policy_coef_")
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
-        fitted_with, phi = self._fitted_with, self._evolution.phi
-        l2 = float(fitted_with["l2"])
+        if self._pursuit is not None:
+            raise ValueError(
+                f"a decider of the kind {self.expert_!r} is followed, but how it learns is not known, so it cannot be "
+                "brought to life; predict imitates it, and a fit with expert='sbucb' or 'sbts' assumes how it learns."
+            )
+        fitted_with, phi, l2 = self._fitted_with, self._evolution.phi, self.l2_
         # The b with Psi^-1 b = scale * next_policy_coef_.
         b = phi @ (scale * self.next_policy_coef_) + l2 * scale * self.next_policy_coef_
         weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
-        if fitted_with["expert"] == "sbucb":
+        if self.rows_ == "sbucb":
             return SBUCB(self.n_features_in_, alpha=weight, l2=l2, gram=phi, moment=b)
         state: dict[str, Any] = {"gram": phi, "moment": b, "random_state": random_state}
         return SBTS(self.n_features_in_, alpha=weight, l2=l2, draws=draws, **state)
@@ -562,7 +639,13 @@ class IBCB(Imitator):
             "diagnostics": [entry._asdict() for entry in self.diagnostics_],
             "stored": evolution.stored,
             "foresight": None,
+            "kind": {"expert": self.expert_, "l2": self.l2_, "top_k": self.top_k_, "unit": self._unit},
+            "evidence": [list(one) for one in self.evidence_],
+            "pursuit": None,
         }
+        if self._pursuit is not None:
+            more, state["pursuit"] = self._pursuit.get_state()
+            arrays |= {f"pursuit_{name}": array for name, array in more.items()}
         if self._foresight is not None:
             more, state["foresight"] = self._foresight.get_state()
             arrays |= {f"foresight_{name}": array for name, array in more.items()}
@@ -578,10 +661,14 @@ class IBCB(Imitator):
         entries = [EpisodeDiagnosis(**entry) for entry in state["diagnostics"]]
         d = self.n_features_in_
         _prior(self.prior_gram, d)
-        margin = float(self._fitted_with["margin"]) if self._fitted_with["expert"] == "sbts" else None
+        kind = state["kind"]
+        self.expert_, self.top_k_ = one_of("expert", kind["expert"], EXPERTS), kind["top_k"]
+        self.l2_, self._unit = float(kind["l2"]), float(kind["unit"])
+        self.evidence_ = tuple(Candidate(*one) for one in state["evidence"])
+        margin = float(self._fitted_with["margin"]) if self.rows_ == "sbts" else None
         evolution = Evolution(
             gram_matrix("gram", shaped(arrays, "gram", (d, d)), d),
-            float(self._fitted_with["l2"]),
+            self.l2_,
             margin,
             self._fitted_with["prune"],
         )
@@ -595,9 +682,13 @@ class IBCB(Imitator):
         ]
         evolution.stored = int(state["stored"])
         self._evolution = evolution
-        known = {name.removeprefix("foresight_"): a for name, a in arrays.items() if name.startswith("foresight_")}
-        told = state["foresight"]
-        self._later = None if told is None else Deferred(Foresight.from_state(known, told))
+
+        def part(name: str) -> dict[str, NDArray[Any]]:
+            return {key.removeprefix(name): array for key, array in arrays.items() if key.startswith(name)}
+
+        known, pursued = state["foresight"], state["pursuit"]
+        self._later = None if known is None else Deferred(Foresight.from_state(part("foresight_"), known))
+        self._pursuit = None if pursued is None else Pursuit.from_state(part("pursuit_"), pursued)
         self._publish()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -610,12 +701,15 @@ class IBCB(Imitator):
     # -- checks and explanations -----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        one_of("expert", self.expert, EXPERTS)
+        one_of("expert", self.expert, (*EXPERTS, "auto"))
         one_of("solver", self.solver, SOLVERS)
         if self.forecasts is not None:
             one_of("forecast", self.forecasts, ("auto",))
         positive("alpha", self.alpha, "it is the scale of theta")
-        positive("l2", self.l2, "without it Psi has no inverse before the first update")
+        if self.l2 != "auto":
+            positive("l2", self.l2, "without it Psi has no inverse before the first update")
+        if self.top_k != "auto":
+            whole("top_k", self.top_k, 2, "it counts the candidates drawn from")
         positive("margin", self.margin, "with 0 theta = 0 would explain every choice")
         positive("penalty", self.penalty, "it weighs the violated rows")
         positive("bend", self.bend, "it is a width")
@@ -629,11 +723,11 @@ class IBCB(Imitator):
         notes = []
         if found is not None:
             notes.append(
-                f"no exact solution as {self.expert} with l2={self.l2:g}: {_reason(found)}. The whole log was solved "
+                f"no exact solution as {self.rows_} with l2={self.l2_:g}: {_reason(found)}. The whole log was solved "
                 "in robust mode."
             )
-        if self.prior_gram is None and log.warmup == 0:
-            missing = missing_past(first_steps(log), self.expert)
+        if self.prior_gram is None and log.warmup == 0 and self.expert_ not in CHOOSERS:
+            missing = missing_past(first_steps(log), self.rows_)
             if missing:
                 notes.append(missing)
                 if self.expert == "sbucb":

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.estimator import IBCB
-from ibcb.experts import SBUCB
 from ibcb.fingerprint import log_fingerprint
 from ibcb.imitator import argmax_per_step, check_log
 from ibcb.log import BehaviorLog
@@ -91,9 +90,8 @@ class Explanation:
 
     def __init__(self, model: IBCB, log: BehaviorLog) -> None:
         self._log, self._policies = log, model.policy_coefs_.copy()
-        policy = model.to_policy()
-        self._l2 = policy.l2
-        self._alpha = policy.alpha if isinstance(policy, SBUCB) else None
+        self._l2 = model.l2_
+        self._alpha = float(model.to_policy().alpha) if model.rows_ == "sbucb" else None
         d = log.n_features
         self._prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
         coef = model.coef_ / (self._alpha or 1.0)

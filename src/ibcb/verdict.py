@@ -81,7 +81,7 @@ def _level(model: Any, foreseen: float | None, rival: float | None, chance: floa
         return "poor"
     if foreseen is None:
         return "unknown"
-    kind, base = model.expert, chance or 0.0
+    kind, base = model.rows_, chance or 0.0
     # What is foreseen beyond chance, of what there is to foresee.
     gain = (foreseen - base) / (1 - base) if base < 1 else 0.0
     ahead = rival is None or foreseen >= rival - _BEHIND
@@ -132,7 +132,7 @@ def _on_the_solver(model: Any) -> list[str]:
         return ["The recovered policies explain every logged choice exactly."]
     left = f"{violated:,} comparison{'s' * (violated != 1)} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
-    if model.expert == "sbts":
+    if model.rows_ == "sbts":
         return [f"A Thompson sampler's luck has no exact explanation: the fit is robust, and {left} {goes} against it."]
     found = []
     if named:

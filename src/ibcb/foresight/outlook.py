@@ -195,13 +195,17 @@ class Foresight:
     def follow(self, log: BehaviorLog) -> Self:
         """Learn from the episodes of a log in memory, without solving anything."""
         for by_policy, episode in log.episodes():
-            rows = MemoryRows(blocks(episode))
-            lesson = Experience.join(list(rows.map(experienced)))
-            if by_policy:
-                self.add(rows, ridge(self.phi, self.l2), lesson)
-            else:
-                self.skip(lesson)
+            self.learn(episode, by_policy)
         return self
+
+    def learn(self, episode: BehaviorLog, by_policy: bool) -> None:
+        """Learn from an episode in memory, chosen by the policy or not."""
+        rows = MemoryRows(blocks(episode))
+        lesson = Experience.join(list(rows.map(experienced)))
+        if by_policy:
+            self.add(rows, ridge(self.phi, self.l2), lesson)
+        else:
+            self.skip(lesson)
 
     def _begin(self, measured: tuple[Matrix, Vector, int], before: Ridge) -> None:
         d, K = len(before.phi), len(_SIGMA)

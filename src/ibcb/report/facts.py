@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.estimator import IBCB
-from ibcb.experts import SBUCB
 from ibcb.foresight import Interval
 from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
@@ -205,7 +204,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
         log_name=log_name,
-        expert=model.expert,
+        expert=model.rows_,
         settings=_settings(model),
         verdict=verdict(model, rival=rival, chance=chance),
         notes=(
@@ -277,14 +276,13 @@ def told(model: IBCB) -> NDArray[np.bool_]:
 
 def decider(model: IBCB) -> Decider:
     """What a walk through the log needs of the model."""
-    policy, d = model.to_policy(), model.n_features_in_
-    bonus = isinstance(policy, SBUCB)
+    d, bonus = model.n_features_in_, model.rows_ == "sbucb"
     prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
     return Decider(
-        policies=model.policy_coefs_ / policy.alpha if bonus else direction(model.policy_coefs_),
+        policies=model.policy_coefs_ / model.to_policy().alpha if bonus else direction(model.policy_coefs_),
         foreseeable=tuple(entry.next_agreement is not None for entry in model.diagnostics_),
         bonus=bonus,
-        l2=float(policy.l2),
+        l2=model.l2_,
         rewards=direction(model.coef_),
         prior=prior,
         contradicting=frozenset((row.episode, row.step) for row in _contradictions(model)),
@@ -305,18 +303,27 @@ def feature_names(model: IBCB) -> tuple[str, ...]:
 
 
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
-    kinds = {"sbucb": "SBUCB: adds a confidence bonus, takes the best", "sbts": "SBTS: Thompson sampling"}
+    kinds = {
+        "sbucb": "SBUCB: adds a confidence bonus, takes the best",
+        "sbts": "SBTS: Thompson sampling",
+        "topk": f"draws from its {model.top_k_} best candidates",
+        "stationary": "does not learn",
+        "other": "of no known kind",
+    }
     solvers = {
         "hard": "exact",
         "soft": "soft (squared hinge)",
         "robust": "robust (Huber hinge)",
         "paper": "the paper's (OSQP)",
     }
-    policy = model.to_policy()
     return (
-        ("decider", kinds[model.expert]),
-        ("l2", f"{policy.l2:g}"),
-        *((("alpha", f"{policy.alpha:g}"),) if model.expert == "sbucb" else (("margin", f"{model.margin:g}"),)),
+        ("decider", kinds[model.expert_]),
+        ("l2", f"{model.l2_:g}"),
+        *(
+            (("alpha", f"{model.to_policy().alpha:g}"),)
+            if model.rows_ == "sbucb"
+            else (("margin", f"{model.margin:g}"),)
+        ),
         ("solver", solvers.get(model.solver_, model.solver_)),
         ("episodes", "one after the other" if model.incremental else "all at once"),
     )
