@@ -110,6 +110,8 @@ class Foresight:
     apart: NDArray[np.int64]
     judged: int
     best: int
+    #: episodes before the first policy that had learned anything
+    blank: int
     #: what all episodes together told of p, the rows of the last, and its k
     information: Matrix
     bounds: Bounds | None
@@ -179,8 +181,8 @@ class Foresight:
         told = site.root @ site.root.T
         shape = _inverse(told + _inverse(_SCORES**2 * self.spread))
         self.information, self.alone = self.information + told, (shape @ (site.root @ site.seen), shape)
-        if number:
-            # Nothing had been learned before the first episode, so nothing was foreseen of it.
+        if number > self.blank:
+            # Nothing could be foreseen of an episode whose policy is the first that had learned anything.
             self.judged += len(hits)
             self.hits = self.hits + hits.sum(axis=0)
             self.apart = self.apart + hits.T.astype(np.int64) @ ~hits
@@ -229,7 +231,7 @@ class Foresight:
         self.evidence, self.hits = np.zeros(len(_NAMES)), np.zeros(len(_NAMES), dtype=np.int64)
         self.apart, self.judged = np.zeros((len(_NAMES), len(_NAMES)), dtype=np.int64), 0
         self.information = np.zeros((d, d))
-        self.best, self.sharpness = len(_WALKS) - 1, 0.0
+        self.best, self.sharpness, self.blank = len(_WALKS) - 1, 0.0, int(not before.phi.any())
         self.sample = ContextSample.empty(d)
 
     @property
@@ -451,7 +453,7 @@ _ARRAYS = {
     "information": np.float64,
     "policy": np.float64,
 }
-_NUMBERS = {"judged": int, "best": int, "sharpness": float, "steps": int}
+_NUMBERS = {"judged": int, "best": int, "sharpness": float, "steps": int, "blank": int}
 
 
 def _measure(block: Block) -> tuple[Matrix, Vector, int]:
