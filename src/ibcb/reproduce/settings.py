@@ -141,7 +141,9 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
         "B-IRL": lambda: BIRL(random_state=run.seed, **chain),
         "B-ICB-S": lambda: BICB(random_state=run.seed, **belief),
         "IBCB": lambda: IBCB(**paper),
-        "IBCB, ours": lambda: IBCB(alpha=run.expert_settings.alpha, **ibcb),
+        "IBCB, ours": lambda: IBCB(
+            expert=kind if run.top_k == 1 else "topk", top_k=run.top_k, alpha=run.expert_settings.alpha
+        ),
         "ChoiceModel, last episode": lambda: ChoiceModel(episodes=1),
         "ChoiceModel, last 3": lambda: ChoiceModel(episodes=3),
         "ChoiceModel, all": lambda: ChoiceModel(episodes=None),
