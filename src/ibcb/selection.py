@@ -44,7 +44,7 @@ _KNOWN, _LATE, _MOVING = 3.0, 1.0, 2.0
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN = 10
 #: a decider whose policies of consecutive episodes agree less is restless
-_STEADY, _LAST = 0.85, 3
+_STEADY, _LAST = 0.9, 3
 
 
 class Candidate(NamedTuple):
