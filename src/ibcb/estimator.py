@@ -41,10 +41,16 @@ _NOTHING_LEARNED = (
     "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
     "candidates do not differ, or steps have one candidate, or exploration alone decided."
 )
+_OUTDONE = (
+    "the forecast is the policy that coef_ leads to, because no model of how policies move foresees this log as well: "
+    "{:.1%} of the later episodes' choices against {:.1%}."
+)
+#: a share of choices by which one must be foreseen better than another, to be believed instead
+_CLEARLY = 0.01
 #: steps whose certainty is computed at once, and names in a note
 _AT_ONCE, _MOST_NAMES = 1024, 12
 #: what the forecast tells, found when it is first asked for
-_LATER = ("next_policy_coef_", "notes_", "forecast_model_", "forecast_note_", "unidentified_features_")
+_LATER = ("next_policy_coef_", "_outdone", "notes_", "forecast_model_", "forecast_note_", "unidentified_features_")
 _MEANING = (
     *("expert", "alpha", "l2", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance", "forecast"),
 )
@@ -415,12 +421,29 @@ class IBCB(Imitator):
         return self._reached if self._foresight is None and self._pursuit is None else self.forecast()
 
     @cached_property
+    def _outdone(self) -> tuple[float, float] | None:
+        """Shares of later choices foreseen by the forecast and by ``coef_`` alone, where the latter is clearly more."""
+        if self._foresight is None:
+            return None
+        pairs = [
+            (foreseen.agreement, entry.next_agreement)
+            for foreseen, entry in zip(self._foresight.foreseen, self.diagnostics_, strict=True)
+            if entry.next_agreement is not None
+        ]
+        if not pairs:
+            return None
+        forecast, plain = np.mean(pairs[len(pairs) // 2 :], axis=0).tolist()
+        return (forecast, plain) if forecast < plain - _CLEARLY else None
+
+    @cached_property
     def forecast_model_(self) -> str | None:
         followed = self._pursuit or self._foresight
         return None if followed is None else followed.model
 
     @cached_property
     def forecast_note_(self) -> str | None:
+        if self._outdone is not None:
+            return _OUTDONE.format(*self._outdone)
         return None if self._foresight is None else self._foresight.note()
 
     @cached_property
@@ -433,7 +456,10 @@ class IBCB(Imitator):
             return (*self._remarks, _NOTHING_LEARNED)
         if self._foresight is None:
             return self._remarks
-        more = () if self._foresight.learns else (self._foresight.note(),)
+        if self._outdone is not None:
+            more: tuple[str, ...] = (_OUTDONE.format(*self._outdone),)
+        else:
+            more = () if self._foresight.learns else (self._foresight.note(),)
         return (*self._remarks, *more, *_on_unidentified(self.unidentified_features_ or ()))
 
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:
@@ -451,7 +477,10 @@ class IBCB(Imitator):
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
         if self._pursuit is not None:
             return self._unit * (self._pursuit.coming if updates else self._pursuit.policies[-1])
-        return self._scaled(self._known("to forecast").forecast(updates))
+        known = self._known("to forecast")
+        if self._outdone is not None:
+            return self._reached if updates else self.policy_coefs_[-1]
+        return self._scaled(known.forecast(updates))
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.

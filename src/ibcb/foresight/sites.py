@@ -42,6 +42,9 @@ BAND = 8.0
 #: rows that hold by more than FAR / k do not bound the cell
 FAR = 40.0
 _SCALE_STEPS = 128
+_VAGUEST = 1e-3
+#: widths that vary by less than this share of themselves are all the same
+_EVEN = 1e-2
 _LOOKS = 6
 _PASSES = 60
 
@@ -102,11 +105,14 @@ def observe(
     sharpness : float, optional
         The k of an earlier episode, to start from.
     """
+    if not ridge.phi.any():
+        # Nothing had been learned: p is 0, and the choices do not tell more.
+        return Site(np.zeros((len(centre), 0)), np.zeros(0), 0.0, sharpness or 0.0, None)
     rows: _Drawn | _Bounded = _Drawn(block, ridge) if draws else _Bounded(block, ridge)
     start = rows.start(centre)
     if start is None:
         return Site(np.zeros((len(centre), 0)), np.zeros(0), 0.0, sharpness or rows.least, None)
-    found = _Expansion(start, max(rows.least, (sharpness or 0.0) / 2), rows.moment, centre, precision)
+    found = _Expansion(start, max(rows.least, (sharpness or 0.0) / 2), rows.least, rows.moment, centre, precision)
     for look in range(_LOOKS):
         # Rows left out at first may be violated where p has gone: look further each time.
         if found.minimise(*rows.near(found.p, BAND * 4**look / found.k)):
@@ -130,7 +136,8 @@ class _Bounded:
             self.contexts = block.contexts.astype(np.float64, copy=False)
             self.widths = ridge.widths(self.contexts)
         #: with this k the widths alone leave every choice open
-        self.least = 1.0 / (float(np.var(self.widths, dtype=np.float64)) ** 0.5 or 1.0)
+        spread = float(np.var(self.widths, dtype=np.float64)) ** 0.5
+        self.least = 1.0 / (max(spread, _EVEN * float(np.mean(self.widths, dtype=np.float64))) or 1.0)
         steps = min(_SCALE_STEPS, len(block.chosen_rows))
         A, h = self._rows(np.arange(block.offsets[steps]))
         self.moment, self.mean = _moment(np.column_stack([A, h])), A.mean(axis=0)
@@ -186,8 +193,10 @@ class _Expansion:
     finely, and ending with L = LOSS d / size, Newton's method keeps to the solution that explains most rows.
     """
 
-    def __init__(self, p: Vector, k: float, moment: Matrix, centre: Vector, precision: Matrix) -> None:
+    def __init__(self, p: Vector, k: float, least: float, moment: Matrix, centre: Vector, precision: Matrix) -> None:
         self.p, self.k, self.moment, self.centre, self.precision = p, k, moment, centre, precision
+        # Where widths tell nothing k could shrink for ever, and p = u / k grow.
+        self.least = _VAGUEST * least
         self.free = len(moment) > len(p)
         self.cost = LOSS * len(p)
         self.pressure = 0.2 * self.cost / self._size(self._weights())
@@ -222,7 +231,7 @@ class _Expansion:
             start, value, length = w, self._total(), 1.0
             while True:
                 w = start + length * step
-                if not self.free or w[-1] > 0:
+                if not self.free or w[-1] > self.least:
                     self._look(X, w)
                     if self._total() < value:
                         break

@@ -123,6 +123,7 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
         return None if inner is None else Averaged(inner)
     movielens, kind = isinstance(run.environment, MovieLens), run.expert_settings.kind
     ibcb: dict[str, Any] = {"expert": kind, "prune": run.top_k > 1}
+    fair: dict[str, Any] = {"expert": "topk", "top_k": run.top_k}
     paper = ibcb | {
         "solver": "paper",
         "forecast": None,
@@ -141,9 +142,7 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
         "B-IRL": lambda: BIRL(random_state=run.seed, **chain),
         "B-ICB-S": lambda: BICB(random_state=run.seed, **belief),
         "IBCB": lambda: IBCB(**paper),
-        "IBCB, ours": lambda: IBCB(
-            expert=kind if run.top_k == 1 else "topk", top_k=run.top_k, alpha=run.expert_settings.alpha
-        ),
+        "IBCB, ours": lambda: IBCB(alpha=run.expert_settings.alpha, **({"expert": kind} if run.top_k == 1 else fair)),
         "ChoiceModel, last episode": lambda: ChoiceModel(episodes=1),
         "ChoiceModel, last 3": lambda: ChoiceModel(episodes=3),
         "ChoiceModel, all": lambda: ChoiceModel(episodes=None),
