@@ -558,3 +558,15 @@ def test_an_interrupted_fit_exits_130_and_leaves_nothing(folder, tmp_path):
     assert "Traceback" not in stderr
     assert "interrupted" in stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_tells_the_kind_of_decider(tmp_path):
+    log = ibcb.simulate("synthetic", n_episodes=6, batch_size=200, n_features=5, seed=1, noise=0.03).log
+    path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
+    ibcb.write_log(log, path)
+    told = json.loads(ibcb_command("fit", path, "--expert", "auto", "--l2", "auto", "-o", out, "--json").stdout)
+    assert told["expert"] == "sbucb"
+    assert [entry["expert"] for entry in told["evidence"] if entry["chosen"]] == ["sbucb"]
+    assert ibcb.load_model(out).expert_ == "sbucb"
+    assert ibcb_command("fit", path, "--l2", "much", "-o", out).exit_code == 2
+    assert ibcb_command("fit", path, "--l2", "-1", "-o", out).exit_code == 2

@@ -41,6 +41,8 @@ BEST_OF = (2, 3, 4)
 _MOST = 1 << 22
 #: lead in standard errors at which a known kind is believed, in all episodes and in the later half, and a move
 _KNOWN, _LATE, _MOVING = 3.0, 1.0, 2.0
+#: and it must foresee at least this share of what chance does not
+_BEYOND = 0.2
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN = 10
 #: a decider whose policies of consecutive episodes agree less is restless
@@ -223,11 +225,15 @@ class _Chooser:
 
 
 class _Told(NamedTuple):
-    """Log-likelihood of every step judged, the share of them whose choice had the best score, and where half begins."""
+    """Log-likelihood of every step judged, the share of them whose choice had the best score, and where half begins.
+
+    ``beyond_chance`` is how much of what chance leaves open is foreseen, 1 if all is.
+    """
 
     likelihoods: Vector
     agreement: float
     half: int
+    beyond_chance: float
 
 
 def _judge(log: BehaviorLog, trials: Sequence[_Learner | _Chooser]) -> list[_Told]:
@@ -281,7 +287,9 @@ def _foreseen(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int6
     found = minimize_scalar(
         lambda s: -likelihoods(s).sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
     )
-    return _Told(likelihoods(float(found.x)), agreement, half)
+    chance = float(np.mean(astray))
+    beyond = (agreement - chance) / (1 - chance) if chance < 1 else 0.0
+    return _Told(likelihoods(float(found.x)), agreement, half, beyond)
 
 
 def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Learner | _Chooser:
@@ -290,7 +298,9 @@ def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Le
     if known:
         best = max(known, key=lambda place: told[place].likelihoods.sum())
         rival = told[plain["other"]] if plain else None
-        if rival is None or (_lead(told[best], rival) >= _KNOWN and _lead(told[best], rival, rival.half) >= _LATE):
+        leads = rival is None or (_lead(told[best], rival) >= _KNOWN and _lead(told[best], rival, rival.half) >= _LATE)
+        # Widths alone foresee a little of any log whose decider likes large contexts.
+        if leads and (rival is None or told[best].beyond_chance >= _BEYOND):
             return trials[best]
     if len(plain) == 2:
         moves = _lead(told[plain["other"]], told[plain["stationary"]]) >= _MOVING

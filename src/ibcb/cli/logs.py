@@ -13,11 +13,12 @@ import typer
 import ibcb
 from ibcb.checkpoints import fit_in_steps
 from ibcb.cli.shared import (
-    ExpertKind,
+    DeciderKind,
     Json,
     Row,
     SolverName,
     above_zero,
+    above_zero_or_auto,
     check_output,
     cluster,
     prepared,
@@ -95,9 +96,14 @@ def fit(
     log: Annotated[Path, typer.Argument(help=f"The log: {_LOG}", readable=False)],
     *,
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
-    expert: Annotated[ExpertKind, typer.Option(help="How the decider explored.")] = "sbucb",
+    expert: Annotated[DeciderKind, typer.Option(help="How the decider chose; 'auto' asks the log.")] = "sbucb",
     alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=above_zero)] = 1.0,
-    l2: Annotated[float, typer.Option(help="The decider's ridge parameter.", callback=above_zero)] = 1.0,
+    l2: Annotated[
+        str, typer.Option(help="The decider's ridge parameter, or 'auto'.", callback=above_zero_or_auto)
+    ] = "1.0",
+    top_k: Annotated[
+        int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
+    ] = None,
     margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.", callback=above_zero)] = 0.01,
     solver: Annotated[SolverName, typer.Option(help="How episodes are solved.")] = "auto",
     incremental: Annotated[
@@ -122,6 +128,7 @@ def fit(
 
     Saves the model. What a reader should know of the result goes to stderr. A log
     larger than memory is converted once (ibcb convert), then fitted with --stream.
+    --expert auto --l2 auto let the log itself tell what kind of decider made it.
     """
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
@@ -129,7 +136,8 @@ def fit(
     model = ibcb.IBCB(
         expert=expert,
         alpha=alpha,
-        l2=l2,
+        l2=l2 if l2 == "auto" else float(l2),
+        top_k=top_k or "auto",
         margin=margin,
         solver=solver,
         incremental=incremental,
@@ -162,6 +170,10 @@ def fit(
         print_json(
             {
                 "model": str(out),
+                "expert": model.expert_,
+                "l2": model.l2_,
+                "top_k": model.top_k_,
+                "evidence": [entry._asdict() for entry in model.evidence_],
                 "solver": model.solver_,
                 "seconds": seconds,
                 "next_agreement": agreement,
@@ -179,6 +191,9 @@ def fit(
         return
     print(f"log         {log if streamed else size(behaviour)}")
     print(f"solver      {model.solver_}, {seconds:.3f} s")
+    if model.evidence_:
+        detail = f", l2 {model.l2_:g}" if model.top_k_ is None else f", from its {model.top_k_} best"
+        print(f"decider     {model.expert_}{detail}")
     if agreement is not None:
         print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
     if model.forecast_note_ is not None:

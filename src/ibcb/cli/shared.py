@@ -23,11 +23,13 @@ from ibcb.io import ModelFileError
 from ibcb.io.steps import Reading
 
 __all__ = [
+    "DeciderKind",
     "ExpertKind",
     "Json",
     "Row",
     "SolverName",
     "above_zero",
+    "above_zero_or_auto",
     "at_least_zero",
     "check_output",
     "cluster",
@@ -49,6 +51,16 @@ def above_zero(value: float | None) -> float | None:
     return value
 
 
+def above_zero_or_auto(value: str) -> str:
+    """Refuse an option that is neither a number above 0 nor "auto"."""
+    try:
+        if value != "auto":
+            above_zero(float(value))
+    except ValueError:
+        raise typer.BadParameter(f"{value} is neither a number nor 'auto'.") from None
+    return value
+
+
 def at_least_zero(value: float | None) -> float | None:
     """Refuse an option below 0."""
     if value is not None and not (value >= 0 and np.isfinite(value)):
@@ -58,6 +70,7 @@ def at_least_zero(value: float | None) -> float | None:
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
+DeciderKind = Literal["auto", "sbucb", "sbts", "topk", "stationary", "other"]
 SolverName = Literal["auto", "hard", "soft", "robust", "paper"]
 Row = dict[str, Any]
 
