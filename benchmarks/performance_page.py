@@ -51,7 +51,8 @@ def _rivals(rivals: list[dict[str, Any]]) -> list[str]:
         "## Against others\n",
         'Times of the exact fit with expert, l2 and solver named (`solver="hard"`), and those of others as multiples '
         "of it. A dash: left out, because it would take minutes or its matrix would not fit. *Agrees* is the share of "
-        "greedy choices after the log that equal the expert's own: ours, and in brackets the paper's solver.\n",
+        "greedy choices after the log that equal the expert's own, without forecast: ours, and in brackets the paper's "
+        "solver's.\n",
         "| rows | d | precision | exact fit | over the floor | " + " | ".join(others) + " | agrees |",
         "|--:|--:|---|--:|--:|" + "--:|" * len(others) + "--:|",
     ]
@@ -136,7 +137,8 @@ def _homes(by_name: dict[str, dict[str, Any]]) -> list[str]:
         f"On the cluster {shipped['there'] / 1e6:.1f} MB of kernels went out in {shipped['tasks']:,} tasks and "
         f"{shipped['back'] / 1e6:.1f} MB of results came back, "
         f"{100 * (shipped['there'] + shipped['back']) / file:.2g}% of the file; "
-        "contexts never crossed the wire. On two cores this shows that it is right, not that it is fast.",
+        "of the contexts only rows that mattered crossed the wire. On two cores this shows that it is right, not that "
+        "it is fast.",
         "",
     ]
 

@@ -38,12 +38,11 @@ ROWS, PAPER_ROWS = (10_000, 100_000, 1_000_000, 10_000_000), 200_000
 
 
 def episodes(
-    rows: int, d: int, dtype: str, seed: int = 0
+    expert: SBUCB, rows: int, dtype: str, seed: int = 0
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Contexts and choices of an SBUCB expert that learns on the paper's synthetic contexts, after a random start."""
-    rng = np.random.default_rng(seed)
+    rng, d = np.random.default_rng(seed), expert.n_features
     w, means = rng.normal(0.1, 0.01, d), 1.0 - 0.4 * np.arange(CANDIDATES)
-    expert = SBUCB(d, alpha=ALPHA, l2=L2)
     steps = rows // (EPISODES * CANDIDATES)
     for number in range(EPISODES + 1):
         contexts = rng.standard_normal((steps if number else max(steps, 900), CANDIDATES, d), dtype=np.float32)
@@ -59,19 +58,20 @@ def episodes(
         yield contexts, chosen
 
 
-def in_memory(rows: int, d: int, dtype: str) -> ibcb.BehaviorLog:
-    """The log as one array, filled episode by episode."""
+def in_memory(rows: int, d: int, dtype: str) -> tuple[ibcb.BehaviorLog, SBUCB]:
+    """The log as one array, filled episode by episode, and the expert that it leaves."""
+    expert = SBUCB(d, alpha=ALPHA, l2=L2)
     steps = rows // (EPISODES * CANDIDATES)
     sizes = [max(steps, 900)] + [steps] * EPISODES
     contexts, choices, at = np.empty((sum(sizes) * CANDIDATES, d), dtype=dtype), [], 0
-    for part, chosen in episodes(rows, d, dtype):
+    for part, chosen in episodes(expert, rows, dtype):
         flat = part.reshape(-1, d)
         contexts[at : at + len(flat)] = flat
         at += len(flat)
         choices.append(chosen)
     edges = np.concatenate([[0], np.cumsum(sizes)])
     offsets = np.arange(0, len(contexts) + 1, CANDIDATES)
-    return ibcb.BehaviorLog(contexts, offsets, np.concatenate(choices), edges, warmup=1)
+    return ibcb.BehaviorLog(contexts, offsets, np.concatenate(choices), edges, warmup=1), expert
 
 
 # -- what is measured ------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def floor(log: ibcb.BehaviorLog) -> None:
 
 
 def named(log: ibcb.BehaviorLog | ibcb.io.DiskLog, solver: str, **where: Any) -> ibcb.IBCB:
-    """A fit with expert, l2 and solver named."""
+    """A fit with expert, l2 and solver named; its forecast is made when asked for."""
     return ibcb.IBCB(expert="sbucb", l2=L2, solver=solver).fit(log, **where)
 
 
@@ -103,16 +103,11 @@ def turns(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: min(found) for name, found in times.items()}
 
 
-def agreement(model: Any, rows: int, d: int) -> float:
-    """BT-Fitness of a sort: how often it chooses as the expert would after the log, greedily, on fresh contexts."""
-    log = in_memory(rows, d, "float64")
-    rng = np.random.default_rng(99)
-    fresh = rng.normal(0, 0.05, (5000, CANDIDATES, d)) + (1.0 - 0.4 * np.arange(CANDIDATES))[:, None]
-    w, expert = np.random.default_rng(0).normal(0.1, 0.01, d), SBUCB(d, alpha=ALPHA, l2=L2)
-    noise = np.random.default_rng(5)
-    for _, episode in log.episodes():
-        taken = episode.contexts[episode.chosen_rows]
-        expert.update(taken, expit(taken @ w) + 0.03 * noise.standard_normal(len(taken)))
+def agreement(log: ibcb.BehaviorLog, solver: str, d: int, expert: SBUCB) -> float:
+    """How often an imitator without forecast chooses as the expert after the log does, greedily, on fresh contexts."""
+    fresh = np.random.default_rng(99).normal(0, 0.05, (5000, CANDIDATES, d))
+    fresh += (1.0 - 0.4 * np.arange(CANDIDATES))[:, None]
+    model = ibcb.IBCB(expert="sbucb", l2=L2, solver=solver, forecast=None).fit(log)
     return float(np.mean(expert.act(fresh, explore=False) == (fresh @ model.next_policy_coef_).argmax(axis=1)))
 
 
@@ -123,7 +118,7 @@ def peak() -> float:
 
 def rivals(rows: int, d: int, dtype: str) -> dict[str, Any]:
     """Our fits, the paper's solver and the others, on one log."""
-    log = in_memory(rows, d, dtype)
+    log, expert = in_memory(rows, d, dtype)
     before = peak()
     named(log, "hard")
     after = peak()
@@ -148,7 +143,7 @@ def rivals(rows: int, d: int, dtype: str) -> dict[str, Any]:
     }
     if rows <= 1_000_000 and d <= 50:
         found["agreement"] = {
-            solver: agreement(named(log, solver), rows, d)
+            solver: agreement(log, solver, d, expert)
             for solver in ("hard", "paper")
             if solver == "hard" or small <= 10_000_000
         }
@@ -157,7 +152,7 @@ def rivals(rows: int, d: int, dtype: str) -> dict[str, Any]:
 
 def cliff(rows: int, d: int, dtype: str) -> dict[str, Any]:
     """Many features, from a cold start."""
-    log = in_memory(rows, d, dtype)
+    log, _ = in_memory(rows, d, dtype)
     return {
         "seconds": turns(
             {"floor": partial(floor, log), "hard": partial(named, log, "hard"), "soft": partial(named, log, "soft")}
@@ -169,7 +164,7 @@ def write(rows: int, d: int, dtype: str, folder: str) -> dict[str, Any]:
     """The log as one Parquet file, for the streamed and the distributed fit."""
     path = Path(folder) / "log.parquet"
     if not path.exists():
-        ibcb.write_log(in_memory(rows, d, dtype), path)
+        ibcb.write_log(in_memory(rows, d, dtype)[0], path)
     return {"bytes": path.stat().st_size}
 
 
@@ -281,8 +276,10 @@ def plan(quick: bool) -> Iterator[tuple[str, int, int, str]]:
             if rows <= most and rows * d <= 500_000_000:
                 yield "rivals", rows, d, "float32" if rows * d > 50_000_000 else "float64"
     if not quick:
-        yield "rivals", 100_000, 50, "float32"
-        yield "rivals", 1_000_000, 50, "float32"
+        # So that there is growth in one precision.
+        for d in (10, 50):
+            yield "rivals", 100_000, d, "float32"
+            yield "rivals", 1_000_000, d, "float32"
     for d in (50, 200, 500):
         if not quick or d == 50:
             yield "cliff", 90_000, d, "float64"

@@ -1,6 +1,7 @@
 """The pages of the documentation run, and do what they say."""
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -286,3 +287,11 @@ def test_vowpal_wabbit_learns_on_from_there(tmp_path):
     again = vowpalwabbit.Workspace(f"-i {tmp_path / 'policy.vw'} --quiet")
     for candidates in sets[:50]:
         assert again.predict(example(candidates)) == vw.predict(example(candidates))
+
+
+def test_the_performance_page_is_made_from_its_records(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from performance_page import text
+
+    records = (ROOT / "docs" / "performance.jsonl").read_text().splitlines()
+    assert (ROOT / "docs" / "performance.md").read_text() == text([json.loads(line) for line in records])
