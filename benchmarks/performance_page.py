@@ -163,7 +163,7 @@ def _picture(rivals: list[dict[str, Any]], path: Path) -> None:
             axis.grid(color="0.9")
             axis.spines[["top", "right"]].set_visible(False)
         axes[0].set_ylabel("seconds")
-        axes[0].legend(frameon=False)
+        axes[2].legend(frameon=False, loc="lower right")
         figure.savefig(path, metadata={"Date": None})
 
 
