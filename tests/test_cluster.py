@@ -200,7 +200,7 @@ def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
     """`ibcb fit --scheduler`, the scheduler killed on the way, then `--resume` on another cluster."""
     path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
     checkpoint = tmp_path / "m.checkpoint.safetensors"
-    log = ibcb.simulate("synthetic", n_episodes=60, batch_size=30, seed=0, noise=0.03).log
+    log = ibcb.simulate("synthetic", n_episodes=30, batch_size=30, seed=0, noise=0.03).log
     ibcb.write_log(log, path)
     command = [sys.executable, "-m", "ibcb", "fit", str(path), "--solver", "soft", "-o", str(out), "--scheduler"]
     first, second = tmp_path / "one", tmp_path / "two"
@@ -216,7 +216,7 @@ def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
     assert fit.returncode == 1
     assert f"scheduler at {address} was lost" in told
     assert "--resume goes on" in told
-    assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 60
+    assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 30
     with started(second, workers=1) as (_, _, address):
         subprocess.run([*command, address, "--resume"], check=True, capture_output=True)
     assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(log))

@@ -27,9 +27,9 @@ def small_blocks(monkeypatch):
     """So that small logs have many blocks, in pieces that do not fall on their edges."""
     monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", 37)
     monkeypatch.setattr("ibcb.engine.block.BLOCK_ROWS", 150)
-    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 700)
-    monkeypatch.setattr("ibcb.io.parquet._GROUP_NUMBERS", 1500)
-    monkeypatch.setattr("ibcb.log._PART_ROWS", 100)
+    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 3700)
+    monkeypatch.setattr("ibcb.io.parquet._GROUP_NUMBERS", 9000)
+    monkeypatch.setattr("ibcb.log._PART_ROWS", 400)
 
 
 def dense_log(seed=0, dtype=np.float64):
@@ -251,7 +251,7 @@ def test_an_error_in_a_thread_is_raised_and_the_rest_is_dropped():
 def long_log(tmp_path_factory):
     """Many episodes, so that a fit with a checkpoint after each takes a while."""
     path = tmp_path_factory.mktemp("long") / "log.parquet"
-    ibcb.write_log(ibcb.simulate("synthetic", n_episodes=150, batch_size=40, seed=0, noise=0.03).log, path)
+    ibcb.write_log(ibcb.simulate("synthetic", n_episodes=50, batch_size=40, seed=0, noise=0.03).log, path)
     return path
 
 
@@ -271,7 +271,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
         assert "--resume" in told
         assert "Traceback" not in told
     done = len(ibcb.load_model(checkpoint).policy_coefs_)
-    assert 5 <= done < 150
+    assert 5 <= done < 50
     subprocess.run([*command, "--resume"], check=True, capture_output=True)
     assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(ibcb.read_log(long_log)))
     assert not checkpoint.exists()
