@@ -43,6 +43,8 @@ _MOST = 1 << 22
 _KNOWN, _LATE, _MOVING = 3.0, 1.0, 2.0
 #: and it must foresee at least this share of what chance does not
 _BEYOND = 0.2
+#: a decider that moves must be foreseen better in this share of steps
+_MORE = 0.002
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN = 10
 #: a decider whose policies of consecutive episodes agree less is restless
@@ -303,7 +305,9 @@ def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Le
         if leads and (rival is None or told[best].beyond_chance >= _BEYOND):
             return trials[best]
     if len(plain) == 2:
-        moves = _lead(told[plain["other"]], told[plain["stationary"]]) >= _MOVING
+        other, still = told[plain["other"]], told[plain["stationary"]]
+        # A length that grows is likelier too, but foresees no choice better.
+        moves = _lead(other, still) >= _MOVING and other.agreement > still.agreement + _MORE
         return trials[plain["other" if moves else "stationary"]]
     return trials[next(iter(plain.values()))]
 
