@@ -28,7 +28,7 @@ demo: $(VENV)/user ## simulate a log, fit it, compare, and leave log, model and 
 	$(BIN)/ibcb demo
 
 test: $(VENV)/developer ## the tests, under six minutes on two cores
-	$(THREADS) $(BIN)/python -m pytest -q
+	$(THREADS) $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-all: $(VENV)/developer ## the tests and the slow proofs
 	$(THREADS) $(BIN)/python -m pytest -q -m ''
