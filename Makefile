@@ -66,6 +66,9 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(THREADS) $(BIN)/python benchmarks/speed.py
 	$(THREADS) $(BIN)/python benchmarks/baselines.py
 	$(THREADS) $(BIN)/python benchmarks/logs.py
+	$(BIN)/python benchmarks/scale.py --quick
+	$(THREADS) $(BIN)/python benchmarks/forecast.py
+	$(THREADS) $(BIN)/python benchmarks/uncertainty.py
 	$(THREADS) $(BIN)/python benchmarks/dirty.py
 	$(THREADS) $(BIN)/python benchmarks/selection.py
 	$(THREADS) $(BIN)/python benchmarks/deciders.py

@@ -5,7 +5,7 @@
 Prints one row per condition and model, means over the seeds. "greedy" is the share of test steps where the model's best
 candidate is the final expert's. For experts that draw (top k) both sides draw too: "drawn" is their agreement as a
 share of the expert's agreement with itself, "cfr" the cumulative fairness regret as a share of that of the paper's
-solver with pruned rows in the same run. Exits with 1 if the tolerant choice model misses a bar.
+solver with pruned rows in the same run. Exits with 1 if IBCB(expert="auto", l2="auto") misses a bar.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import ibcb
-from ibcb.baselines.logit import log_steps
-from ibcb.choices import draw_scale, follow
 from ibcb.imitator import argmax_per_step
 
-MOST = 5
-FORESEEN, DRAWN = 5, 10
+AUTO = "IBCB, auto"
 
 
 def flipped(log: ibcb.BehaviorLog, share: float, seed: int) -> ibcb.BehaviorLog:
@@ -47,30 +43,6 @@ def shifted(log: ibcb.BehaviorLog, share: float) -> ibcb.BehaviorLog:
     return ibcb.BehaviorLog(log.contexts, log.step_offsets, log.chosen, edges, warmup=log.warmup)
 
 
-class Tolerant:
-    """The choices of the last episode as `ibcb.choices` reads them; k from foresight, the scale from the draws."""
-
-    coef_: NDArray[np.float64]
-
-    def fit(self, log: ibcb.BehaviorLog) -> Tolerant:
-        foreseen = [np.mean(follow(log, top_k=k, last=FORESEEN).losses) for k in range(1, MOST + 1)]
-        self.top_k_ = 1 + int(np.argmin(foreseen))
-        course = follow(log, top_k=self.top_k_, last=DRAWN - 1)
-        self.coef_ = course.summaries[-1].mode
-        if self.top_k_ > 1:
-            last = [log_steps(log[n], log[n].policy_steps) for n in range(len(log) - len(course.summaries), len(log))]
-            scores = [steps[0] @ one.mode for steps, one in zip(last, course.summaries, strict=True)]
-            counts = np.concatenate([np.diff(steps[1]) for steps in last])
-            chosen = np.concatenate([steps[2] for steps in last])
-            offsets = np.append(0, counts.cumsum())
-            self.coef_ = self.coef_ * draw_scale(np.concatenate(scores), offsets, chosen, self.top_k_).scale
-        return self
-
-    def decision_function(self, log: ibcb.BehaviorLog) -> NDArray[Any]:
-        scores: NDArray[Any] = log.contexts @ self.coef_
-        return scores
-
-
 def models(expert: str, top_k: int) -> dict[str, Callable[[], Any]]:
     prune = top_k > 1
     found: dict[str, Callable[[], Any]] = {
@@ -79,7 +51,7 @@ def models(expert: str, top_k: int) -> dict[str, Callable[[], Any]]:
         "IBCB": lambda: ibcb.IBCB(expert=expert, l2=0.3, alpha=0.4, prune=prune),
         "IBCB, robust": lambda: ibcb.IBCB(expert=expert, l2=0.3, alpha=0.4, prune=prune, solver="robust"),
         "IBCB, soft": lambda: ibcb.IBCB(expert=expert, l2=0.3, alpha=0.4, prune=prune, solver="soft"),
-        "tolerant": Tolerant,
+        AUTO: lambda: ibcb.IBCB(expert="auto", l2="auto"),
     }
     if prune:
         found["paper's solver, pruned"] = lambda: ibcb.IBCB(expert=expert, solver="paper", prune=True, forecast=None)
@@ -94,7 +66,7 @@ CONDITIONS: dict[str, tuple[int, Callable[[ibcb.BehaviorLog, int], ibcb.Behavior
     "top 3": (3, lambda log, seed: log),
     "top 4": (4, lambda log, seed: log),
 }
-#: least greedy agreement of the tolerant choice model
+#: least greedy agreement of the model that asks the log
 BARS = {("sbucb", "1% flipped"): 0.983, ("sbucb", "top 2"): 0.94}
 LEAST_DRAWN, MOST_CFR = 0.97, 0.75
 
@@ -126,7 +98,7 @@ def measure(expert: str, condition: str, seeds: range) -> Iterator[dict[str, Any
             figures.setdefault(name, []).append(one)
     for name, each in figures.items():
         means = {key: float(np.mean([one[key] for one in each])) for key in each[0]}
-        met = name != "tolerant" or (
+        met = name != AUTO or (
             means["greedy"] >= BARS.get((expert, condition), 0.0)
             and means.get("drawn", 1.0) >= LEAST_DRAWN
             and means.get("cfr", 0.0) <= MOST_CFR

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import paper_run, ragged_log, small_run
+from conftest import paper_run, ragged_log
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -13,7 +13,6 @@ import ibcb
 from ibcb.baselines.logit import ChoiceLoss, log_steps
 from ibcb.choices import (
     draw_scale,
-    follow,
     stray_probabilities,
     stray_rate,
     summarise,
@@ -214,45 +213,6 @@ def test_the_better_candidates_may_win(top_k):
     fair, plain = (summarise(loss_of(last, top_k=k), np.zeros(10), 1e-3 * np.eye(10)).mode for k in (top_k, 1))
     assert agreement(fair, run) > 0.975
     assert agreement(fair, run) > agreement(plain, run) + 0.01
-
-
-@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), ("sbucb", 2), ("sbts", 3)])
-def test_foresight_tells_from_how_many_candidates_it_draws(expert, top_k):
-    run = ibcb.simulate("synthetic", expert=expert, noise=0.03, n_episodes=8, batch_size=300, seed=2, top_k=top_k)
-    found = [np.mean(follow(run.log, top_k=k, last=4).losses) for k in (1, 2, 3, 4)]
-    assert 1 + int(np.argmin(found)) == (top_k or 1)
-
-
-def test_each_episode_is_foreseen_by_the_summary_before():
-    log = small_run().log
-    course = follow(log, top_k=2)
-    assert (len(course.summaries), len(course.losses)) == (6, 5)
-    for n in range(5):
-        loss = loss_of(log[n + 1], top_k=2, stray=max(course.summaries[n].stray, 0.001))
-        assert course.losses[n] == pytest.approx(loss(course.summaries[n].mode) / 120, rel=1e-9)
-    late = follow(log, top_k=2, last=2)
-    np.testing.assert_allclose(late.losses, course.losses[-2:], rtol=1e-4)
-
-
-def test_what_is_kept_is_the_prior_of_the_next_episode():
-    log = small_run().log
-    course = follow(log, keep=0.5, ridge=0.1)
-    before, after = course.summaries[2:4]
-    precision = 0.5 * before.hessian + 0.1 * np.eye(4)
-    centre = np.linalg.solve(precision, 0.5 * before.hessian @ before.mode)
-    loss = loss_of(log[3], stray=after.stray)
-    pull = loss.expand(after.mode).gradient + precision @ (after.mode - centre)
-    assert np.abs(pull).max() < 1e-3
-    np.testing.assert_allclose(after.hessian, exact_hessian(loss, after.mode) + precision, rtol=1e-9)
-
-
-def test_a_decider_that_never_learns_is_best_foreseen_by_keeping_everything(rng):
-    theta = 4 * rng.normal(size=5)
-    sets = rng.normal(size=(8, 60, 6, 5))
-    draws = [(each, (each @ theta + rng.gumbel(size=(60, 6))).argmax(axis=1)) for each in sets]
-    log = ibcb.BehaviorLog.from_episodes(draws)
-    losses = [np.mean(follow(log, keep=keep, ridge=0.01).losses) for keep in (0.0, 0.5, 1.0)]
-    assert losses[2] < losses[1] < losses[0]
 
 
 @pytest.mark.parametrize("top_k, sharpness", [(2, 1.5), (3, 0.7)])

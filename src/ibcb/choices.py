@@ -16,19 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve
+from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from ibcb.baselines.logit import ChoiceLoss, Expansion, log_steps
-from ibcb.log import BehaviorLog
+from ibcb.baselines.logit import ChoiceLoss, Expansion
 from ibcb.solvers import SolverError
 
 __all__ = [
-    "Course",
     "DrawScale",
     "Summary",
     "draw_scale",
-    "follow",
     "stray_probabilities",
     "stray_rate",
     "summarise",
@@ -69,18 +66,6 @@ class Summary(NamedTuple):
     loss: float
     stray: float
     passes: int
-
-
-class Course(NamedTuple):
-    """Summaries of consecutive episodes, and how well each but the first was foreseen.
-
-    ``losses[n]`` is minus the log-likelihood per step of the episode after ``summaries[n]`` under its mode and stray
-    share. It is comparable between values of top_k and of keep: the least mean tells from how many candidates a decider
-    draws, and how many episodes back its choices still tell its policy.
-    """
-
-    summaries: list[Summary]
-    losses: list[float]
 
 
 class DrawScale(NamedTuple):
@@ -160,43 +145,6 @@ def summarise_straying(
         loss = loss.with_stray(stray)
         found = summarise(loss, centre, precision, start=found.mode)
     return found._replace(passes=passes)
-
-
-def follow(
-    log: BehaviorLog, *, top_k: int = 1, keep: float = 0.0, ridge: float = 1e-3, last: int | None = None
-) -> Course:
-    """Summarise episode after episode, each starting from what is kept of the one before, and note what it foresaw.
-
-    The prior of an episode has the precision ``keep * hessian + ridge I`` of the last one's Hessian: 0 knows one
-    episode at a time, 1 forgets nothing, and 1 / (1 - keep) is about the number of episodes remembered.
-
-    Parameters
-    ----------
-    log : BehaviorLog
-    top_k : int
-    keep : float
-        Share of the evidence that lasts until the next episode, 0 to 1.
-    ridge : float
-        Precision of a prior about 0, the same in all directions.
-    last : int, optional
-        Start so many episodes before the last; None at the first.
-    """
-    d, count = log.n_features, len(log)
-    mode, hessian, stray = np.zeros(d), np.zeros((d, d)), _FIRST
-    course = Course([], [])
-    for number in range(0 if last is None else max(0, count - last - 1), count):
-        episode = log[number]
-        loss = ChoiceLoss(*log_steps(episode, episode.policy_steps), top_k=top_k, stray=max(stray, _SURE))
-        if course.summaries:
-            steps = int(np.count_nonzero(np.diff(episode.step_offsets)[episode.policy_steps] > 1))
-            course.losses.append(loss(mode) / max(steps, 1))
-        kept = keep * hessian
-        precision = kept + ridge * np.eye(d)
-        centre: Vector = solve(precision, kept @ mode, assume_a="pos")
-        found = summarise_straying(loss, centre, precision)
-        course.summaries.append(found)
-        mode, hessian, stray = found.mode, found.hessian, found.stray
-    return course
 
 
 def stray_rate(meant: Vector, astray: Vector) -> float:

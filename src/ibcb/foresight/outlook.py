@@ -21,7 +21,7 @@ from ibcb.foresight.sites import Bounds, Site, observe
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, ridge
 
-__all__ = ["Evidence", "Foreseen", "Foresight", "Interval"]
+__all__ = ["Foreseen", "Foresight", "Interval"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -39,24 +39,6 @@ _VAGUE = 25.0
 _JUDGED_STEPS = 256
 _SIGNIFICANT = 2.0
 _DRAWS = 200
-
-
-class Evidence(NamedTuple):
-    """How well one model foresaw each episode from those before it.
-
-    Attributes
-    ----------
-    model : str
-        "learner" or "walk", with its noise scales.
-    log_likelihood : float
-        Of all choices, one episode ahead.
-    agreement : float or None
-        Share of choices foreseen, exploration included, in the first steps of each episode; None before the second.
-    """
-
-    model: str
-    log_likelihood: float
-    agreement: float | None
 
 
 class Foreseen(NamedTuple):
@@ -327,11 +309,6 @@ class Foresight:
     def learns(self) -> bool:
         """Whether the model believed is a learner, so that later policies differ from the last."""
         return self.best >= len(_WALKS)
-
-    def compared(self) -> list[Evidence]:
-        """Every model with its evidence."""
-        shares = [self.hits[i] / self.judged if self.judged else None for i in range(len(_NAMES))]
-        return [Evidence(*entry) for entry in zip(_NAMES, self.evidence.tolist(), shares, strict=True)]
 
     def note(self) -> str:
         """What the choice of the model means, in a sentence."""
