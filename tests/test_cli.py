@@ -570,3 +570,4 @@ def test_the_log_tells_the_kind_of_decider(tmp_path):
     assert ibcb.load_model(out).expert_ == "sbucb"
     assert ibcb_command("fit", path, "--l2", "much", "-o", out).exit_code == 2
     assert ibcb_command("fit", path, "--l2", "-1", "-o", out).exit_code == 2
+    assert_fails(ibcb_command("fit", path, "--expert", "auto", "--stream", "-o", out), 2, "one by one", "name --expert")

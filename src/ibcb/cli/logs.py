@@ -133,6 +133,11 @@ def fit(
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
     streamed = stream or resume or scheduler is not None
+    if streamed and "auto" in (expert, l2):
+        raise typer.BadParameter(
+            "what a decider was like takes several episodes at once, and --stream, --resume and --scheduler go one by "
+            "one; name --expert and --l2, or leave these out."
+        )
     model = ibcb.IBCB(
         expert=expert,
         alpha=alpha,
