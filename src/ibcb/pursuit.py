@@ -163,7 +163,7 @@ def _site(mode: Vector, information: Matrix, pull: Vector, loss: float) -> Site:
     scale, V = np.sqrt(values[kept]), V[:, kept]
     root = unit[:, None] * V * scale
     ahead = V.T @ (pull / unit) / scale
-    return Site(root, root.T @ mode + ahead, 0.5 * float(ahead @ ahead) - loss, 1.0, None)
+    return Site(root, root.T @ mode + ahead, 0.5 * float(ahead @ ahead) - loss)
 
 
 def _unit(steps: Steps) -> Matrix:

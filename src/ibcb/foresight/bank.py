@@ -1,6 +1,7 @@
 """Linear-Gaussian models of how a policy moves from update to update, filtered side by side.
 
-Two families, each with the policy p_n of episode n (for alpha = 1) first in the state:
+Two families, each with the policy p_n of episode n first in the state. Where alpha is not fixed to 1 it comes next, and
+never moves:
 
 *walk*      p_(n+1) = p_n + N(0, q^2 S^-1)
             The policy wanders. S is the second moment of the candidates, so that q is a move in units of scores; a
@@ -8,7 +9,7 @@ Two families, each with the policy p_n of episode n (for alpha = 1) first in the
 *learner*   Psi_(n+1) p_(n+1) = Psi_n p_n + Phi theta + m c + N(0, sigma^2 Phi)
             The decider's own ridge regression. Phi and m, the Gram matrix and the sum of the contexts chosen in episode
             n, are in the log, and so are Psi_n and Psi_(n+1) = Psi_n + Phi. Rewards are <theta, s> + c with noise
-            sigma, all per unit alpha; (theta, c) may wander by q, for rewards that are not quite linear.
+            sigma; (theta, c) may wander by q, for rewards that are not quite linear.
 
 The evidence for a model is the likelihood of each episode's choices given the episodes before it.
 """
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.foresight.cone import ConeRows, Learned, learn_rows
 from ibcb.foresight.sites import Site
 
 __all__ = ["Bank", "Move", "learner", "walk"]
@@ -52,12 +54,22 @@ class Bank:
     Attributes
     ----------
     mean : ndarray of shape (K, D)
-        Of the states; the first d entries are p.
+        Of the states; the first entries are p, or p and alpha.
     covariance : ndarray of shape (K, D, D)
     """
 
     def __init__(self, mean: Matrix, covariance: Matrix) -> None:
         self.mean, self.covariance = mean, covariance
+
+    def learn_rows(self, rows: ConeRows) -> Learned:
+        """Learn that rows (p, alpha) <= 0."""
+        o = rows.leads.shape[1]
+        told = learn_rows(rows, self.mean[:, :o], self.covariance[:, :o, :o])
+        gain = np.swapaxes(np.linalg.solve(told.root, self.covariance[:, :o]), 1, 2)
+        self.mean = self.mean + (gain @ told.mean[:, :, None])[:, :, 0]
+        less = gain @ (np.eye(o) - told.covariance) @ np.swapaxes(gain, 1, 2)
+        self.covariance = self.covariance - (less + np.swapaxes(less, 1, 2)) / 2
+        return told
 
     def learn(self, site: Site) -> Vector:
         """Condition on an episode's choices. Returns their log-likelihood under each model, shape (K,)."""
@@ -87,21 +99,23 @@ class Bank:
         self.mean = np.concatenate([self.mean @ T.T, self.mean[:, d:]], axis=1)
 
 
-def walk(q: Vector, spread: Matrix) -> Move:
-    """The move of the walk family, one model for each q; ``spread`` is S^-1."""
+def walk(q: Vector, spread: Matrix, beside: int = 0) -> Move:
+    """The move of the walk family, one model for each q; ``spread`` is S^-1, and alpha stands beside p or not."""
     d = len(spread)
-    return Move(np.eye(d), (q**2)[:, None, None] * spread, np.zeros((1, d, d)))
+    D = d + beside
+    return Move(np.eye(d, D), (q**2)[:, None, None] * spread, np.zeros((1, D, D)))
 
 
-def learner(sigma: Vector, q: Vector, spread: Matrix, psi: Matrix, phi: Matrix, total: Vector) -> Move:
+def learner(sigma: Vector, q: Vector, spread: Matrix, psi: Matrix, phi: Matrix, total: Vector, beside: int = 0) -> Move:
     """The move of the learner family, one model for each (sigma, q), from Psi_n by the Phi and m of the episode."""
     d = len(spread)
+    o, D = d + beside, 2 * d + 1 + beside
     back = np.linalg.inv(psi + phi).astype(np.float64, copy=False)
     taught = back @ phi
-    wander = np.zeros((len(q), 2 * d + 1, 2 * d + 1))
-    wander[:, d:-1, d:-1] = (q**2)[:, None, None] * spread
+    wander = np.zeros((len(q), D, D))
+    wander[:, o:-1, o:-1] = (q**2)[:, None, None] * spread
     wander[:, -1, -1] = q**2
-    transition = np.concatenate([back @ psi, taught, (back @ total)[:, None]], axis=1)
+    transition = np.concatenate([back @ psi, np.zeros((d, beside)), taught, (back @ total)[:, None]], axis=1)
     return Move(transition, (sigma**2)[:, None, None] * (taught @ back), wander)
 
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from ibcb.constraints import Experience, experienced
 from ibcb.engine import Block, MemoryRows, Rows, blocks
-from ibcb.foresight.bank import Bank, learner, walk
-from ibcb.foresight.cell import draw_from_cell
+from ibcb.foresight.bank import Bank, Move, learner, walk
+from ibcb.foresight.cone import ConeRows, factor, telling_rows
 from ibcb.foresight.sample import ContextSample, picked
-from ibcb.foresight.sites import Bounds, Site, observe
+from ibcb.foresight.sites import Site, observe
 from ibcb.log import BehaviorLog
 from ibcb.ridge import Ridge, ridge
 
@@ -26,19 +26,68 @@ __all__ = ["Foreseen", "Foresight", "Interval"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: size of a policy's scores, and of rewards, before anything is seen; in units of alpha
-_SCORES, _REWARDS = 10.0, 5.0
+
+class _Grid(NamedTuple):
+    """The models of a kind of decider, and how large things are before anything is seen.
+
+    Attributes
+    ----------
+    scores, rewards : float
+        Of policies and of rewards: deviations of whole scores, or of what one feature adds to them where ``apart``.
+    alpha : float
+        Its deviation; 0 where it is known to be 1.
+    apart : bool
+    start : float
+        How far the first policy may lie from what the learner's law makes of the choices before the log.
+    walks : ndarray
+        q of the walks.
+    sigma, wander : ndarray of equal length
+        sigma and q of the learners.
+    """
+
+    scores: float
+    rewards: float
+    alpha: float
+    apart: bool
+    start: float
+    walks: Vector
+    sigma: Vector
+    wander: Vector
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        learners = zip(self.sigma.tolist(), self.wander.tolist(), strict=True)
+        return (*(f"walk(q={q:g})" for q in self.walks), *(f"learner(sigma={s:g}, q={q:g})" for s, q in learners))
+
+
+def _models(sigma: list[float], wander: list[float]) -> tuple[Vector, Vector]:
+    first, second = np.meshgrid(sigma, wander)
+    return first.ravel(), second.ravel()
+
+
+#: of "sbucb", where alpha is unknown and only ratios matter
+_FREE = _Grid(
+    *(3.0, 8.0, 2.0, False, 3.0),
+    np.array([0.002, 0.006, 0.02, 0.06, 0.2, 0.6]),
+    *_models([0.02, 0.1, 0.4, 1.6, 6.4], [0.0, 0.03, 0.1]),
+)
+#: of "sbts", in units of alpha
+_DRAWN = _Grid(
+    *(10.0, 5.0, 0.0, True, 0.1),
+    np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
+    *_models([0.05, 0.2, 0.8, 1.6, 3.2, 8.0], [0.0, 0.03]),
+)
 _SHARE = 0.05
-#: how far the first policy may lie from what the learner's law makes of the warm-up
-_START = 0.1
-#: q of the walks; sigma and q of the learners
-_WALKS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
-_SIGMA, _WANDER = (grid.ravel() for grid in np.meshgrid([0.05, 0.2, 0.8, 1.6, 3.2, 8.0], [0.0, 0.03]))
+#: alpha is not taken for less
+_LEAST = 1e-9
 #: the expansion point of an episode trusts the walk's forecast this much less than the walk does
 _VAGUE = 25.0
+#: rows are put aside by what is believed, made wider by this factor
+_DOUBT = 4.0
 _JUDGED_STEPS = 256
 _SIGNIFICANT = 2.0
-_DRAWS = 200
+#: policies drawn for a probability, and for an interval
+_DRAWS, _MANY = 200, 4000
 
 
 class Foreseen(NamedTuple):
@@ -60,12 +109,13 @@ class Interval(NamedTuple):
 class Foresight:
     """Filters the policy of a decider, episode by episode.
 
-    Every episode is summarised once (`ibcb.foresight.sites`); then models of two families (`ibcb.foresight.bank`) learn
-    from it side by side. The model with the highest evidence is believed, unless others foresaw significantly more of
-    the choices: then the best of these. A learner's forecast runs the recovered decider forward, a walk's stays where
-    it is.
+    Models of two families (`ibcb.foresight.bank`) learn from every episode side by side: from the rows that bound the
+    policy of an "sbucb" decider (`ibcb.foresight.cone`), or from a summary of an "sbts" decider's draws
+    (`ibcb.foresight.sites`). The model with the highest evidence is believed, unless others foresaw significantly more
+    of the choices: then the best of these. A learner's forecast runs the recovered decider forward, a walk's stays
+    where it is.
 
-    Policies are for alpha = 1. Of an "sbts" decider that draws once an episode only the direction is meant.
+    Policies are per unit alpha. Of an "sbts" decider that draws once an episode only the direction is meant.
 
     Parameters
     ----------
@@ -94,31 +144,31 @@ class Foresight:
     best: int
     #: episodes before the first policy that had learned anything
     blank: int
-    #: what all episodes together told of p, the rows of the last, and its k
+    #: what all episodes together told of p
     information: Matrix
-    bounds: Bounds | None
-    sharpness: float
-    #: mean and covariance of the last episode's policy by its own rows alone
-    alone: tuple[Vector, Matrix]
-    #: of the last episode: what is believed of its policy, by the model preferred and by a walk
-    policy: Vector
-    walked: tuple[Vector, Matrix]
+    #: what every model believes of the last episode's policy: mean and covariance of p, or of p and alpha
+    last: tuple[Matrix, Matrix]
+    #: what was believed of each episode's policy once it was seen
+    policies: list[Vector]
     #: for running on: candidate sets, and the steps of an episode
     sample: ContextSample
     steps: int
 
     def __init__(self, l2: float, gram: Matrix, *, draws: bool) -> None:
         self.l2, self.draws, self.phi = l2, draws, gram
+        self._grid = _DRAWN if draws else _FREE
+        #: where alpha is unknown it stands beside p
+        self._beside = 0 if draws else 1
         # Of choices before the log the Gram matrix may be known, but never the sum.
         self.past: Vector | None = None if gram.any() else np.zeros(len(gram))
-        self.foreseen: list[Foreseen] = []
+        self.foreseen, self.policies = list[Foreseen](), list[Vector]()
         #: episodes so far, the warm-up's counted
         self.stored = 0
 
     def copy(self) -> Foresight:
         """A twin that can go its own way."""
         twin = copy.copy(self)
-        twin.foreseen = self.foreseen.copy()
+        twin.foreseen, twin.policies = self.foreseen.copy(), self.policies.copy()
         if self.foreseen:
             twin.walks, twin.learners = copy.copy(self.walks), copy.copy(self.learners)
         return twin
@@ -149,32 +199,56 @@ class Foresight:
         look = partial(
             _look,
             ridge=before,
-            policies=self.next_policies,
-            centre=self.next_policies[self.best],
-            precision=self._vague(),
-            draws=self.draws,
-            sharpness=self.sharpness,
+            states=self._next[0],
             sample=partial(picked, most=self.sample.bar, episode=number),
+            told=self._observer(before),
         )
-        hits, site, fresh = rows.head(look)
-        gained = np.concatenate([self.walks.learn(site), self.learners.learn(site)])
-        self.foreseen.append(Foreseen(_NAMES[self.best], float(gained[self.best]), float(hits[:, self.best].mean())))
-        self.sharpness, self.bounds, self.evidence = site.sharpness, site.bounds, self.evidence + gained
-        told = site.root @ site.root.T
-        shape = _inverse(told + _inverse(_SCORES**2 * self.spread))
-        self.information, self.alone = self.information + told, (shape @ (site.root @ site.seen), shape)
+        hits, told, fresh = rows.head(look)
+        gained, information = self._learn(told)
+        likely = float(gained[self.best])
+        self.foreseen.append(Foreseen(self._grid.names[self.best], likely, float(hits[:, self.best].mean())))
+        self.evidence, self.information = self.evidence + gained, self.information + information
         if number > self.blank:
             # Nothing could be foreseen of an episode whose policy is the first that had learned anything.
             self.judged += len(hits)
             self.hits = self.hits + hits.sum(axis=0)
             self.apart = self.apart + hits.T.astype(np.int64) @ ~hits
-        self.best = self._choose()
-        likeliest = int(np.argmax(self.evidence[: len(_WALKS)]))
-        self.policy, self.walked = self._belief(self.best)[0], self._belief(likeliest)
+        self.best, self.last = self._choose(), self._next
+        self.policies.append(self.forecast(0))
         self.sample = self.sample.extend(fresh)
         self.steps, self.phi, self.stored = len(lesson.counts), before.phi + lesson.phi, self.stored + 1
-        self.walks.move(walk(_WALKS, self.spread))
-        self.learners.move(learner(_SIGMA, _WANDER, self.spread, _psi(before.phi, self.l2), lesson.phi, lesson.total))
+        self.walks.move(walk(self._grid.walks, self.spread, self._beside))
+        self.learners.move(self._lesson(before.phi, lesson.phi, lesson.total))
+
+    def _observer(self, before: Ridge) -> Callable[[Block], Site | ConeRows] | None:
+        """What is to be seen of an episode: of an "sbts" decider a site, of an "sbucb" decider rows."""
+        if self.draws:
+            return partial(observe, ridge=before, centre=self._next[0][self.best], precision=self._vague())
+        if not before.phi.any():
+            # Nothing had been learned: p is 0, and the choices do not tell more.
+            return None
+        # One episode tells no model from another: before the third the widest walk is asked.
+        asked = self.best if len(self.foreseen) > 1 else len(self._grid.walks) - 1
+        mean, covariance = (part[asked] for part in self._next)
+        return partial(telling_rows, ridge=before, mean=mean, covariance=_DOUBT * covariance)
+
+    def _learn(self, told: Site | ConeRows | None) -> tuple[Vector, Matrix]:
+        """Let every model learn; log-likelihoods, and the information about p."""
+        d = len(self.spread)
+        if told is None:
+            return np.zeros(len(self.evidence)), np.zeros((d, d))
+        if isinstance(told, Site):
+            return np.concatenate([bank.learn(told) for bank in (self.walks, self.learners)]), told.root @ told.root.T
+        walked, learned = (bank.learn_rows(told) for bank in (self.walks, self.learners))
+        A = learned.factors.leads[:, :d]
+        likely = np.concatenate([walked.log_likelihood, learned.log_likelihood])
+        return likely, A.T @ (learned.factors.sharp[:, None] * A)
+
+    def _lesson(self, before: Matrix, phi: Matrix, total: Vector, wander: Vector | None = None) -> Move:
+        """The learners' move by an episode."""
+        grid = self._grid
+        q = grid.wander if wander is None else wander
+        return learner(grid.sigma, q, self.spread, _psi(before, self.l2), phi, total, self._beside)
 
     def follow(self, log: BehaviorLog) -> Self:
         """Learn from the episodes of a log in memory, without solving anything."""
@@ -192,45 +266,52 @@ class Foresight:
             self.skip(lesson)
 
     def _begin(self, measured: tuple[Matrix, Vector, int], before: Ridge) -> None:
-        d, K = len(before.phi), len(_SIGMA)
+        grid, d = self._grid, len(before.phi)
         S, present, count = measured
         # Scores are bounded where a feature shows, however rarely it does; of one that never does any scale will do.
         shown = np.where(present > 0, S.diagonal() / np.maximum(present, 1.0), 1.0)
         S = S / count
         S.flat[:: d + 1] += _SHARE * shown
         self.spread = _inverse(S)
-        prior = _SCORES**2 * self.spread
-        self.walks = Bank(np.zeros((len(_WALKS), d)), np.broadcast_to(prior, (len(_WALKS), d, d)))
-        state = np.zeros((K, 2 * d + 1, 2 * d + 1))
-        state[:, d:-1, d:-1], state[:, -1, -1] = _REWARDS**2 * self.spread, _REWARDS**2
-        self.learners = Bank(np.zeros((K, 2 * d + 1)), state)
-        if self.past is None:
-            state[:, :d, :d] = prior
-        else:
+        unit = self.spread if grid.apart else self.spread / d
+        prior, alpha = grid.scores**2 * unit, np.full((self._beside, self._beside), grid.alpha**2)
+        first = prior if self.past is None else np.zeros((d, d))
+        walks, learners = (
+            block_diag(prior, alpha),
+            block_diag(first, alpha, grid.rewards**2 * unit, grid.rewards**2),
+        )
+        self.walks, self.learners = (
+            Bank(np.zeros((models, len(state))), np.tile(state, (models, 1, 1)))
+            for models, state in ((len(grid.walks), walks), (len(grid.sigma), learners))
+        )
+        if self.past is not None:
             # The choices before the log taught the decider as any others.
-            start = learner(_SIGMA, 0 * _WANDER, self.spread, _psi(0 * S, self.l2), before.phi, self.past)
-            self.learners.move(start._replace(noise=start.noise + _START**2 * self.spread))
-        self.evidence, self.hits = np.zeros(len(_NAMES)), np.zeros(len(_NAMES), dtype=np.int64)
-        self.apart, self.judged = np.zeros((len(_NAMES), len(_NAMES)), dtype=np.int64), 0
+            start = self._lesson(0 * S, before.phi, self.past, 0 * grid.wander)
+            self.learners.move(start._replace(noise=start.noise + grid.start**2 * unit))
+        models = len(grid.names)
+        self.evidence, self.hits = np.zeros(models), np.zeros(models, dtype=np.int64)
+        self.apart, self.judged = np.zeros((models, models), dtype=np.int64), 0
         self.information = np.zeros((d, d))
-        self.best, self.sharpness, self.blank = len(_WALKS) - 1, 0.0, int(not before.phi.any())
+        self.best, self.blank = len(grid.walks) - 1, int(not before.phi.any())
         self.sample = ContextSample.empty(d)
 
     @property
-    def next_policies(self) -> Matrix:
-        """Every model's policy for the coming episode, shape (models, d)."""
-        d = len(self.spread)
-        return np.concatenate([self.walks.mean, self.learners.mean[:, :d]])
+    def _next(self) -> tuple[Matrix, Matrix]:
+        """What every model believes of the coming episode's policy: mean and covariance of p, or of p and alpha."""
+        o = len(self.spread) + self._beside
+        banks = (self.walks, self.learners)
+        return (
+            np.concatenate([bank.mean[:, :o] for bank in banks]),
+            np.concatenate([bank.covariance[:, :o, :o] for bank in banks]),
+        )
 
-    def _belief(self, model: int) -> tuple[Vector, Matrix]:
-        """Mean and covariance of p in one of the models."""
-        d, number = len(self.spread), model - len(_WALKS)
-        bank, number = (self.learners, number) if number >= 0 else (self.walks, model)
-        return bank.mean[number, :d], bank.covariance[number, :d, :d]
+    def _alpha(self, state: Vector) -> float:
+        """The unit of a state's policy."""
+        return max(float(state[len(self.spread)]), _LEAST) if self._beside else 1.0
 
     def _vague(self) -> Matrix:
         """Precision of the prior around which the next episode is expanded."""
-        best = int(np.argmax(self.evidence[: len(_WALKS)])) if len(self.foreseen) > 1 else -1
+        best = int(np.argmax(self.evidence[: len(self._grid.walks)])) if len(self.foreseen) > 1 else -1
         return _inverse(_VAGUE * self.walks.covariance[best])
 
     def _choose(self) -> int:
@@ -256,21 +337,19 @@ class Foresight:
         if self.past is not None:
             arrays["past"] = self.past
         if self.foreseen:
-            arrays |= {name: getattr(self, name) for name in _ARRAYS}
+            arrays |= {name: getattr(self, name) for name in _ARRAYS} | {"policies": np.array(self.policies)}
             for name, group in self._groups().items():
                 arrays |= {f"{name}_{part}": array for part, array in group.items()}
             state |= {name: getattr(self, name) for name in _NUMBERS}
         return {name: array.astype(np.float64) for name, array in arrays.items()}, state
 
     def _groups(self) -> dict[str, dict[str, NDArray[Any]]]:
-        groups: dict[str, dict[str, NDArray[Any]]] = {
+        return {
             "walks": vars(self.walks),
             "learners": vars(self.learners),
-            "walked": dict(zip(("mean", "covariance"), self.walked, strict=True)),
-            "alone": dict(zip(("mean", "covariance"), self.alone, strict=True)),
+            "last": dict(zip(("mean", "covariance"), self.last, strict=True)),
             "sample": {name: getattr(self.sample, name) for name in ContextSample.__slots__},
         }
-        return groups | ({} if self.bounds is None else {"bounds": self.bounds._asdict()})
 
     @classmethod
     def from_state(cls, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> Foresight:
@@ -280,6 +359,7 @@ class Foresight:
         made.foreseen = [Foreseen(*entry) for entry in state["foreseen"]]
         if not made.foreseen:
             return made
+        made.policies = list(arrays["policies"])
         for name in _ARRAYS:
             setattr(made, name, arrays[name].astype(_ARRAYS[name]))
         for name, kind in _NUMBERS.items():
@@ -289,13 +369,10 @@ class Foresight:
             return [arrays[f"{name}_{part}"] for part in parts]
 
         made.walks, made.learners = (Bank(*group(name, ("mean", "covariance"))) for name in ("walks", "learners"))
-        mean, covariance = group("walked", ("mean", "covariance"))
-        made.walked = mean, covariance
-        mean, covariance = group("alone", ("mean", "covariance"))
-        made.alone = mean, covariance
+        mean, covariance = group("last", ("mean", "covariance"))
+        made.last = mean, covariance
         contexts, counts, keys = group("sample", ContextSample.__slots__)
         made.sample = ContextSample(contexts.astype(np.float32), counts.astype(np.int64), keys)
-        made.bounds = Bounds(*group("bounds", Bounds._fields)) if "bounds_A" in arrays else None
         return made
 
     # -- answers ---------------------------------------------------------------------------------------------------
@@ -303,18 +380,18 @@ class Foresight:
     @property
     def model(self) -> str:
         """The model believed."""
-        return _NAMES[self.best]
+        return self._grid.names[self.best]
 
     @property
     def learns(self) -> bool:
         """Whether the model believed is a learner, so that later policies differ from the last."""
-        return self.best >= len(_WALKS)
+        return self.best >= len(self._grid.walks)
 
     def note(self) -> str:
         """What the choice of the model means, in a sentence."""
         share = f"{self.hits[self.best] / self.judged:.1%}" if self.judged else "an unknown share"
         if self.learns:
-            rival = self.hits[: len(_WALKS)].max() / self.judged if self.judged else 0.0
+            rival = self.hits[: len(self._grid.walks)].max() / self.judged if self.judged else 0.0
             return (
                 f"the decider learns as ridge regression does: run on from each episode of the log to the next, it "
                 f"foresees {share} of the choices (a policy that does not learn: {rival:.1%}), so the forecast runs it "
@@ -327,12 +404,14 @@ class Foresight:
 
     def forecast(self, updates: int = 1) -> Vector:
         """The policy ``updates`` updates after the one that made the last episode's choices. Shape (d,)."""
-        p = self.next_policies[self.best] if updates else self.policy
+        d = len(self.spread)
+        state = (self._next if updates else self.last)[0][self.best]
+        alpha = self._alpha(state)
+        p: Vector = state[:d] / alpha
         if not self.learns or updates < 2:
             return p
-        d = len(p)
-        x = self.learners.mean[self.best - len(_WALKS)]
-        theta, c, phi = x[d:-1], x[-1], self.phi
+        x = self.learners.mean[self.best - len(self._grid.walks), d + self._beside :] / alpha
+        theta, c, phi = x[:-1], x[-1], self.phi
         b, rng = _psi(phi, self.l2) @ p, np.random.default_rng(0)
         for _ in range(updates - 1):
             now = ridge(phi, self.l2)
@@ -359,36 +438,49 @@ class Foresight:
         """Intervals for the weights of the last episode's policy, per unit alpha for "sbucb", of its unit direction for
         "sbts" and where ``direction`` is asked for.
 
-        Of errorless "sbucb" choices, quantiles of the cell that they leave; otherwise normal ones of the likeliest
-        walk. The learner's own law is not used: it would be surer than its linear rewards deserve.
+        Of "sbucb", quantiles of what all models of the family believed say together, each as far as the evidence
+        supports it. Of "sbts", normal ones of the likeliest walk: a learner would be surer than its linear rewards
+        deserve.
         """
-        p, C = self.walked
-        if self.bounds is not None and not self.draws:
-            # Where no choice looks the cell has no end: it is drawn from without these directions.
-            Q = self._told()
-            W, (centre, shape) = block_diag(Q, 1.0), self.alone
-            drawn = draw_from_cell(
-                self.bounds.A @ Q, self.bounds.h, centre @ Q, Q.T @ shape @ Q, W.T @ self.bounds.moment @ W
-            )
-            if drawn is not None:
-                drawn = drawn @ Q.T
-                if direction:
-                    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-                lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-                return Interval(np.median(drawn, axis=0), lower, upper)
-        if self.draws or direction:
-            p = self.identified(p)
-            C = self.identified(self.identified(C).T)
-            length = float(np.linalg.norm(p)) or 1.0
-            p = p / length
-            across = (np.eye(len(p)) - np.outer(p, p)) / length
-            C = across @ C @ across
+        walks = len(self._grid.walks)
+        if not self.draws:
+            family = slice(walks, None) if self.learns else slice(0, walks)
+            drawn = self._drawn(family)
+            if direction:
+                drawn = self.identified(drawn)
+                drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+            lower, middle, upper = np.quantile(drawn, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
+            return Interval(middle, lower, upper)
+        likeliest = int(np.argmax(self.evidence[:walks]))
+        p, C = self.identified(self.last[0][likeliest]), self.last[1][likeliest]
+        C = self.identified(self.identified(C).T)
+        length = float(np.linalg.norm(p)) or 1.0
+        p = p / length
+        across = (np.eye(len(p)) - np.outer(p, p)) / length
+        C = across @ C @ across
         reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum(C.diagonal(), 0.0))
         return Interval(p, p - reach, p + reach)
 
+    def _drawn(self, family: slice) -> Matrix:
+        """Draws of the last episode's p / alpha from what some models believe, as far as each is supported."""
+        support = np.exp(self.evidence[family] - self.evidence[family].max())
+        counts = np.round(_MANY * support / support.sum()).astype(int)
+        rng, drawn = np.random.default_rng(0), []
+        for mean, covariance, count in zip(self.last[0][family], self.last[1][family], counts.tolist(), strict=True):
+            # alpha first, which is positive, and p given alpha.
+            deviation = float(np.sqrt(covariance[-1, -1]))
+            below = ndtr(-mean[-1] / deviation)
+            alpha = mean[-1] + deviation * ndtri(below + (1 - below) * rng.random(count))
+            slope = covariance[:-1, -1] / covariance[-1, -1]
+            root = factor(covariance[:-1, :-1] - np.outer(slope, covariance[:-1, -1]))
+            p = mean[:-1] + np.outer(alpha - mean[-1], slope) + rng.standard_normal((count, len(root))) @ root.T
+            drawn.append(p / np.maximum(alpha, _LEAST)[:, None])
+        return np.concatenate(drawn)
+
     def certainty(self, contexts: NDArray[np.floating], offsets: NDArray[np.int64]) -> Vector:
         """Probability that the next policy prefers the candidate which its forecast prefers, of each step."""
-        p, C = self._belief(self.best)
+        d = len(self.spread)
+        p, C = self._next[0][self.best, :d], self._next[1][self.best, :d, :d]
         values, V = np.linalg.eigh(C)
         z = np.random.default_rng(0).standard_normal((_DRAWS, len(p)))
         policies = np.column_stack([p, p[:, None] + (V * np.sqrt(np.maximum(values, 0.0))) @ z.T])
@@ -428,9 +520,8 @@ _ARRAYS = {
     "hits": np.int64,
     "apart": np.int64,
     "information": np.float64,
-    "policy": np.float64,
 }
-_NUMBERS = {"judged": int, "best": int, "sharpness": float, "steps": int, "blank": int}
+_NUMBERS = {"judged": int, "best": int, "steps": int, "blank": int}
 
 
 def _measure(block: Block) -> tuple[Matrix, Vector, int]:
@@ -443,25 +534,21 @@ def _look(
     block: Block,
     *,
     ridge: Ridge,
-    policies: Matrix,
-    centre: Vector,
-    precision: Matrix,
-    draws: bool,
-    sharpness: float,
+    states: Matrix,
     sample: Callable[[Block], ContextSample],
-) -> tuple[NDArray[np.bool_], Site, ContextSample]:
-    """Of the first block of an episode: what each policy foresaw, what it says of its own, and some of its steps."""
-    site = observe(block, ridge, centre, precision, draws=draws, sharpness=sharpness)
-    return _judge(block, ridge, policies, draws), site, sample(block)
+    told: Callable[[Block], Site | ConeRows] | None,
+) -> tuple[NDArray[np.bool_], Site | ConeRows | None, ContextSample]:
+    """Of the first block of an episode: what each state foresaw, what it says of its own, and some of its steps."""
+    return _judge(block, ridge, states), told and told(block), sample(block)
 
 
-def _judge(block: Block, before: Ridge, policies: Matrix, draws: bool) -> NDArray[np.bool_]:
-    """Which of the first choices each policy foresees. Shape (steps, policies)."""
+def _judge(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:
+    """Which of the first choices each p, or p and alpha, foresees. Shape (steps, states)."""
     steps = min(_JUDGED_STEPS, len(block.chosen_rows))
     X = block.contexts[: block.offsets[steps]]
-    scores = X @ policies.T.astype(X.dtype)
-    if not draws:
-        scores += before.widths(X)[:, None]
+    if states.shape[1] > X.shape[1]:
+        X = np.column_stack([X, before.widths(X)])
+    scores = X @ states.T.astype(X.dtype)
     foreseen: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(
         scores, block.offsets[:steps]
     )
@@ -478,9 +565,3 @@ def _psi(phi: Matrix, l2: float) -> Matrix:
     psi = phi.copy()
     psi.flat[:: len(psi) + 1] += l2
     return psi
-
-
-_NAMES = (
-    *(f"walk(q={q:g})" for q in _WALKS),
-    *(f"learner(sigma={sigma:g}, q={q:g})" for sigma, q in zip(_SIGMA, _WANDER, strict=True)),
-)
