@@ -47,8 +47,10 @@ _BEYOND = 0.2
 _MORE = 0.002
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN = 10
-#: a decider whose policies of consecutive episodes agree less is restless
-_STEADY, _LAST = 0.9, 3
+#: a decider whose policies of consecutive episodes agree less, in the last moves, is restless, unless it is young
+_STEADY, _LAST, _GROWN = 0.9, 3, 6
+#: what is foreseen less, of what chance leaves open, is not explained
+_SOME = 0.05
 
 
 class Candidate(NamedTuple):
@@ -148,10 +150,11 @@ def select(
         Candidate(t.expert, t.l2, t.top_k, float(one.likelihoods.mean()), one.agreement, t is chosen)
         for t, one in zip(trials, told, strict=True)
     )
-    best = evidence[trials.index(chosen)]
-    notes = (_in_words(best, evidence),) if len(evidence) > 1 else ()
-    if steady < _STEADY and (isinstance(chosen, _Chooser) or best.agreement < _STEADY):
-        notes = (*notes, _restless(steady))
+    place = trials.index(chosen)
+    best = evidence[place]
+    notes: tuple[str, ...] = (_in_words(best, evidence),) if len(evidence) > 1 else ()
+    if isinstance(chosen, _Chooser) or best.agreement < _STEADY:
+        notes += _unexplained(steady if len(log) >= _GROWN else 1.0, told[place])
     if not isinstance(chosen, _Chooser):
         return Selection(best, evidence, notes, None, 1.0)
     chosen.pursuit.moves = chosen.expert != "stationary"
@@ -334,20 +337,27 @@ def _draws(log: BehaviorLog, pursuit: Pursuit) -> float:
 
 
 def _steadiness(log: BehaviorLog, pursuit: Pursuit) -> float:
-    """How often the policies of consecutive episodes prefer the same candidate, lately."""
-    shares = []
+    """How often the policies of consecutive episodes prefer the same candidate, lately, errors of estimation aside."""
+    changes = []
     for number in range(max(1, len(log) - _LAST), len(log)):
         episode = log[number]
         before, now = (argmax_per_step(episode.contexts @ pursuit.policies[n], episode) for n in (number - 1, number))
-        shares.append(float(np.mean(before == now)))
-    return float(np.mean(shares))
+        # The share of steps that change is about in proportion to the length of a move.
+        changes.append(pursuit.moved[number - 1] * float(np.mean(before != now)))
+    return 1 - float(np.mean(changes))
 
 
-def _restless(steady: float) -> str:
-    return (
-        "no linear theta explains this log well: from one episode to the next the policy that explains the choices "
-        f"changes its mind in {1 - steady:.0%} of the steps, so the next policy can hardly be foreseen."
-    )
+def _unexplained(steady: float, told: _Told) -> tuple[str, ...]:
+    if told.beyond_chance < _SOME:
+        why = f"of what chance leaves open, the episodes before foresee {max(0.0, told.beyond_chance):.0%}"
+    elif steady < _STEADY:
+        why = (
+            "from one episode to the next the policy that explains the choices changes its mind in "
+            f"{1 - steady:.0%} of the steps, so the next policy can hardly be foreseen"
+        )
+    else:
+        return ()
+    return (f"no linear theta explains this log well: {why}.",)
 
 
 _MEANING = {
