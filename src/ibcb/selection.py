@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from ibcb.baselines.logit import log_steps
-from ibcb.choices import draw_scale, stray_rate
+from ibcb.choices import draw_scale, read_choices
 from ibcb.foresight import Foresight
 from ibcb.imitator import argmax_per_step
 from ibcb.io import DiskLog
@@ -270,31 +269,10 @@ def _foreseen(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int6
     """How likely choices are given scores, whose unit and the share of steps that stray are fitted."""
     if not np.isfinite(scores).all():
         scores = np.zeros(len(scores))
-    table = np.full((len(counts), int(counts.max())), -np.inf)
-    table[np.arange(table.shape[1]) < counts[:, None]] = scores
-    rows = np.arange(len(counts))
-    leads = table - table[rows, chosen][:, None]
-    agreement = float(np.mean(leads.max(axis=1) <= 0))
-    leads[rows, chosen] = -np.inf
-    if top_k > 1:
-        # The best k - 1 others need not lose.
-        leads = np.sort(leads, axis=1)[:, : max(0, leads.shape[1] - top_k + 1)]
-    of_best, astray = np.minimum(top_k, counts), 1.0 / counts
-    size = float(np.sqrt(np.mean(np.square(leads[np.isfinite(leads)])))) if np.isfinite(leads).any() else 0.0
-
-    def likelihoods(sharpness: float) -> Vector:
-        k = np.exp(sharpness) / (size or 1.0)
-        meant = 1 / (1 + np.exp(np.minimum(k * leads, 600.0)).sum(axis=1)) / of_best
-        e = stray_rate(meant, astray)
-        likely: Vector = np.log((1 - e) * meant + e * astray)
-        return likely
-
-    found = minimize_scalar(
-        lambda s: -likelihoods(s).sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
-    )
-    chance = float(np.mean(astray))
-    beyond = (agreement - chance) / (1 - chance) if chance < 1 else 0.0
-    return _Told(likelihoods(float(found.x)), agreement, half, beyond)
+    read = read_choices(scores, counts, chosen, top_k)
+    chance = float(np.mean(1.0 / counts))
+    beyond = (read.agreement - chance) / (1 - chance) if chance < 1 else 0.0
+    return _Told(read.log_likelihoods, read.agreement, half, beyond)
 
 
 def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Learner | _Chooser:
