@@ -7,8 +7,9 @@ agrees with its next one (after learning from the last batch), and how often imi
 IBCB with its defaults, and the model under test; all act greedily on fresh candidates. The gain is the agreement of the
 model under test less that of the better choice model. Learners whose own last policy agrees with the next in less than
 9 of 10 steps are listed apart and not judged, with the agreement with that last policy, the last one that a log shows.
-"no linear theta" marks logs of which the fit says that none explains them, as it should of those. Exit code 1 if the
-mean gain is below 0.003, or if more than one log in 15 is more than 0.03 behind.
+"no linear theta" marks logs of which the fit says that none explains them, as it should of those; it goes by the moves
+before, since no log shows the move to the next policy. Exit code 1 if the mean gain is below 0.003, or if more than one
+log in 15 is more than 0.03 behind.
 
 Needs ``pip install "ibcb[test]"``. With --folder the logs are kept there and read again by the next run.
 """
