@@ -7,7 +7,9 @@ agrees with its next one (after learning from the last batch), and how often imi
 IBCB with its defaults, and the model under test; all act greedily on fresh candidates. The gain is the agreement of the
 model under test less that of the better choice model. Learners whose own last policy agrees with the next in less than
 9 of 10 steps are listed apart and not judged, with the agreement with that last policy, the last one that a log shows.
-Exit code 1 if the mean gain is below 0.003, or if more than one log in 15 is more than 0.03 behind.
+"no linear theta" marks logs of which the fit says that none explains them, as it should of those; it goes by the moves
+before, since no log shows the move to the next policy. Exit code 1 if the mean gain is below 0.003, or if more than one
+log in 15 is more than 0.03 behind.
 
 Needs ``pip install "ibcb[test]"``. With --folder the logs are kept there and read again by the next run.
 """
@@ -521,23 +523,23 @@ MODELS: dict[str, Callable[[], Any]] = {
 BESIDE = ("choice1", "choice3", "ibcb")
 
 
-def imitate(model: Any, case: Case) -> Picks:
-    """Choices of the fitted model on the test's candidates."""
+def fitted(name: str, case: Case) -> Any:
     with warnings.catch_warnings():
         # A foreign decider may not begin as ours do; the table is about its choices, not about that remark.
         warnings.simplefilter("ignore", UserWarning)
-        picks: Picks = model.fit(case.log).predict(case.test_log)
-    return picks
+        return MODELS[name]().fit(case.log)
 
 
 def row(case: Case, under_test: str) -> dict[str, Any]:
     """Agreement of the library and its imitators with its next policy, and (``last_``) with its last one."""
-    picks = {name: imitate(MODELS[name](), case) for name in dict.fromkeys([*BESIDE, under_test])}
+    models = {name: fitted(name, case) for name in dict.fromkeys([*BESIDE, under_test])}
+    picks: dict[str, Picks] = {name: model.predict(case.test_log) for name, model in models.items()}
     found = {name: float(np.mean(each == case.test_log.chosen)) for name, each in picks.items()}
     found |= {f"last_{name}": float(np.mean(each == case.previous)) for name, each in picks.items()}
     gain = found[under_test] - max(found["choice1"], found["choice3"])
     place = {"library": case.kind.library, "kind": case.kind.name, "seed": case.seed}
-    return place | {"own": case.own, **found, "gain": gain}
+    said = any("no linear theta" in note for note in getattr(models[under_test], "notes_", ()))
+    return place | {"own": case.own, **found, "gain": gain, "said": said}
 
 
 def summary(rows: list[dict[str, Any]], under_test: str) -> tuple[str, bool]:
@@ -547,6 +549,12 @@ def summary(rows: list[dict[str, Any]], under_test: str) -> tuple[str, bool]:
     met = len(gains) > 0 and gains.mean() >= GAIN and behind * ONE_IN <= len(gains)
     mean = gains.mean() if len(gains) else np.nan
     return f"{under_test}: mean gain {mean:+.4f} over {len(gains)} logs, {behind} more than {BEHIND} behind", bool(met)
+
+
+def said(rows: list[dict[str, Any]]) -> str:
+    """How often the model under test says that no linear theta explains the log, rightly and wrongly."""
+    apart, steady = ([row["said"] for row in rows if (row["own"] < STEADY) == restless] for restless in (True, False))
+    return f"no linear theta: {sum(apart)} of {len(apart)} logs listed apart, {sum(steady)} of {len(steady)} others"
 
 
 def main() -> int:
@@ -562,7 +570,8 @@ def main() -> int:
 
     def show(one: dict[str, Any] | None, columns: list[str]) -> None:
         place = f"{one['library']:17}{one['kind']:20}{one['seed']:>4}" if one else f"{'library':17}{'kind':20}seed"
-        print(place + "".join(f"{one[name]:14.3f}" if one else f"{name:>14}" for name in columns), flush=True)
+        mark = "  no linear theta" if one and one["said"] else ""
+        print(place + "".join(f"{one[name]:14.3f}" if one else f"{name:>14}" for name in columns) + mark, flush=True)
 
     rows: list[dict[str, Any]] = []
     columns = ["own", *names, "gain"]
@@ -582,7 +591,7 @@ def main() -> int:
         for one in rows:
             if one["own"] < STEADY:
                 show(one, columns)
-        print(f"\n{line}{'' if met else '  MISSED'}")
+        print(f"\n{said(rows)}\n{line}{'' if met else '  MISSED'}")
     return int(not met)
 
 

@@ -5,7 +5,9 @@
 Prints one row per condition and model, means over the seeds. "greedy" is the share of test steps where the model's best
 candidate is the final expert's. For experts that draw (top k) both sides draw too: "drawn" is their agreement as a
 share of the expert's agreement with itself, "cfr" the cumulative fairness regret as a share of that of the paper's
-solver with pruned rows in the same run. Exits with 1 if IBCB(expert="auto", l2="auto") misses a bar.
+solver with pruned rows in the same run. "found" is the share of flipped choices that `ibcb.explain` calls astray with a
+probability above a half, "right" the share of flipped ones among those it calls so. Exits with 1 if
+IBCB(expert="auto", l2="auto") misses a bar.
 """
 
 from __future__ import annotations
@@ -69,12 +71,20 @@ CONDITIONS: dict[str, tuple[int, Callable[[ibcb.BehaviorLog, int], ibcb.Behavior
 #: least greedy agreement of the model that asks the log
 BARS = {("sbucb", "1% flipped"): 0.983, ("sbucb", "top 2"): 0.94}
 LEAST_DRAWN, MOST_CFR = 0.97, 0.75
+LEAST_FOUND, LEAST_RIGHT = 0.85, 0.95
+COLUMNS = ("greedy", "drawn", "cfr", "found", "right")
 
 
 def greedy(model: Any, run: ibcb.Run) -> float:
     log = run.test_log
     mine, its = (argmax_per_step(each.decision_function(log), log) for each in (model, run.expert))
     return float(np.mean(mine == its))
+
+
+def named(model: Any, log: ibcb.BehaviorLog, clean: ibcb.BehaviorLog) -> dict[str, float]:
+    astray = ibcb.explain(model, log).strayed > 0.5
+    wrong = (log.chosen != clean.chosen)[log.policy_steps]
+    return {"found": float(np.mean(astray[wrong])), "right": float(np.mean(wrong[astray]))}
 
 
 def measure(expert: str, condition: str, seeds: range) -> Iterator[dict[str, Any]]:
@@ -89,6 +99,8 @@ def measure(expert: str, condition: str, seeds: range) -> Iterator[dict[str, Any
                 warnings.simplefilter("ignore", UserWarning)
                 model = make().fit(log)
             found[name] = {"greedy": greedy(model, run)}
+            if name == AUTO and condition == "1% flipped":
+                found[name] |= named(model, log, run.log)
             if top_k > 1:
                 found[name]["drawn"] = ibcb.metrics.bt_fitness(model, run) / ibcb.metrics.bt_fitness(run.expert, run)
                 found[name]["cfr"] = ibcb.metrics.cumulative_fairness_regret(model, run)
@@ -101,6 +113,8 @@ def measure(expert: str, condition: str, seeds: range) -> Iterator[dict[str, Any
         met = name != AUTO or (
             means["greedy"] >= BARS.get((expert, condition), 0.0)
             and means.get("drawn", 1.0) >= LEAST_DRAWN
+            and means.get("found", 1.0) >= LEAST_FOUND
+            and means.get("right", 1.0) >= LEAST_RIGHT
             and means.get("cfr", 0.0) <= MOST_CFR
         )
         yield {"expert": expert, "condition": condition, "model": name, **means, "met": met}
@@ -114,7 +128,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'expert':8}{'condition':17}{'model':28}{'greedy':>8}{'drawn':>8}{'cfr':>8}")
+        print(f"{'expert':8}{'condition':17}{'model':28}" + "".join(f"{key:>8}" for key in COLUMNS))
     missed = 0
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for condition in CONDITIONS:
@@ -126,7 +140,7 @@ def main() -> int:
                 if options.json:
                     print(json.dumps(row), flush=True)
                     continue
-                figures = "".join(f"{row[key]:8.3f}" if key in row else f"{'':8}" for key in ("greedy", "drawn", "cfr"))
+                figures = "".join(f"{row[key]:8.3f}" if key in row else f"{'':8}" for key in COLUMNS)
                 line = f"{expert:8}{condition:17}{row['model']:28}{figures}{'' if row['met'] else '  MISSED'}"
                 print(line.rstrip(), flush=True)
     return int(missed > 0)

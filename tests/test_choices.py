@@ -11,13 +11,7 @@ from scipy.optimize import minimize_scalar
 
 import ibcb
 from ibcb.baselines.logit import ChoiceLoss, log_steps
-from ibcb.choices import (
-    draw_scale,
-    stray_probabilities,
-    stray_rate,
-    summarise,
-    summarise_straying,
-)
+from ibcb.choices import draw_scale, read_choices, stray_rate, summarise, summarise_straying
 from ibcb.solvers import SolverError
 
 ALLOWANCES = [(1, 0.0), (2, 0.0), (1, 0.05), (3, 0.1), (9, 0.2)]
@@ -198,12 +192,34 @@ def test_flipped_choices_cost_little_and_are_named(expert):
     assert clean.stray < 0.002
     assert found.stray == pytest.approx(len(hit) / dirty.n_steps, rel=0.25)
     assert agreement(found.mode, run) > agreement(clean.mode, run) - 0.006
-    suspicion = stray_probabilities(loss_of(dirty, stray=found.stray), found.mode)
-    named = np.flatnonzero(suspicion > 0.5)
+    read = read_choices(dirty.contexts @ found.mode, np.diff(dirty.step_offsets), dirty.chosen, 1)
+    named = np.flatnonzero(read.strayed > 0.5)
     assert set(named) <= set(hit)
     assert len(named) >= 0.8 * len(hit)
     plain = summarise(loss_of(dirty), np.zeros(10), 1e-3 * np.eye(10))
     assert agreement(plain.mode, run) < agreement(found.mode, run)
+
+
+@pytest.mark.parametrize("top_k", [1, 3])
+def test_choices_are_read_at_the_unit_and_the_stray_share_that_make_them_likeliest(rng, top_k):
+    counts = rng.integers(1, 7, size=500)
+    starts = np.append(0, counts.cumsum())
+    scores = rng.normal(size=starts[-1])
+    steps = [scores[a:b] for a, b in itertools.pairwise(starts)]
+    chosen = np.array([np.argsort(-each)[rng.integers(min(top_k, len(each)))] for each in steps])
+    chosen[:50] = [rng.integers(len(each)) for each in steps[:50]]
+    found, scaled = (read_choices(unit * scores, counts, chosen, top_k) for unit in (1.0, 1e3))
+    np.testing.assert_allclose(scaled.strayed, found.strayed)
+    assert found.agreement == np.mean([each[c] == each.max() for each, c in zip(steps, chosen, strict=True)])
+
+    def read(k):
+        meant = np.array([likelihood(k * s[:, None], c, np.ones(1), top_k) for s, c in zip(steps, chosen, strict=True)])
+        e = stray_rate(meant, 1 / counts)
+        return (1 - e) * meant + e / counts, e / counts
+
+    best = max((read(k) for k in np.geomspace(0.1, 100, 60)), key=lambda one: np.log(one[0]).sum())
+    assert found.log_likelihoods.sum() > np.log(best[0]).sum() - 0.1
+    np.testing.assert_allclose(found.strayed, best[1] / best[0], atol=0.1)
 
 
 @pytest.mark.parametrize("top_k", [2, 4])

@@ -83,3 +83,11 @@ def test_the_bar_counts_steady_learners_only(deciders):
     assert deciders.summary([*steady[:14], row(0.95, -0.05)], "auto")[1]
     assert not deciders.summary([*steady[:13], row(0.95, -0.05), row(0.95, -0.05)], "auto")[1]
     assert not deciders.summary([row(0.95, 0.002)] * 15, "auto")[1]
+
+
+def test_what_is_said_of_restless_and_of_steady_learners_is_counted(deciders):
+    rows = [
+        {"own": own, "said": said}
+        for own, said in [(0.5, True), (0.8, False), (0.95, True), (1.0, False), (0.9, False)]
+    ]
+    assert deciders.said(rows) == "no linear theta: 1 of 2 logs listed apart, 1 of 3 others"

@@ -143,13 +143,50 @@ def test_draws_have_the_scale_of_the_decider():
     assert ibcb.metrics.bt_fitness(model, run) > 0.9 * ibcb.metrics.bt_fitness(run.expert, run)
 
 
+def unexplained(model):
+    return any("no linear theta explains this log well" in note for note in model.notes_)
+
+
 def test_a_restless_decider_is_said_to_have_no_linear_theta():
     rng = np.random.default_rng(0)
     contexts = rng.normal(size=(8, 200, 6, 5))
     chosen = [(each @ rng.normal(size=5)).argmax(axis=1) for each in contexts]
     model = auto().fit(ibcb.BehaviorLog.from_episodes(list(zip(contexts, chosen, strict=True))))
     assert model.expert_ == "other"
-    assert any("no linear theta explains this log well" in note for note in model.notes_)
+    assert unexplained(model)
+
+
+def test_so_is_one_that_takes_any_candidate():
+    rng = np.random.default_rng(1)
+    episodes = [(rng.normal(size=(300, 6, 5)), rng.integers(6, size=300)) for _ in range(4)]
+    assert unexplained(auto().fit(ibcb.BehaviorLog.from_episodes(episodes)))
+
+
+@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), ("sbts", 3)])
+def test_moving_in_youth_is_learning(fitted, expert, top_k):
+    run = ibcb.simulate("synthetic", expert=expert, noise=0.3, seed=4, top_k=top_k, **SIZE | {"n_episodes": 4})
+    X, p = run.log[3].contexts.reshape(300, 8, 8), run.policy_coefs
+    best = [(X @ each).argmax(axis=1) for each in p]
+    assert np.mean([np.mean(best[n] == best[n + 1]) for n in range(3)]) < selection._STEADY
+    assert not unexplained(auto().fit(run.log))
+    assert not any(unexplained(model) for _, model in fitted.values())
+
+
+def test_errors_of_estimation_are_no_unrest():
+    """One that never moves, in episodes so small that no two estimates of its policy agree well."""
+    for seed in range(3):
+        log, _ = fixed(seed, greedy=False, steps=25)
+        pursuit = Pursuit(5)
+        for episode in log:
+            pursuit.add(selection.episode_steps(episode))
+        assert len(pursuit.moved) == len(log) - 1
+        assert all(0 <= share <= 1 for share in pursuit.moved)
+        assert selection._steadiness(log, pursuit) > 0.93
+        alone = [Pursuit(5) for _ in log]
+        for each, episode in zip(alone, log, strict=True):
+            each.add(selection.episode_steps(episode))
+        best = [(log.contexts @ each.policies[0]).reshape(-1, 6).argmax(axis=1) for each in alone]
+        assert np.mean(best[-1] == best[-2]) < 0.9
 
 
 def test_of_a_large_log_some_steps_are_looked_at(fitted, monkeypatch, tmp_path):

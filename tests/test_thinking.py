@@ -149,6 +149,37 @@ def test_what_happened_before_the_log_counts():
     np.testing.assert_allclose(found.exploration, [width[c] for _, c, _, width, _ in steps], rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "made, read",
+    [
+        ({"expert": "sbucb"}, {"expert": "sbucb", "l2": 0.3}),
+        ({"expert": "sbucb"}, {"expert": "other"}),
+        ({"expert": "sbts"}, {"expert": "sbts", "l2": 0.3}),
+        ({"expert": "sbucb", "top_k": 2}, {"expert": "topk", "top_k": 2}),
+    ],
+)
+def test_choices_that_contradict_the_rest_are_named_of_every_kind(made, read):
+    log = ibcb.simulate("synthetic", noise=0.03, seed=5, n_episodes=6, batch_size=400, **made).log
+    rng, chosen = np.random.default_rng(0), log.chosen.copy()
+    # Of the later half: the draws of a young Thompson sampler explain whatever is chosen.
+    hit = np.sort(rng.choice(np.arange(log.n_steps - 1200, log.n_steps), size=30, replace=False))
+    chosen[hit] = (chosen[hit] + rng.integers(1, 10, size=30)) % 10
+    dirty = BehaviorLog(log.contexts, log.step_offsets, chosen, log.episode_offsets, warmup=log.warmup)
+    strayed = ibcb.explain(IBCB(**read).fit(dirty), dirty).strayed
+    assert strayed.shape == (2400,)
+    assert ((strayed >= 0) & (strayed <= 1)).all()
+    named = log.policy_steps.start + np.flatnonzero(strayed > 0.5)
+    assert len(set(named) & set(hit)) >= max(0.9 * len(named), 0.7 * len(hit))
+
+
+def test_no_choice_of_a_clean_log_contradicts_the_rest(rng):
+    log = paper_run("sbucb").log
+    assert ibcb.explain(IBCB(l2=0.3).fit(log), log).strayed.max() < 0.5
+    ragged = ragged_log(rng)
+    strayed = ibcb.explain(IBCB(l2=0.7).fit(ragged), ragged).strayed
+    assert strayed.shape == (ragged.n_steps - ragged.policy_steps.start,)
+
+
 def test_the_log_must_be_the_fitted_one():
     model = IBCB(l2=0.3).fit(small_run().log)
     with pytest.raises(ValueError, match="another log than the model was fitted on"):

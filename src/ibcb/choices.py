@@ -17,16 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from ibcb.baselines.logit import ChoiceLoss, Expansion
 from ibcb.solvers import SolverError
 
 __all__ = [
     "DrawScale",
+    "Reading",
     "Summary",
     "draw_scale",
-    "stray_probabilities",
+    "read_choices",
     "stray_rate",
     "summarise",
     "summarise_straying",
@@ -73,6 +74,23 @@ class DrawScale(NamedTuple):
 
     scale: float
     error: float
+
+
+class Reading(NamedTuple):
+    """What choices look like to somebody who knows the scores behind them.
+
+    Attributes
+    ----------
+    log_likelihoods : ndarray of shape (steps,)
+    strayed : ndarray of shape (steps,)
+        How probable it is that each step strayed: near 1 for the choices that contradict the rest.
+    agreement : float
+        Share of steps whose choice had the best score.
+    """
+
+    log_likelihoods: Vector
+    strayed: Vector
+    agreement: float
 
 
 def summarise(
@@ -163,15 +181,44 @@ def stray_rate(meant: Vector, astray: Vector) -> float:
     return _LEAST if slope(_LEAST) <= 0 else float(brentq(slope, _LEAST, _MOST, rtol=1e-4))
 
 
-def stray_probabilities(loss: ChoiceLoss, w: Vector) -> Vector:
-    """How probable it is, at w, that each step strayed: near 1 for the choices that contradict the rest.
+def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> Reading:
+    """Read choices as drawn from the softmax of scores that are given up to their unit, a share of them going astray.
 
-    Steps with one candidate are left out; the order is that of `ChoiceLoss.likelihoods`, which is that of the steps
-    where all have equally many candidates.
+    Unit and share are those that make the choices likeliest.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (rows,)
+        Of every candidate.
+    counts : ndarray of shape (steps,)
+        How many candidates each step has.
+    chosen : ndarray of shape (steps,)
+    top_k : int
+        The chosen candidate need only be among so many best.
     """
-    meant, astray = loss.likelihoods(w)
-    strayed: Vector = loss.stray * astray
-    return strayed / ((1 - loss.stray) * meant + strayed)
+    table = np.full((len(counts), int(counts.max())), -np.inf)
+    table[np.arange(table.shape[1]) < counts[:, None]] = scores
+    rows = np.arange(len(counts))
+    leads = table - table[rows, chosen][:, None]
+    agreement = float(np.mean(leads.max(axis=1) <= 0))
+    leads[rows, chosen] = -np.inf
+    if top_k > 1:
+        # The best k - 1 others need not lose.
+        leads = np.sort(leads, axis=1)[:, : max(0, leads.shape[1] - top_k + 1)]
+    of_best, astray = np.minimum(top_k, counts), 1.0 / counts
+    size = float(np.sqrt(np.mean(np.square(leads[np.isfinite(leads)])))) if np.isfinite(leads).any() else 0.0
+
+    def read(sharpness: float) -> Reading:
+        k = np.exp(sharpness) / (size or 1.0)
+        meant = 1 / (1 + np.exp(np.minimum(k * leads, 600.0)).sum(axis=1)) / of_best
+        e = stray_rate(meant, astray)
+        likely = (1 - e) * meant + e * astray
+        return Reading(np.log(likely), e * astray / likely, agreement)
+
+    found = minimize_scalar(
+        lambda s: -read(s).log_likelihoods.sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
+    )
+    return read(float(found.x))
 
 
 def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> DrawScale:

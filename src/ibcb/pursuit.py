@@ -61,6 +61,9 @@ class Pursuit:
     ----------
     policies : list of ndarray of shape (d,)
         What the model then preferred believed of each episode's policy, the episode seen.
+    moved : list of float
+        How long the decider's own move to each episode but the first is expected to be, as a share of that between the
+        policies: the rest is error of the estimates.
     stray : float
         Share of the last episode's steps that strayed.
     moves : bool
@@ -70,6 +73,7 @@ class Pursuit:
     def __init__(self, n_features: int, top_k: int = 1) -> None:
         self.top_k, self.stray, self.moves = top_k, _FIRST, True
         self.policies: list[Vector] = []
+        self.moved: list[float] = []
         self.spread, self.evidence = np.eye(n_features), np.zeros(len(_NAMES))
         wide = np.tile(_SCORES**2 * self.spread, (len(_NAMES), 1, 1))
         self.bank = Bank(np.zeros((len(_NAMES), n_features)), wide)
@@ -79,7 +83,7 @@ class Pursuit:
     def copy(self) -> Pursuit:
         """A twin that can go its own way."""
         twin = copy.copy(self)
-        twin.policies, twin.bank = self.policies.copy(), copy.copy(self.bank)
+        twin.policies, twin.moved, twin.bank = self.policies.copy(), self.moved.copy(), copy.copy(self.bank)
         return twin
 
     @property
@@ -111,7 +115,7 @@ class Pursuit:
         if not self.policies:
             self.spread = _unit(steps)
             self.bank.covariance = np.tile(_SCORES**2 * self.spread, (len(_NAMES), 1, 1))
-        centre = self.coming
+        moves, foreseen, centre = self._moves(), self.bank.covariance, self.coming
         precision = _inverse(_VAGUE * self.bank.covariance[self.best])
         loss = ChoiceLoss(*steps, top_k=self.top_k, stray=max(self.stray, _SURE))
         found = summarise_straying(loss, centre, precision)
@@ -124,10 +128,26 @@ class Pursuit:
         self.policies.append(self.coming)
         # With this episode counted, the model preferred may be another.
         self.policies[-1], self.covariance = self.coming, self.bank.covariance[self.best]
-        moves = np.concatenate([_MOVES / (len(self.policies) + 1), _MOVES / 10, [0.0]])
+        if len(self.policies) > 1:
+            self.moved.append(self._share(moves[self.best], foreseen[self.best] - self.covariance))
         length = np.append(np.full(len(_NAMES) - 1, _LENGTH), 0.0)
-        move, means = walk(moves, self.spread), length[:, None] * self.bank.mean
+        move, means = walk(self._moves(), self.spread), length[:, None] * self.bank.mean
         self.bank.move(move._replace(noise=move.noise + means[:, :, None] * means[:, None]))
+
+    def _moves(self) -> Vector:
+        """How far each model moves before the coming episode."""
+        return np.concatenate([_MOVES / (len(self.policies) + 1), _MOVES / 10, [0.0]])
+
+    def _share(self, move: float, known: Matrix) -> float:
+        """The entry of ``moved``, of an episode that took ``known`` off the covariance of its policy.
+
+        That is the covariance of the estimate's change, which holds the decider's own move and what was learned of
+        where it had been. Only what is across the policy changes choices.
+        """
+        p, S = self.policies[-1], _inverse(self.spread)
+        along = S @ p
+        change = float(np.sum(S * known)) - float(along @ known @ along) / (float(p @ along) or 1.0)
+        return float(min(1.0, move * np.sqrt((len(p) - 1) / change))) if change > 0 else 1.0
 
     def interval(self, level: float) -> Interval:
         """Intervals for the weights of the last policy's unit direction."""
@@ -141,7 +161,8 @@ class Pursuit:
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything learned so far, as named arrays and JSON."""
         arrays = {name: getattr(self, name) for name in ("spread", "evidence", "covariance")}
-        arrays |= {"means": self.bank.mean, "covariances": self.bank.covariance, "policies": np.array(self.policies)}
+        arrays |= {"means": self.bank.mean, "covariances": self.bank.covariance}
+        arrays |= {"policies": np.array(self.policies), "moved": np.array(self.moved)}
         return arrays, {"top_k": self.top_k, "stray": self.stray, "moves": self.moves}
 
     @classmethod
@@ -149,6 +170,7 @@ class Pursuit:
         """The object whose `get_state` this was."""
         made = cls(len(arrays["spread"]), int(state["top_k"]))
         made.stray, made.moves, made.policies = float(state["stray"]), bool(state["moves"]), list(arrays["policies"])
+        made.moved = arrays["moved"].tolist()
         made.spread, made.evidence, made.covariance = arrays["spread"], arrays["evidence"], arrays["covariance"]
         made.bank = Bank(arrays["means"], arrays["covariances"])
         return made

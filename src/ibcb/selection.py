@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from ibcb.baselines.logit import log_steps
-from ibcb.choices import draw_scale, stray_rate
+from ibcb.choices import draw_scale, read_choices
 from ibcb.foresight import Foresight
 from ibcb.imitator import argmax_per_step
 from ibcb.io import DiskLog
@@ -47,8 +46,10 @@ _BEYOND = 0.2
 _MORE = 0.002
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN = 10
-#: a decider whose policies of consecutive episodes agree less is restless
-_STEADY, _LAST = 0.9, 3
+#: a decider whose policies of consecutive episodes agree less, in the last moves, is restless, unless it is young
+_STEADY, _LAST, _GROWN = 0.9, 3, 6
+#: what is foreseen less, of what chance leaves open, is not explained
+_SOME = 0.05
 
 
 class Candidate(NamedTuple):
@@ -148,10 +149,11 @@ def select(
         Candidate(t.expert, t.l2, t.top_k, float(one.likelihoods.mean()), one.agreement, t is chosen)
         for t, one in zip(trials, told, strict=True)
     )
-    best = evidence[trials.index(chosen)]
-    notes = (_in_words(best, evidence),) if len(evidence) > 1 else ()
-    if steady < _STEADY and (isinstance(chosen, _Chooser) or best.agreement < _STEADY):
-        notes = (*notes, _restless(steady))
+    place = trials.index(chosen)
+    best = evidence[place]
+    notes: tuple[str, ...] = (_in_words(best, evidence),) if len(evidence) > 1 else ()
+    if isinstance(chosen, _Chooser) or best.agreement < _STEADY:
+        notes += _unexplained(steady if len(log) >= _GROWN else 1.0, told[place])
     if not isinstance(chosen, _Chooser):
         return Selection(best, evidence, notes, None, 1.0)
     chosen.pursuit.moves = chosen.expert != "stationary"
@@ -267,31 +269,10 @@ def _foreseen(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int6
     """How likely choices are given scores, whose unit and the share of steps that stray are fitted."""
     if not np.isfinite(scores).all():
         scores = np.zeros(len(scores))
-    table = np.full((len(counts), int(counts.max())), -np.inf)
-    table[np.arange(table.shape[1]) < counts[:, None]] = scores
-    rows = np.arange(len(counts))
-    leads = table - table[rows, chosen][:, None]
-    agreement = float(np.mean(leads.max(axis=1) <= 0))
-    leads[rows, chosen] = -np.inf
-    if top_k > 1:
-        # The best k - 1 others need not lose.
-        leads = np.sort(leads, axis=1)[:, : max(0, leads.shape[1] - top_k + 1)]
-    of_best, astray = np.minimum(top_k, counts), 1.0 / counts
-    size = float(np.sqrt(np.mean(np.square(leads[np.isfinite(leads)])))) if np.isfinite(leads).any() else 0.0
-
-    def likelihoods(sharpness: float) -> Vector:
-        k = np.exp(sharpness) / (size or 1.0)
-        meant = 1 / (1 + np.exp(np.minimum(k * leads, 600.0)).sum(axis=1)) / of_best
-        e = stray_rate(meant, astray)
-        likely: Vector = np.log((1 - e) * meant + e * astray)
-        return likely
-
-    found = minimize_scalar(
-        lambda s: -likelihoods(s).sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
-    )
-    chance = float(np.mean(astray))
-    beyond = (agreement - chance) / (1 - chance) if chance < 1 else 0.0
-    return _Told(likelihoods(float(found.x)), agreement, half, beyond)
+    read = read_choices(scores, counts, chosen, top_k)
+    chance = float(np.mean(1.0 / counts))
+    beyond = (read.agreement - chance) / (1 - chance) if chance < 1 else 0.0
+    return _Told(read.log_likelihoods, read.agreement, half, beyond)
 
 
 def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Learner | _Chooser:
@@ -334,20 +315,27 @@ def _draws(log: BehaviorLog, pursuit: Pursuit) -> float:
 
 
 def _steadiness(log: BehaviorLog, pursuit: Pursuit) -> float:
-    """How often the policies of consecutive episodes prefer the same candidate, lately."""
-    shares = []
+    """How often the policies of consecutive episodes prefer the same candidate, lately, errors of estimation aside."""
+    changes = []
     for number in range(max(1, len(log) - _LAST), len(log)):
         episode = log[number]
         before, now = (argmax_per_step(episode.contexts @ pursuit.policies[n], episode) for n in (number - 1, number))
-        shares.append(float(np.mean(before == now)))
-    return float(np.mean(shares))
+        # The share of steps that change is about in proportion to the length of a move.
+        changes.append(pursuit.moved[number - 1] * float(np.mean(before != now)))
+    return 1 - float(np.mean(changes))
 
 
-def _restless(steady: float) -> str:
-    return (
-        "no linear theta explains this log well: from one episode to the next the policy that explains the choices "
-        f"changes its mind in {1 - steady:.0%} of the steps, so the next policy can hardly be foreseen."
-    )
+def _unexplained(steady: float, told: _Told) -> tuple[str, ...]:
+    if told.beyond_chance < _SOME:
+        why = f"of what chance leaves open, the episodes before foresee {max(0.0, told.beyond_chance):.0%}"
+    elif steady < _STEADY:
+        why = (
+            "from one episode to the next the policy that explains the choices changes its mind in "
+            f"{1 - steady:.0%} of the steps, so the next policy can hardly be foreseen"
+        )
+    else:
+        return ()
+    return (f"no linear theta explains this log well: {why}.",)
 
 
 _MEANING = {

@@ -4,21 +4,25 @@ The score that a recovered SBUCB decider gives a candidate s in episode n has tw
 s and alpha H_n(s) for what it might learn, with p_n the policy of that time and H_n the width of the choices before it.
 A Thompson sampler explores by a draw that the log does not show; the least that it can have added to the chosen
 candidate is what that one lacked to the best. Regret is seen with the reward parameters of the whole log: with what the
-observer knows now, not the decider then.
+observer knows now, not the decider then. Whether a choice went astray the other choices of its episode tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.choices import read_choices
 from ibcb.estimator import IBCB
 from ibcb.fingerprint import log_fingerprint
 from ibcb.imitator import argmax_per_step, check_log
 from ibcb.log import BehaviorLog
+from ibcb.pursuit import Pursuit, Steps
 from ibcb.ridge import Ridge, gram, ridge
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain", "explored_choices", "seen_regret"]
@@ -80,6 +84,8 @@ class Explanation:
         Of each step, in the unit of `EpisodeThoughts`.
     explored : ndarray of bool, shape (steps,)
         Which choices exploration decided.
+    strayed : ndarray of shape (steps,)
+        How probable it is that each choice went astray.
     """
 
     episodes: tuple[EpisodeThoughts, ...]
@@ -90,22 +96,42 @@ class Explanation:
 
     def __init__(self, model: IBCB, log: BehaviorLog) -> None:
         self._log, self._policies = log, model.policy_coefs_.copy()
-        self._l2 = model.l2_
+        self._l2, self._top_k = model.l2_, model.top_k_ or 1
         self._alpha = float(model.to_policy().alpha) if model.rows_ == "sbucb" else None
         d = log.n_features
         self._prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
         coef = model.coef_ / (self._alpha or 1.0)
-        found = []
-        phi, number = self._prior, 0
-        for by_policy, episode in log.episodes():
-            if by_policy:
-                found.append(self._read(episode, number, ridge(phi, self._l2), coef))
-                number += 1
-            # After the episode: its own choices were made before this update.
-            phi = phi + gram(episode.contexts[episode.chosen_rows])
+        found = [self._read(episode, number, now, coef) for number, episode, now in self._walk()]
         self.episodes = tuple(thoughts for thoughts, _ in found)
         parts = zip(*(arrays for _, arrays in found), strict=True)
         self.exploitation, self.exploration, self.regret, self.explored = (np.concatenate(part) for part in parts)
+
+    @cached_property
+    def strayed(self) -> Vector:
+        """How probable it is, at each step, that the choice went astray: near 1 for those that contradict the rest.
+
+        Of a decider of any kind: each episode is read alone, by the weights, of the width too, that explain most of its
+        choices as the best candidate, or as one of the ``top_k_`` best. Where the chosen candidate was nearly as good
+        as the best, nothing can be told. Found when it is first asked for. Shape (steps,).
+        """
+        found = []
+        for _, episode, now in self._walk():
+            contexts = episode.contexts.astype(np.float64, copy=False)
+            seen = np.column_stack([contexts, now.widths(contexts)])
+            alone = Pursuit(seen.shape[1], self._top_k)
+            alone.add(Steps(seen, episode.step_offsets, episode.chosen))
+            scores, counts = seen @ alone.policies[0], np.diff(episode.step_offsets)
+            found.append(read_choices(scores, counts, episode.chosen, self._top_k).strayed)
+        return np.concatenate(found)
+
+    def _walk(self) -> Iterator[tuple[int, BehaviorLog, Ridge]]:
+        """The episodes that the policy chose, each with what the choices before it leave behind."""
+        phi = self._prior
+        for number, (by_policy, episode) in enumerate(self._log.episodes(), start=-self._log.warmup):
+            if by_policy:
+                yield number, episode, ridge(phi, self._l2)
+            # After the episode: its own choices were made before this update.
+            phi = phi + gram(episode.contexts[episode.chosen_rows])
 
     def candidates(self, episode: int, step: int) -> StepThoughts:
         """Both parts of the score of every candidate at one step of an episode; both are counted from 0.
@@ -118,14 +144,10 @@ class Explanation:
             raise IndexError(
                 f"step {step} does not exist; the episode has steps 0 to {self.episodes[episode].steps - 1}."
             )
-        phi = self._prior
-        for number, (_, part) in enumerate(self._log.episodes(), start=-self._log.warmup):
-            if number == episode:
-                break
-            phi = phi + gram(part.contexts[part.chosen_rows])
+        part, now = next((part, now) for number, part, now in self._walk() if number == episode)
         rows = part.candidates(step)
         one = BehaviorLog(rows, [0, len(rows)], part.chosen[step : step + 1], [0, 1])
-        return StepThoughts(*self._scores(one, episode, ridge(phi, self._l2)))
+        return StepThoughts(*self._scores(one, episode, now))
 
     def _scores(self, episode: BehaviorLog, number: int, now: Ridge) -> tuple[Vector, Vector]:
         """Exploitation and exploration part of every row of an episode."""
