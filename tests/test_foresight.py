@@ -347,14 +347,22 @@ def test_direction_intervals_of_sbucb_cover():
     assert 0.80 <= np.mean(inside) <= 0.98
 
 
-def test_policy_at_is_the_logged_policy_and_then_the_forecast(run):
+def test_policy_at_is_the_policy_believed_and_then_the_forecast(run):
     model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
-    for episode in range(6):
-        assert_array_equal(model.policy_at(episode), model.policy_coefs_[episode])
+    assert_array_equal(model.policy_at(5), model.forecast(0))
+    X = run.test_log.contexts.reshape(run.test_log.n_steps, -1, 5)
+    agreement = []
+    for episode in range(1, 6):
+        own = (X @ run.policy_coefs[episode]).argmax(axis=1)
+        points = model.policy_at(episode), model.policy_coefs_[episode]
+        agreement.append([np.mean((X @ p).argmax(axis=1) == own) for p in points])
+    believed, edge = np.mean(agreement, axis=0)
+    assert believed > edge
     assert_array_equal(model.policy_at(6), model.next_policy_coef_)
     assert_array_equal(model.policy_at(9), model.forecast(4))
     blind = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3, forecast=None).fit(run.log)
     assert_array_equal(blind.policy_at(6), blind.next_policy_coef_)
+    assert_array_equal(blind.policy_at(3), blind.policy_coefs_[3])
     for ask, value in ((blind.policy_at, 7), (blind.certainty, run.test_log), (blind.policy_interval, 0.9)):
         with pytest.raises(ValueError, match="fitted with forecast=None"):
             ask(value)

@@ -485,8 +485,10 @@ class IBCB(Imitator):
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
 
-        At the scale of ``policy_coefs_``. Equal to ``policy_coefs_[episode]`` within the log, to ``next_policy_coef_``
-        right after it, and to `forecast` further on.
+        Within the log, what was believed of the policy once the episode was seen: a point amid all those that explain
+        the choices, nearer to the decider's own than ``policy_coefs_``, which lies at the edge of them
+        (``benchmarks/centres.py``); without foresight ``policy_coefs_`` itself. Equal to ``next_policy_coef_`` right
+        after the log, and to `forecast` further on; at the same scale.
 
         Returns
         -------
@@ -496,7 +498,9 @@ class IBCB(Imitator):
         ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
         if ahead <= 0:
             logged: NDArray[np.float64] = self.policy_coefs_[episode]
-            return logged
+            if self._foresight is None or self._outdone is not None or not logged.any():
+                return logged
+            return self._scaled(self._foresight.policies[episode])
         return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
@@ -619,8 +623,8 @@ class IBCB(Imitator):
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
-            fit explains, whatever the scale. As recovered policies are rather short, this explores more than the
-            decider did. For "sbts" the same default is a mere guess: its rows do not tell how widely the decider drew.
+            fit explains, whatever the scale. For "sbts" the same default is a mere guess: its rows do not tell how
+            widely the decider drew.
         scale : float
             Rewards that one unit of <next_policy_coef_, s> is worth.
         draws : {"step", "episode"}

@@ -95,8 +95,11 @@ class Learned(NamedTuple):
     factors: ConeRows
 
 
+@np.errstate(all="ignore")
 def learn_rows(given: ConeRows, mean: Matrix, covariance: Matrix) -> Learned:
     """Learn that rows w <= 0, by expectation propagation with all factors at once.
+
+    A model that is so far from the rows that no number can say it learns nothing, at a likelihood of zero.
 
     Parameters
     ----------
