@@ -17,6 +17,7 @@ import json
 import sys
 import warnings
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import osqp
@@ -130,7 +131,7 @@ def main() -> None:
     for kind, episodes, steps, d in SETTINGS:
         figures = defaultdict(list)
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            sizes = {"n_episodes": episodes, "batch_size": steps, "n_features": d}
+            sizes: dict[str, Any] = {"n_episodes": episodes, "batch_size": steps, "n_features": d}
             run = ibcb.simulate("synthetic", expert=kind, noise=0.03, seed=seed, **sizes)
             test, alpha = run.test_log, run.expert_settings.alpha
             for name, found in points(run, 0.3).items():

@@ -459,7 +459,7 @@ class IBCB(Imitator):
         if self._outdone is not None:
             more: tuple[str, ...] = (_OUTDONE.format(*self._outdone),)
         else:
-            more = () if self._foresight.learns else (self._foresight.note(),)
+            more = () if self._foresight.runs_on else (self._foresight.note(),)
         return (*self._remarks, *more, *_on_unidentified(self.unidentified_features_ or ()))
 
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:

@@ -34,8 +34,9 @@ STRAY = 1e-3
 _FAR = 8.0
 #: what is believed after a look at some rows is widened by this factor before others are put aside
 _DOUBT = 4.0
-_FIRST, _MOST, _LOOKS = 1024, 2048, 4
-_PASSES, _CLOSE = 40, 0.02
+#: rows per weight that are looked at: an errorless episode has fewer that tell
+_MOST, _LOOKS = 64, 4
+_PASSES, _CLOSE = 24, 0.02
 #: by how much the information about each weight may grow in a pass, as a share of itself
 _HASTE = 1.0
 #: after these passes rows that tell nothing are dropped
@@ -146,7 +147,7 @@ def learn_rows(given: ConeRows, mean: Matrix, covariance: Matrix) -> Learned:
     apart = (x + shift * spread) ** 2 / (spread * (1 + sharp * spread))
     each = likelihood + 0.5 * (np.log1p(sharp * spread) + x**2 / spread - apart)
     total = each.sum(axis=1) + 0.5 * (np.einsum("ko,ko->k", told, v) - np.linalg.slogdet(precision)[1])
-    known = np.isfinite(total) & np.isfinite(v).all(axis=1)
+    known = (total <= 0) & np.isfinite(v).all(axis=1)
     telling = (sharp * spread > _LITTLE).any(axis=0)
     return Learned(
         L,
@@ -166,7 +167,8 @@ def _tilt(x: Matrix, spread: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     z = -x / deviation
     likelihood: Matrix = np.logaddexp(_LOG_STRAY, _LOG_MEANT + log_ndtr(z))
     r = np.exp(_LOG_MEANT - _LOG_ROOT - 0.5 * z * z - likelihood)
-    # Where a row is about to be taken for a stray one, it would widen the belief.
+    # A row that is more probably wrong than right would widen the belief: it is left alone.
+    r = np.where(r + z > 0, r, 0.0)
     return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
 
 
@@ -179,9 +181,9 @@ def telling_rows(block: Block, ridge: Ridge, mean: Vector, covariance: Matrix) -
     Nearly all rows of a log hold anyway. Of those that are not settled by what is known, some are learned from first;
     after that most of the others are settled too.
     """
-    seen = _Features(block, ridge)
+    seen, most = _Features(block, ridge), _MOST * len(mean)
     found = seen.open_rows(mean, covariance)
-    looked = found[:_FIRST]
+    looked = found[: most // 2]
     rows = ConeRows.fresh(seen.leads(looked))
     for _ in range(_LOOKS):
         learned = learn_rows(rows, mean[None], covariance[None])
@@ -191,10 +193,10 @@ def telling_rows(block: Block, ridge: Ridge, mean: Vector, covariance: Matrix) -
         # What was learned stays learned, and the rows next to it come in.
         told = looked[learned.telling]
         more = found[~np.isin(found, told)]
-        last = all_seen or len(more) <= _FIRST
-        more = more[: _MOST if last else _FIRST]
-        looked, rows = np.concatenate([told, more]), learned.factors.joined(ConeRows.fresh(seen.leads(more)))
-        if last:
+        looked = np.concatenate([told, more])[:most]
+        fresh = ConeRows.fresh(seen.leads(looked[len(told) :]))
+        rows = learned.factors.joined(fresh)
+        if all_seen or len(told) + len(more) <= most or not len(fresh.leads):
             break
     positive = np.zeros((1, len(mean)))
     positive[0, -1] = -1.0

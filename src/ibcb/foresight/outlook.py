@@ -86,6 +86,8 @@ _VAGUE = 25.0
 _DOUBT = 4.0
 _JUDGED_STEPS = 256
 _SIGNIFICANT = 2.0
+#: share of a walk's errors that a learner may make and be run on
+_SPARED = 0.75
 #: policies drawn for a probability, and for an interval
 _DRAWS, _MANY = 200, 4000
 
@@ -315,6 +317,10 @@ class Foresight:
         return _inverse(_VAGUE * self.walks.covariance[best])
 
     def _choose(self) -> int:
+        if self.judged == 0:
+            # Nothing has been foreseen yet. A learner at least knows what the choices so far can have taught.
+            walks = len(self._grid.walks)
+            return walks + int(np.argmax(self.evidence[walks:]))
         best = int(np.argmax(self.evidence))
         # A sign test of every model against the likeliest, on the steps that only one of the two foresaw.
         lead = self.hits - self.hits[best]
@@ -387,15 +393,24 @@ class Foresight:
         """Whether the model believed is a learner, so that later policies differ from the last."""
         return self.best >= len(self._grid.walks)
 
+    @property
+    def runs_on(self) -> bool:
+        """Whether it is believed further than one update: of errorless choices, only a learner that is spared a good
+        part of the errors of the best walk.
+        """
+        missed = self.judged - self.hits
+        spared = self.judged == 0 or self.draws or missed[self.best] <= _SPARED * missed[: len(self._grid.walks)].min()
+        return self.learns and bool(spared)
+
     def note(self) -> str:
         """What the choice of the model means, in a sentence."""
         share = f"{self.hits[self.best] / self.judged:.1%}" if self.judged else "an unknown share"
         if self.learns:
             rival = self.hits[: len(self._grid.walks)].max() / self.judged if self.judged else 0.0
+            follows = "the forecast runs it on" if self.runs_on else "the forecast runs it on by one update, no further"
             return (
                 f"the decider learns as ridge regression does: run on from each episode of the log to the next, it "
-                f"foresees {share} of the choices (a policy that does not learn: {rival:.1%}), so the forecast runs it "
-                "on."
+                f"foresees {share} of the choices (a policy that does not learn: {rival:.1%}), so {follows}."
             )
         return (
             "from each episode of the log to the next, no learner foresees more of the choices than the last policy "
@@ -408,7 +423,7 @@ class Foresight:
         state = (self._next if updates else self.last)[0][self.best]
         alpha = self._alpha(state)
         p: Vector = state[:d] / alpha
-        if not self.learns or updates < 2:
+        if not self.runs_on or updates < 2:
             return p
         x = self.learners.mean[self.best - len(self._grid.walks), d + self._beside :] / alpha
         theta, c, phi = x[:-1], x[-1], self.phi
