@@ -160,3 +160,16 @@ def test_candidates_that_do_not_differ_have_no_row(episode):
     one, other = (telling_rows(blocks(part)[0], before, mean, covariance) for part in (log, both))
     assert (np.abs(other.leads).max(axis=1) > 0).all()
     assert_allclose(learn(other.leads, mean, covariance)[2], learn(one.leads, mean, covariance)[2], atol=0.1)
+
+
+def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
+    """All candidates alike: no rows but alpha > 0, and the belief keeps its direction."""
+    _, before, _ = episode
+    same = ibcb.BehaviorLog.from_episodes([(np.ones((20, 3, 4)), np.zeros(20, dtype=int))])
+    mean, covariance = np.array([1.0, 0.0, 0.0, 0.0, 5.0]), np.eye(5)
+    told = telling_rows(blocks(same)[0], before, mean, covariance)
+    assert len(told.leads) == 1
+    got, spread, likelihood = learn(told.leads, mean, covariance)
+    assert_allclose(got, mean, atol=1e-3)
+    assert_allclose(spread, covariance, atol=1e-3)
+    assert abs(likelihood) < 0.01

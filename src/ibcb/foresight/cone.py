@@ -24,11 +24,12 @@ from scipy.special import log_ndtr
 from ibcb.engine import Block
 from ibcb.ridge import Ridge, widths
 
-__all__ = ["Learned", "ConeRows", "factor", "learn_rows", "telling_rows"]
+__all__ = ["STRAY", "ConeRows", "Learned", "factor", "learn_rows", "telling_rows"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
+#: probability that a row is wrong
 STRAY = 1e-3
 #: rows that hold by more than so many deviations tell nothing
 _FAR = 8.0
@@ -40,13 +41,15 @@ _PASSES, _CLOSE = 24, 0.02
 #: by how much the information about each weight may grow in a pass, as a share of itself
 _HASTE = 1.0
 #: after these passes rows that tell nothing are dropped
-_DROPS, _LITTLE = (10, 20, 40), 1e-5
+_DROPS, _LITTLE = (10, 20), 1e-5
+#: a belief this much narrower than before is an accident of numbers
+_BEYOND = 1e16
 _LOG_STRAY, _LOG_MEANT = np.log(STRAY), np.log1p(-STRAY)
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
 class ConeRows(NamedTuple):
-    """ConeRows of a cone, each with a guess of its factor exp(shift y - sharp y^2 / 2) of y = row w.
+    """Rows of a cone, each with a guess of its factor exp(shift y - sharp y^2 / 2) of y = row w.
 
     Attributes
     ----------
@@ -60,7 +63,7 @@ class ConeRows(NamedTuple):
 
     @classmethod
     def fresh(cls, leads: Matrix) -> ConeRows:
-        """ConeRows of which nothing is guessed."""
+        """Rows of which nothing is guessed."""
         return cls(leads, np.zeros(len(leads)), np.zeros(len(leads)))
 
     def joined(self, other: ConeRows) -> ConeRows:
@@ -115,9 +118,14 @@ def learn_rows(given: ConeRows, mean: Matrix, covariance: Matrix) -> Learned:
     sharp = np.tile(given.sharp, (K, 1))
     shift = given.shift - sharp * ahead
     v, most, stride, before = np.zeros((K, o)), np.full(K, 0.5), np.ones(K), np.full(K, np.inf)
+    lost = np.zeros(K, dtype=bool)
     for passes in range(_PASSES + 1):
         precision = np.swapaxes(B * sharp[:, :, None], 1, 2) @ B
         precision += np.eye(o)
+        beyond = ~(np.abs(precision).max(axis=(1, 2)) < _BEYOND)
+        if beyond.any():
+            lost |= beyond
+            sharp[beyond], shift[beyond], precision[beyond] = 0.0, 0.0, np.eye(o)
         C = _symmetric_inverse(precision)
         told = (shift[:, None] @ B)[:, 0]
         reached = (C @ told[:, :, None])[:, :, 0]
@@ -147,7 +155,7 @@ def learn_rows(given: ConeRows, mean: Matrix, covariance: Matrix) -> Learned:
     apart = (x + shift * spread) ** 2 / (spread * (1 + sharp * spread))
     each = likelihood + 0.5 * (np.log1p(sharp * spread) + x**2 / spread - apart)
     total = each.sum(axis=1) + 0.5 * (np.einsum("ko,ko->k", told, v) - np.linalg.slogdet(precision)[1])
-    known = (total <= 0) & np.isfinite(v).all(axis=1)
+    known = ~lost & (total <= 0) & np.isfinite(v).all(axis=1)
     telling = (sharp * spread > _LITTLE).any(axis=0)
     return Learned(
         L,

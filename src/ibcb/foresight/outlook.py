@@ -244,6 +244,8 @@ class Foresight:
         walked, learned = (bank.learn_rows(told) for bank in (self.walks, self.learners))
         A = learned.factors.leads[:, :d]
         likely = np.concatenate([walked.log_likelihood, learned.log_likelihood])
+        # A model that could not learn is as bad as the worst that could.
+        likely = np.where(np.isfinite(likely), likely, likely[np.isfinite(likely)].min(initial=0.0))
         return likely, A.T @ (learned.factors.sharp[:, None] * A)
 
     def _lesson(self, before: Matrix, phi: Matrix, total: Vector, wander: Vector | None = None) -> Move:
