@@ -364,7 +364,7 @@ def test_predict_writes_a_file_and_says_so(folder, tmp_path, as_json):
 def test_predict_chooses_as_in_an_episode_logged_or_foreseen(folder, episode):
     """Episode 4 of four is the one right after the log; 9 is six updates after that of the last."""
     model, log = ibcb.load_model(folder / "model.safetensors"), ibcb.read_log(folder / "run" / "test.parquet")
-    policy = model.policy_coefs_[episode] if episode < 4 else model.forecast(episode - 3)
+    policy = model.policy_at(episode) if episode < 4 else model.forecast(episode - 3)
     scores = (log.contexts @ policy).reshape(-1, 4)
     arguments = ["predict", folder / "model.safetensors", folder / "run" / "test.parquet", "--at-episode", episode]
     told = json.loads(succeeds(*arguments, "--json").stdout)

@@ -478,9 +478,8 @@ class IBCB(Imitator):
         if self._pursuit is not None:
             return self._unit * (self._pursuit.coming if updates else self._pursuit.policies[-1])
         known = self._known("to forecast")
-        if self._outdone is not None:
-            return self._reached if updates else self.policy_coefs_[-1]
-        return self._scaled(known.forecast(updates))
+        recovered: NDArray[np.float64] = self._reached if updates else self.policy_coefs_[-1]
+        return recovered if self._outdone is not None else self._scaled(known.forecast(updates), recovered)
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
@@ -498,9 +497,9 @@ class IBCB(Imitator):
         ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
         if ahead <= 0:
             logged: NDArray[np.float64] = self.policy_coefs_[episode]
-            if self._foresight is None or self._outdone is not None or not logged.any():
+            if self._foresight is None or self._outdone is not None:
                 return logged
-            return self._scaled(self._foresight.policies[episode])
+            return self._scaled(self._foresight.policies[episode], logged)
         return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
@@ -590,13 +589,14 @@ class IBCB(Imitator):
         names = self.feature_names_in_
         return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
 
-    def _scaled(self, policy: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not self._reached.any():
-            return self._reached
+    def _scaled(self, policy: NDArray[np.float64], recovered: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A policy per unit alpha at the scale of ``policy_coefs_``; ``recovered`` is what ``coef_`` makes of it."""
+        if not recovered.any():
+            return recovered
         if self.rows_ == "sbucb":
             return float(self._fitted_with["alpha"]) * policy
-        # Only the direction is known: the length is that of the other policies.
-        return float(np.linalg.norm(self._reached) / np.linalg.norm(policy)) * policy
+        # Only the direction is known: the length is that of the recovered one.
+        return float(np.linalg.norm(recovered) / (np.linalg.norm(policy) or 1.0)) * policy
 
     # -- from here on ----------------------------------------------------------------------------------------------
 
