@@ -61,14 +61,15 @@ class Bank:
     def __init__(self, mean: Matrix, covariance: Matrix) -> None:
         self.mean, self.covariance = mean, covariance
 
-    def learn_rows(self, rows: ConeRows) -> Learned:
-        """Learn that rows (p, alpha) <= 0."""
-        o = rows.leads.shape[1]
-        told = learn_rows(rows, self.mean[:, :o], self.covariance[:, :o, :o])
-        gain = np.swapaxes(np.linalg.solve(told.root, self.covariance[:, :o]), 1, 2)
-        self.mean = self.mean + (gain @ told.mean[:, :, None])[:, :, 0]
+    def learn_rows(self, rows: ConeRows, models: NDArray[np.int64]) -> Learned:
+        """Let some of the models learn that rows (p, alpha) <= 0."""
+        o, mean, covariance = rows.leads.shape[1], self.mean[models], self.covariance[models]
+        told = learn_rows(rows, mean[:, :o], covariance[:, :o, :o])
+        gain = np.swapaxes(np.linalg.solve(told.root, covariance[:, :o]), 1, 2)
         less = gain @ (np.eye(o) - told.covariance) @ np.swapaxes(gain, 1, 2)
-        self.covariance = self.covariance - (less + np.swapaxes(less, 1, 2)) / 2
+        self.mean, self.covariance = self.mean.copy(), self.covariance.copy()
+        self.mean[models] = mean + (gain @ told.mean[:, :, None])[:, :, 0]
+        self.covariance[models] = covariance - (less + np.swapaxes(less, 1, 2)) / 2
         return told
 
     def learn(self, site: Site) -> Vector:

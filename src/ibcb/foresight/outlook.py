@@ -88,6 +88,8 @@ _JUDGED_STEPS = 256
 _SIGNIFICANT = 2.0
 #: share of a walk's errors that a learner may make and be run on
 _SPARED = 0.75
+#: a model this much less likely than the best of its family is given up
+_HOPELESS = 30.0
 #: policies drawn for a probability, and for an interval
 _DRAWS, _MANY = 200, 4000
 
@@ -241,12 +243,24 @@ class Foresight:
             return np.zeros(len(self.evidence)), np.zeros((d, d))
         if isinstance(told, Site):
             return np.concatenate([bank.learn(told) for bank in (self.walks, self.learners)]), told.root @ told.root.T
-        walked, learned = (bank.learn_rows(told) for bank in (self.walks, self.learners))
+        likely, walks, alive = np.full(len(self.evidence), -np.inf), len(self._grid.walks), self._alive()
+        for bank, first, last in ((self.walks, 0, walks), (self.learners, walks, len(likely))):
+            models = np.flatnonzero(alive[first:last])
+            learned = bank.learn_rows(told, models)
+            likely[first + models] = learned.log_likelihood
         A = learned.factors.leads[:, :d]
-        likely = np.concatenate([walked.log_likelihood, learned.log_likelihood])
-        # A model that could not learn is as bad as the worst that could.
+        # A model that did not learn, or could not, is as bad as the worst that could.
         likely = np.where(np.isfinite(likely), likely, likely[np.isfinite(likely)].min(initial=0.0))
         return likely, A.T @ (learned.factors.sharp[:, None] * A)
+
+    def _alive(self) -> NDArray[np.bool_]:
+        """Models with a chance. The others are left behind: they would not come back, and would take most of the time.
+
+        Learning from a Thompson sampler's site costs nothing: there all are.
+        """
+        walks = len(self._grid.walks)
+        families = np.split(self.evidence, [walks])
+        return np.concatenate([family >= family.max() - (np.inf if self.draws else _HOPELESS) for family in families])
 
     def _lesson(self, before: Matrix, phi: Matrix, total: Vector, wander: Vector | None = None) -> Move:
         """The learners' move by an episode."""
@@ -326,7 +340,7 @@ class Foresight:
         best = int(np.argmax(self.evidence))
         # A sign test of every model against the likeliest, on the steps that only one of the two foresaw.
         lead = self.hits - self.hits[best]
-        better = lead > _SIGNIFICANT * np.sqrt(self.apart[best] + self.apart[:, best])
+        better = self._alive() & (lead > _SIGNIFICANT * np.sqrt(self.apart[best] + self.apart[:, best]))
         if better.any():
             best = int(np.argmax(np.where(better, self.hits, -1)))
         return best
