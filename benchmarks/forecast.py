@@ -1,12 +1,11 @@
 """What the forecast is worth: BT-Fitness against the final expert, beside ChoiceModel, BaseSVC and the paper's IBCB.
 
-    python benchmarks/forecast.py [--seeds 5] [--first-seed 200] [--movielens] [--coverage 100] [--json]
+    python benchmarks/forecast.py [--seeds 5] [--first-seed 200] [--movielens] [--json]
 
 Prints a row per setting and expert: our fit on the log, or on its first episodes with the forecast run to the end; the
 same fit without foresight; the conditional logit on the last episode and on the last 3; BaseSVC; what the paper has for
 its IBCB there; and the bar that this project has set itself. `--movielens` adds MovieLens 100K (IBCB_ML100K, or a
-download). `--coverage n` adds the share of weights that 90% intervals cover, over n logs. Exits with 1 if a bar is
-missed.
+download). Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ SETTINGS = (
 )
 #: at most this far behind the better ChoiceModel
 BEHIND = 0.003
-COVERED = (0.85, 0.95)
 
 
 def agreement(policy: NDArray[np.float64], log: ibcb.BehaviorLog) -> float:
@@ -102,24 +100,11 @@ def rows(seeds: range, movielens: bool) -> Iterator[dict[str, Any]]:
             }
 
 
-def coverage(kind: str, logs: range, **world: Any) -> float:
-    """Share of weights of the last logged policy inside their 90% intervals."""
-    inside = []
-    for seed in logs:
-        run = ibcb.simulate("synthetic", expert=kind, seed=seed, **STANDARD, **world)
-        policy = run.policy_coefs[-2]
-        policy = policy / (run.expert_settings.alpha if kind == "sbucb" else np.linalg.norm(policy))
-        found = ibcb.IBCB(expert=kind, l2=run.expert_settings.l2, solver="robust").fit(run.log).policy_interval(0.9)
-        inside.append((found.lower <= policy) & (policy <= found.upper))
-    return float(np.mean(inside))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=200)
     parser.add_argument("--movielens", action="store_true")
-    parser.add_argument("--coverage", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     missed = 0
@@ -130,15 +115,6 @@ def main() -> int:
             continue
         figures = "  ".join(f"{name} {value:.4f}" for name, value in row.items() if isinstance(value, float))
         print(f"{row['setting']:20} {row['expert']:6} {figures}  {'' if row['met'] else 'MISSED'}", flush=True)
-    if options.coverage:
-        logs = range(options.first_seed, options.first_seed + options.coverage)
-        for kind in ("sbucb", "sbts"):
-            share = coverage(kind, logs, n_episodes=8, batch_size=300, n_features=8)
-            met = COVERED[0] <= share <= COVERED[1]
-            missed += not met
-            print(
-                f"90% intervals        {kind:6} cover {share:.3f} of the weights  {'' if met else 'MISSED'}", flush=True
-            )
     return int(missed > 0)
 
 

@@ -466,8 +466,9 @@ class IBCB(Imitator):
         """The policy parameters ``updates`` updates after those that made the last episode's choices.
 
         1 is the policy right after the log, the first that has learned from its last episode. Where the decider was
-        found to learn as ridge regression does, it is run on, choosing among candidates like those it has seen; where
-        it was not, ``notes_`` say so and every forecast is its last policy. At the scale of ``policy_coefs_``.
+        found to learn as ridge regression does, it is run on, choosing among candidates like those it has seen, or by
+        one update only if it hardly foresees more than a policy that stays; where it was not, every forecast is its
+        last policy. ``notes_`` say so in both cases. At the scale of ``policy_coefs_``.
 
         Returns
         -------
@@ -506,8 +507,8 @@ class IBCB(Imitator):
         """Between which values each weight of the last episode's policy lies, with the given probability.
 
         Only what choices tell: weights per unit alpha for "sbucb", otherwise the weights of the unit direction, see
-        `direction`. Once a decider explores little, its choices hardly tell weights against alpha, but tell the
-        direction well. Of ``unidentified_features_`` weights per unit alpha have no bounds.
+        `direction`. Where the decider was not seen to learn, and explores little, its choices hardly tell weights
+        against alpha, but tell the direction well. Of ``unidentified_features_`` weights per unit alpha have no bounds.
 
         Parameters
         ----------

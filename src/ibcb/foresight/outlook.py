@@ -16,6 +16,7 @@ from ibcb.constraints import Experience, experienced
 from ibcb.engine import Block, MemoryRows, Rows, blocks
 from ibcb.foresight.bank import Bank, Move, learner, walk
 from ibcb.foresight.cone import ConeRows, factor, telling_rows
+from ibcb.foresight.grid import DRAWN, FREE
 from ibcb.foresight.sample import ContextSample, picked
 from ibcb.foresight.sites import Site, observe
 from ibcb.log import BehaviorLog
@@ -26,57 +27,6 @@ __all__ = ["Foreseen", "Foresight", "Interval"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-
-class _Grid(NamedTuple):
-    """The models of a kind of decider, and how large things are before anything is seen.
-
-    Attributes
-    ----------
-    scores, rewards : float
-        Of policies and of rewards: deviations of whole scores, or of what one feature adds to them where ``apart``.
-    alpha : float
-        Its deviation; 0 where it is known to be 1.
-    apart : bool
-    start : float
-        How far the first policy may lie from what the learner's law makes of the choices before the log.
-    walks : ndarray
-        q of the walks.
-    sigma, wander : ndarray of equal length
-        sigma and q of the learners.
-    """
-
-    scores: float
-    rewards: float
-    alpha: float
-    apart: bool
-    start: float
-    walks: Vector
-    sigma: Vector
-    wander: Vector
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        learners = zip(self.sigma.tolist(), self.wander.tolist(), strict=True)
-        return (*(f"walk(q={q:g})" for q in self.walks), *(f"learner(sigma={s:g}, q={q:g})" for s, q in learners))
-
-
-def _models(sigma: list[float], wander: list[float]) -> tuple[Vector, Vector]:
-    first, second = np.meshgrid(sigma, wander)
-    return first.ravel(), second.ravel()
-
-
-#: of "sbucb", where alpha is unknown and only ratios matter
-_FREE = _Grid(
-    *(3.0, 8.0, 2.0, False, 3.0),
-    np.array([0.002, 0.006, 0.02, 0.06, 0.2, 0.6]),
-    *_models([0.02, 0.1, 0.4, 1.6, 6.4], [0.0, 0.03, 0.1]),
-)
-#: of "sbts", in units of alpha
-_DRAWN = _Grid(
-    *(10.0, 5.0, 0.0, True, 0.1),
-    np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
-    *_models([0.05, 0.2, 0.8, 1.6, 3.2, 8.0], [0.0, 0.03]),
-)
 _SHARE = 0.05
 #: alpha is not taken for less
 _LEAST = 1e-9
@@ -160,7 +110,7 @@ class Foresight:
 
     def __init__(self, l2: float, gram: Matrix, *, draws: bool) -> None:
         self.l2, self.draws, self.phi = l2, draws, gram
-        self._grid = _DRAWN if draws else _FREE
+        self._grid = DRAWN if draws else FREE
         #: where alpha is unknown it stands beside p
         self._beside = 0 if draws else 1
         # Of choices before the log the Gram matrix may be known, but never the sum.
