@@ -29,7 +29,7 @@ def paper_figures() -> dict[tuple[str, str, str, str], float]:
     names = {("main", metric): metric for metric in ("bt_fitness", "ol_fitness", "bt_ar")}
     names[("ood", "bt_ar")] = "ood_bt_ar"
     found = {}
-    with (files("ibcb.reproduce") / "paper.csv").open() as file:
+    with (files("ibcb.paper.tables") / "paper.csv").open() as file:
         for row in csv.DictReader(file):
             metric = names.get((row["scenario"], row["metric"]))
             if row["dataset"] == "synthetic" and metric and not row["variant"] and row["mean"]:

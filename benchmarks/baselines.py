@@ -23,10 +23,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import ibcb
-from ibcb.baselines import BICB, BIRL
-from ibcb.baselines.bicb import expectation
-from ibcb.baselines.gibbs import Beliefs, Steps
-from ibcb.parameters import generator
+from ibcb.numerics.checks import generator
+from ibcb.paper.rivals import BICB, BIRL
+from ibcb.paper.rivals.bicb import expectation
+from ibcb.paper.rivals.gibbs import Beliefs, Steps
 
 
 def load_plain() -> Any:

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import ibcb
+from ibcb.deciders.cone import ConeRows, learn_rows, telling_rows
 from ibcb.engine import blocks
-from ibcb.foresight.cone import ConeRows, learn_rows, telling_rows
-from ibcb.imitator import argmax_per_step
-from ibcb.ridge import gram, ridge
+from ibcb.log import argmax_per_step
+from ibcb.numerics.ridge import gram, ridge
 
 Vector = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import ibcb
-from ibcb.imitator import argmax_per_step
+from ibcb.log import argmax_per_step
 
 AUTO = "IBCB, auto"
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ibcb
-from ibcb.baselines import BaseSVC, ChoiceModel
+from ibcb.estimators.choice_model import ChoiceModel
+from ibcb.paper.rivals import BaseSVC
 
 
 class Setting(NamedTuple):

@@ -28,7 +28,8 @@ import numpy as np
 from scipy.special import expit
 
 import ibcb
-from ibcb.experts import SBUCB
+from ibcb.deciders.live import SBUCB
+from ibcb.log.disk import DiskLog
 
 EPISODES, CANDIDATES, ALPHA, L2 = 20, 10, 0.4, 0.3
 ROWS, PAPER_ROWS = (10_000, 100_000, 1_000_000, 10_000_000), 200_000
@@ -85,7 +86,7 @@ def floor(log: ibcb.BehaviorLog) -> None:
         episode.contexts @ vector
 
 
-def named(log: ibcb.BehaviorLog | ibcb.io.DiskLog, solver: str, **where: Any) -> ibcb.IBCB:
+def named(log: ibcb.BehaviorLog | DiskLog, solver: str, **where: Any) -> ibcb.IBCB:
     """A fit with expert, l2 and solver named; its forecast is made when asked for."""
     return ibcb.IBCB(expert="sbucb", l2=L2, solver=solver).fit(log, **where)
 

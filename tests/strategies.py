@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ibcb import BehaviorLog
-from ibcb.io.steps import Reading, numbered
+from ibcb.log.steps import Reading, numbered
 
 NAMES = st.text(max_size=5)
 reproducible = settings(derandomize=True, deadline=None, max_examples=25)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import ibcb
 from ibcb.cli import app
-from ibcb.ridge import Ridge
+from ibcb.numerics.ridge import Ridge
 
 DOCS = ROOT / "docs"
 HOWTO = DOCS / "howto"
@@ -120,7 +120,7 @@ def test_home_and_method_run(here):
 def test_symbols_of_the_notation_table_exist():
     text = METHOD.read_text()
     known = {*vars(Ridge), *Ridge.__dataclass_fields__}
-    symbols = re.findall(r"`ibcb\.ridge\.Ridge\.(\w+)`", text)
+    symbols = re.findall(r"`ibcb\.numerics\.ridge\.Ridge\.(\w+)`", text)
     assert len(symbols) == 4
     assert set(symbols) <= known
     for parameter in re.findall(r"`IBCB\((\w+)=", text):

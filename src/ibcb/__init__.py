@@ -10,21 +10,54 @@ True
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ibcb import io, metrics
-from ibcb.baselines import BICB, BIRL, Averaged, BaseSVC, ChoiceModel
-from ibcb.estimator import IBCB
-from ibcb.evolution import EpisodeDiagnosis
-from ibcb.experts import SBTS, SBUCB, TopK
-from ibcb.io import open_log, read_log, write_log
-from ibcb.log import BehaviorLog, LogFormatError
-from ibcb.models import load_model, save_model
-from ibcb.simulate import Run, simulate
-from ibcb.solvers import InfeasibleError, SolverError
-from ibcb.thinking import explain
-from ibcb.validation import validate
 from ibcb.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from ibcb import io, report
+    from ibcb.deciders.live import SBTS, SBUCB, TopK
+    from ibcb.estimators.choice_model import ChoiceModel
+    from ibcb.estimators.ibcb import IBCB
+    from ibcb.estimators.models import load_model, save_model
+    from ibcb.inverse.evolution import EpisodeDiagnosis
+    from ibcb.inverse.solvers import InfeasibleError, SolverError
+    from ibcb.io import open_log, read_log, write_log
+    from ibcb.log import BehaviorLog, LogFormatError
+    from ibcb.log.validation import validate
+    from ibcb.paper import metrics
+    from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
+    from ibcb.paper.simulate import Run, simulate
+    from ibcb.report import plots
+    from ibcb.report.explain import explain
+
+#: where each public name lives; it is imported when somebody asks for it, so that `import ibcb` is quick
+_HOMES = {
+    "BICB": "ibcb.paper.rivals",
+    "BIRL": "ibcb.paper.rivals",
+    "IBCB": "ibcb.estimators.ibcb",
+    "SBTS": "ibcb.deciders.live",
+    "SBUCB": "ibcb.deciders.live",
+    "Averaged": "ibcb.paper.rivals",
+    "BaseSVC": "ibcb.paper.rivals",
+    "BehaviorLog": "ibcb.log",
+    "ChoiceModel": "ibcb.estimators.choice_model",
+    "EpisodeDiagnosis": "ibcb.inverse.evolution",
+    "InfeasibleError": "ibcb.inverse.solvers",
+    "LogFormatError": "ibcb.log",
+    "Run": "ibcb.paper.simulate",
+    "SolverError": "ibcb.inverse.solvers",
+    "TopK": "ibcb.deciders.live",
+    "explain": "ibcb.report.explain",
+    "load_model": "ibcb.estimators.models",
+    "open_log": "ibcb.io",
+    "read_log": "ibcb.io",
+    "save_model": "ibcb.estimators.models",
+    "simulate": "ibcb.paper.simulate",
+    "validate": "ibcb.log.validation",
+    "write_log": "ibcb.io",
+}
+_MODULES = {"io": "ibcb.io", "metrics": "ibcb.paper.metrics", "plots": "ibcb.report.plots", "report": "ibcb.report"}
 
 __all__ = [
     "BICB",
@@ -47,7 +80,9 @@ __all__ = [
     "load_model",
     "metrics",
     "open_log",
+    "plots",
     "read_log",
+    "report",
     "save_model",
     "simulate",
     "validate",
@@ -56,7 +91,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Pictures and pages are loaded when somebody asks for them.
-    if name in ("plots", "report"):
-        return import_module(f"ibcb.{name}")
-    raise AttributeError(f"module 'ibcb' has no attribute {name!r}")
+    if name in _MODULES:
+        found: Any = import_module(_MODULES[name])
+    elif name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'ibcb' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,7 @@ from strategies import NAMES, assembled, assert_same_log, in_parts, logs, reprod
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import sparse
 from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
-from ibcb.io.steps import Reading
+from ibcb.log.steps import Reading
 
 
 def source_of(tmp_path, *lines, **reading):

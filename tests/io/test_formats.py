@@ -7,7 +7,7 @@ from strategies import assert_same_log
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import LOST, WRITABLE, open_log
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.recipe import FeatureColumn, Preparation
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from strategies import NAMES, assembled, assert_same_log, in_parts, logs, reprod
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import npz
 from ibcb.io.npz import NpzSource, write_npz
-from ibcb.io.steps import Reading
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import Reading
 
 
 def source_of(tmp_path, *, reading=None, **arrays):

@@ -10,8 +10,8 @@ from strategies import assembled, assert_same_log
 from ibcb import LogFormatError
 from ibcb.io import openbandit
 from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
-from ibcb.io.steps import Reading
-from ibcb.preparation import Preparation
+from ibcb.log.recipe import Preparation
+from ibcb.log.steps import Reading
 
 
 def hashed(*words):

@@ -120,7 +120,7 @@ def test_a_large_episode_gets_several_row_groups(tmp_path, monkeypatch):
     from ibcb.io import parquet
 
     monkeypatch.setattr(parquet, "_GROUP_NUMBERS", 60)
-    monkeypatch.setattr("ibcb.log._PART_ROWS", 10)
+    monkeypatch.setattr("ibcb.log.behavior_log._PART_ROWS", 10)
     rng = np.random.default_rng(0)
     log = BehaviorLog.from_episodes([(rng.normal(size=(40, 3, 2)), rng.integers(3, size=40))] * 2)
     ibcb.write_log(log, tmp_path / "log.parquet")

@@ -7,9 +7,9 @@ from strategies import assembled, assert_same_log, in_parts, logs, reproducible
 
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import sparse
-from ibcb.io.steps import Reading
 from ibcb.io.vw import VWSource, looks_like_vw, write_vw
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import Reading
 
 ONE_EPISODE = Reading(episode_size=10**9)
 

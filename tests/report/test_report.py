@@ -17,8 +17,8 @@ from ibcb.report import facts, render, write_report
 from ibcb.report.facts import decider
 from ibcb.report.page import json_for_script
 from ibcb.report.sample import Keeper, step_keys
+from ibcb.report.verdict import verdict
 from ibcb.report.walk import walk
-from ibcb.verdict import verdict
 
 EXPERTS = ("sbucb", "sbts")
 

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 import ibcb
-from ibcb.checkpoints import fit_in_steps
 from ibcb.cli.shared import (
     DeciderKind,
     Json,
@@ -30,7 +29,9 @@ from ibcb.cli.shared import (
     size,
 )
 from ibcb.engine.cluster import ClusterError
-from ibcb.predictions import csv_writer, predictions, write_predictions
+from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.estimators.predictions import csv_writer, predictions, write_predictions
+from ibcb.log.disk import DiskLog
 
 __all__ = ["convert", "fit", "predict", "report", "validate"]
 
@@ -304,7 +305,7 @@ def report(
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")
 
 
-def _notes(log: ibcb.io.DiskLog) -> None:
+def _notes(log: DiskLog) -> None:
     for note in log.notes:
         say(f"note: {note}")
 

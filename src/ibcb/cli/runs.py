@@ -245,7 +245,7 @@ def reproduce(
     Every finished cell is recorded at once and never computed twice: after an
     interruption the same command goes on. Hours for --all, minutes with --smoke.
     """
-    from ibcb import reproduce as tables
+    from ibcb.paper import tables
 
     wanted = list(tables.TABLES) if every else table or []
     unknown = [number for number in wanted if number not in tables.TABLES]

@@ -19,8 +19,8 @@ import typer
 
 import ibcb
 from ibcb.engine.cluster import ClusterError
-from ibcb.io import ModelFileError
-from ibcb.io.steps import Reading
+from ibcb.estimators.model_file import ModelFileError
+from ibcb.log.steps import Reading
 
 __all__ = [
     "DeciderKind",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import plain
 
 __all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
 
@@ -59,7 +60,7 @@ class Block:
     first_step, first_row : int
         Position of the block's first step, and of its first row, within the episode.
     work : Workup, optional
-        What `ibcb.constraints` has worked out for the block's rows before the first look at them.
+        What `ibcb.inverse.constraints` has worked out for the block's rows before the first look at them.
     """
 
     contexts: NDArray[Any]
@@ -69,6 +70,19 @@ class Block:
     first_step: int
     first_row: int
     work: Workup | None = None
+
+    def __post_init__(self) -> None:
+        # Blocks come from Dask, mapped files and Arrow too; kernels give the same bits only for the same layout.
+        for name in ("contexts", "chosen_rows", "offsets"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        if self.work is not None:
+            own = self.work.contexts
+            work = self.work._replace(contexts=None if own is None else plain(own), bonus=plain(self.work.bonus))
+            object.__setattr__(self, "work", work)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through __init__, so that what arrives is brought into order.
+        return Block, tuple(getattr(self, name) for name in self.__slots__)
 
     def with_work(self, work: Workup | None) -> Block:
         """The same rows, with what has been worked out for them."""

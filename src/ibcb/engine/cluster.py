@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from ibcb.engine.block import Block, Workup, block_edges
 from ibcb.engine.stream import reblocked
 from ibcb.engine.threads import one_blas_thread
-from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
 
 __all__ = ["ClusterError", "DaskRows", "distributed_rows"]
 

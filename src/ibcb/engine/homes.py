@@ -9,8 +9,8 @@ from ibcb.engine.block import blocks
 from ibcb.engine.rows import MemoryRows, Rows
 from ibcb.engine.stream import StreamedRows
 from ibcb.engine.threads import Workers
-from ibcb.io import DiskLog
 from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
 
 __all__ = ["Episode", "episodes", "first_steps"]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural, shown
-from ibcb.preparation import Preparation
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.recipe import Preparation
 
 __all__ = [
     "KEY",

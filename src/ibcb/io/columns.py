@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural, shown
-from ibcb.io.steps import ROLES, Reading
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import ROLES, Reading
 
 __all__ = [
     "Plan",

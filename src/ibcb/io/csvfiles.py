@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from ibcb.intake import LogFormatError, plural, shown
 from ibcb.io.columns import listed, normal_name
 from ibcb.io.files import refuse_disguise
-from ibcb.io.steps import ROLES, Reading
 from ibcb.io.tables import Tables
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.steps import ROLES, Reading
 
 __all__ = ["csv_tables"]
 

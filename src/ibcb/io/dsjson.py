@@ -32,11 +32,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural
 from ibcb.io.sources import refuse_roles, same_features, some, sorted_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
-from ibcb.io.steps import Reading
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.steps import Reading
 
 __all__ = ["DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ibcb.intake import LogFormatError
+from ibcb.log.arrays import LogFormatError
 
 __all__ = ["atomic", "machine_memory", "refuse_disguise"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ibcb.intake import LogFormatError, shown
 from ibcb.io.cells import metadata
 from ibcb.io.columns import shown_type
-from ibcb.io.sources import named, short_message
-from ibcb.io.steps import Reading
 from ibcb.io.tables import Tables
+from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.disk import named, short_message
+from ibcb.log.steps import Reading
 
 __all__ = ["folder_tables"]
 

@@ -37,7 +37,6 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
 from ibcb.io.files import machine_memory
 from ibcb.io.sources import (
     BATCH_NUMBERS,
@@ -49,9 +48,10 @@ from ibcb.io.sources import (
     some,
     sorted_steps,
 )
-from ibcb.io.steps import Reading, Steps
 from ibcb.log import BehaviorLog
-from ibcb.preparation import Preparation
+from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
+from ibcb.log.recipe import Preparation
+from ibcb.log.steps import Reading, Steps
 
 __all__ = ["NpzSource", "write_npz"]
 

@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural
 from ibcb.io.sources import BATCH_NUMBERS, refuse_roles, some
-from ibcb.io.steps import Reading, Steps
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import Reading, Steps
 
 __all__ = ["OpenBanditSource", "looks_like_openbandit"]
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, shown
-from ibcb.io.steps import Reading
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import LogFormatError
+from ibcb.log.steps import Reading
 
 __all__ = [
     "BATCH_NUMBERS",
     "asked_names",
     "existing",
     "kept_features",
-    "named",
     "refuse_roles",
     "same_features",
-    "short_message",
     "some",
     "sorted_steps",
 ]
@@ -41,44 +37,6 @@ def existing(path: str | os.PathLike[str]) -> Path:
     if found.is_dir():
         raise LogFormatError(f"{found.name}: a folder; give the path of a file.")
     return found
-
-
-@contextlib.contextmanager
-def named(name: str) -> Iterator[None]:
-    """Errors of a file begin with its name."""
-    try:
-        yield
-    except LogFormatError as error:
-        message = str(error)
-        raise LogFormatError(
-            message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
-        ) from None
-    except TypeError as error:
-        raise LogFormatError(f"{name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
-            raise
-        if isinstance(error, MemoryError):
-            raise LogFormatError(
-                f"{name}: not enough memory ({short_message(error)}); go through it part by part (validate, "
-                "convert), or is the file damaged?"
-            ) from None
-        raise LogFormatError(
-            f"{name}: not a readable {_kind(name)} ({short_message(error)}); it is cut off, damaged, or of another "
-            "kind. Copy it again, or write it again."
-        ) from None
-
-
-def _kind(name: str) -> str:
-    kinds = {".parquet": "Parquet file", ".pq": "Parquet file", ".csv": "CSV file", ".tsv": "CSV file"}
-    kinds |= dict.fromkeys((".arrow", ".ipc", ".feather"), "Arrow file")
-    return kinds.get(Path(name.removesuffix(".gz")).suffix.lower(), "log")
-
-
-def short_message(error: Exception) -> str:
-    """The beginning of a message of another library, on one line."""
-    lines = str(error).strip().splitlines()
-    return shown(lines[0] if lines else type(error).__name__, 160)[1:-1]
 
 
 def asked_names(reading: Reading) -> tuple[str, ...] | None:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural
 from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, some
-from ibcb.io.steps import Reading, Steps
 from ibcb.log import BehaviorLog
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import Reading, Steps
 
 __all__ = ["MOST_FEATURES", "Decision", "SparseSource", "as_array", "names_to_write"]
 

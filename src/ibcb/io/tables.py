@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.intake import LogFormatError, plural, shown
 from ibcb.io.cells import (
     Stored,
     complete,
@@ -34,8 +33,9 @@ from ibcb.io.columns import (
     shown_type,
 )
 from ibcb.io.sources import kept_features
-from ibcb.io.steps import ROLES, Reading, Source, Steps
-from ibcb.preparation import FeatureColumn, Preparation
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import ROLES, Reading, Source, Steps
 
 __all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
 

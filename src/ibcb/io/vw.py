@@ -23,11 +23,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ibcb.intake import LogFormatError
 from ibcb.io.sources import refuse_roles, same_features, some
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
-from ibcb.io.steps import Reading
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import LogFormatError
+from ibcb.log.steps import Reading
 
 __all__ = ["VWSource", "looks_like_vw", "write_vw"]
 

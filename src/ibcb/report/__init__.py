@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 
-from ibcb.estimator import IBCB
-from ibcb.io import DiskLog
+from ibcb.estimators.ibcb import IBCB
 from ibcb.io.files import atomic
 from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
 from ibcb.report.facts import Facts, facts
 from ibcb.report.page import render
 

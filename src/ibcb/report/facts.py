@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.estimator import IBCB
-from ibcb.foresight import Interval
-from ibcb.io import DiskLog
+from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.numerics.directions import direction
+from ibcb.report.verdict import Verdict, verdict
 from ibcb.report.walk import Decider, SampledEpisode, Walk, walk
-from ibcb.units import direction
-from ibcb.verdict import Verdict, verdict
+from ibcb.tracking import Interval
 
 __all__ = [
     "Contradicting",

@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.baselines import ChoiceModel
-from ibcb.fingerprint import NO_LOG, with_episode
-from ibcb.imitator import argmax_per_step
-from ibcb.io import DiskLog
-from ibcb.log import BehaviorLog
+from ibcb.estimators.choice_model import ChoiceModel
+from ibcb.inverse.solvers import SolverError
+from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.log.disk import DiskLog
+from ibcb.log.fingerprint import NO_LOG, with_episode
+from ibcb.numerics.ridge import Ridge, gram, ridge
+from ibcb.report.explain import explored_choices, seen_regret
 from ibcb.report.sample import Keeper, step_keys
-from ibcb.ridge import Ridge, gram, ridge
-from ibcb.solvers import SolverError
-from ibcb.thinking import explored_choices, seen_regret
 
 __all__ = ["Decider", "EpisodeTally", "SampledEpisode", "SampledStep", "Walk", "walk"]
 

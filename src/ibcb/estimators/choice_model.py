@@ -1,0 +1,132 @@
+"""The choice model that an engineer would try first: a conditional logit (McFadden 1974) on the latest episodes."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.estimators.imitator import Imitator, check_log
+from ibcb.log import BehaviorLog
+from ibcb.numerics.checks import boolean, positive, whole
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.newton import SolverError, minimise
+from ibcb.numerics.ridge import gram, ridge
+
+__all__ = ["ChoiceModel"]
+
+Vector = NDArray[np.float64]
+
+
+class ChoiceModel(Imitator):
+    """Conditional logit on the choices of the last episodes.
+
+    Minimises, over one weight w_f per feature (and one for the width, if asked for),
+
+        F(w) = sum_steps -log softmax(<w, s>)[chosen]  +  ridge / 2 |w|^2,
+
+    the log-loss summed, not averaged, over the steps. The warm-up's steps are left out; a step with one candidate
+    contributes nothing. A decider that always takes its best candidate leaves choices that are separable, so without
+    the ridge the weights would grow for ever. ``coef_`` is what it prefers, in units of its choices' randomness.
+
+    Parameters
+    ----------
+    episodes : int, optional
+        How many of the last episodes to learn from, all of them if the log has fewer; None: all.
+    width : bool
+        Let the decider also seek the confidence width H(s) = sqrt(s' Psi^-1 s), Psi = l2 I + the Gram matrix of all
+        choices made before the episode, the warm-up's included. It explains exploration, so that the other weights
+        need not; `predict` acts greedily, without it.
+    ridge : float
+        Of the formula above.
+    l2 : float
+        Ridge parameter lambda of the decider, used by ``width`` only.
+
+    Attributes
+    ----------
+    coef_, next_policy_coef_ : ndarray of shape (d,)
+    width_coef_ : float or None
+        Weight of the width; None without it.
+    n_passes_ : int
+        Passes over the choices that Newton's method took.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> from ibcb.estimators.choice_model import ChoiceModel
+    >>> run = ibcb.simulate("synthetic", n_episodes=3, batch_size=300, seed=0)
+    >>> ChoiceModel(episodes=1).fit(run.log).score(run.log[2]) > 0.9
+    True
+    """
+
+    width_coef_: float | None
+    n_passes_: int
+
+    def __init__(self, *, episodes: int | None = 1, width: bool = False, ridge: float = 1e-3, l2: float = 1.0) -> None:
+        self.episodes = episodes
+        self.width = width
+        self.ridge = ridge
+        self.l2 = l2
+
+    def fit(self, log: BehaviorLog, y: None = None) -> Self:
+        """Newton's method on the choices of the last episodes."""
+        check_log(log)
+        count = len(log)
+        if self.episodes is not None:
+            count = min(count, whole("episodes", self.episodes, 1, "it counts episodes to learn from, None takes all"))
+        penalty = positive("ridge", self.ridge, "separable choices would have no finite weights")
+        l2 = positive("l2", self.l2, "without it Psi has no inverse before the first update")
+        width = boolean("width", self.width)
+
+        first = len(log) - count
+        steps = slice(int(log.episode_offsets[log.warmup + first]), log.n_steps)
+        contexts, offsets, chosen = log.step_arrays(steps)
+        if width:
+            contexts = np.column_stack([contexts, _widths(log, first, l2)])
+        loss = ChoiceLoss(contexts, offsets, chosen)
+        if loss.empty:
+            raise ValueError(
+                f"no step of the last {count} episode{'s' * (count != 1)} has candidates that differ, so there is "
+                "nothing to tell the chosen ones apart from. Raise episodes, or set it to None."
+            )
+        weights, self.n_passes_ = _solve(loss, contexts, offsets, chosen, penalty)
+        d = log.n_features
+        self.coef_ = weights[:d]
+        self.next_policy_coef_ = self.coef_
+        self.width_coef_ = float(weights[d]) if width else None
+        self._set_features(log)
+        return self
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
+        arrays, state = super().get_state()
+        return arrays, state | {"width_coef": self.width_coef_, "n_passes": self.n_passes_}
+
+    def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
+        """Become fitted with what `get_state` gave."""
+        super().set_state(arrays, state)
+        self.width_coef_, self.n_passes_ = state["width_coef"], state["n_passes"]
+
+
+def _solve(
+    loss: ChoiceLoss, contexts: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], penalty: float
+) -> tuple[Vector, int]:
+    if contexts.dtype == np.float32:
+        try:
+            return minimise(loss, penalty, tolerance=1e-6, max_passes=40)
+        except SolverError:
+            # Large weights times the rounding of single precision: noise that Newton's method cannot see through.
+            loss = ChoiceLoss(contexts.astype(np.float64), offsets, chosen)
+    return minimise(loss, penalty, tolerance=1e-11, max_passes=200)
+
+
+def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:
+    """H of all candidates from the policy's episode ``first`` on, each with the Gram matrix of the choices before."""
+    phi = np.zeros((log.n_features, log.n_features))
+    widths = []
+    for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
+        if number >= first:
+            widths.append(ridge(phi, l2).widths(episode.contexts))
+        phi = phi + gram(episode.contexts[episode.chosen_rows])
+    return np.concatenate(widths)

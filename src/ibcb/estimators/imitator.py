@@ -1,0 +1,190 @@
+"""What every imitator shares: a linear policy, and predict, decision_function and score with it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted
+
+from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.log.arrays import candidate_array, distinct_names
+from ibcb.log.disk import DiskLog
+from ibcb.log.fingerprint import is_fingerprint, log_fingerprint
+from ibcb.log.recipe import Preparation
+
+__all__ = ["Imitator", "as_candidates", "check_log", "shaped"]
+
+
+class Imitator(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: learns one weight per feature from a log, then acts greedily on it.
+
+    A subclass implements ``fit`` and sets ``next_policy_coef_`` (the weights it acts on), ``coef_``, and by
+    ``_set_features`` what it knows of the log: ``n_features_in_``, ``feature_names_in_`` and ``log_fingerprint_``.
+    """
+
+    # No metadata routing: the log is all there is to pass.
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__partial_fit: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"log": UNUSED}
+    __metadata_request__score: ClassVar[dict[str, Any]] = {"log": UNUSED}
+
+    #: whether coef_ estimates reward parameters; behaviour cloning only separates the chosen from the rest
+    learns_rewards = True
+
+    coef_: NDArray[np.float64]
+    next_policy_coef_: NDArray[np.float64]
+    n_features_in_: int
+    feature_names_in_: tuple[str, ...] | None
+    #: how the log's features were made of raw columns; `ibcb.read_log(path, preparation=...)` does the same again
+    preparation_: Preparation | None
+    #: name of the log that was fitted, see `ibcb.log.fingerprint`
+    log_fingerprint_: str
+
+    def fit(self, log: BehaviorLog, y: None = None) -> Self:
+        """Learn from a log; ``y`` is ignored and only there for scikit-learn's conventions."""
+        raise NotImplementedError
+
+    def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
+        """Score of every candidate under the policy right after the log.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d)
+
+        Returns
+        -------
+        scores : ndarray of shape (rows,), (M,) or (steps, M)
+        """
+        check_is_fitted(self, "next_policy_coef_")
+        log = _read(log)
+        if isinstance(log, BehaviorLog):
+            self._check_features(log.n_features, log.feature_names)
+            contexts = log.contexts
+        else:
+            contexts = candidate_array(log)
+            self._check_features(contexts.shape[-1], None)
+        scores: NDArray[Any] = contexts @ self.next_policy_coef_.astype(contexts.dtype, copy=False)
+        return scores
+
+    def predict(self, log: BehaviorLog | ArrayLike) -> Any:
+        """Index of the candidate the policy picks: the best score, the first of equals.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+
+        Returns
+        -------
+        chosen : ndarray of shape (steps,); an int for one candidate set (M, d)
+        """
+        log = _read(log)
+        scores = self.decision_function(log)
+        if isinstance(log, BehaviorLog):
+            return argmax_per_step(scores, log)
+        return int(scores.argmax()) if scores.ndim == 1 else scores.argmax(axis=1)
+
+    def score(self, log: BehaviorLog, y: None = None) -> float:
+        """Share of steps where `predict` agrees with the log; a warm-up's steps, chosen at random, do not count."""
+        check_log(log)
+        steps = log.policy_steps
+        return float(np.mean(self.predict(log)[steps] == log.chosen[steps]))
+
+    def _check_features(self, d: int, names: tuple[str, ...] | None) -> None:
+        if d != self.n_features_in_:
+            raise ValueError(
+                f"the candidates have {d} features but {type(self).__name__} was fitted on {self.n_features_in_}; "
+                "give it the features of the log it was fitted on."
+            )
+        fitted = self.feature_names_in_
+        if names is not None and fitted is not None and names != fitted:
+            column = next(i for i, (a, b) in enumerate(zip(names, fitted, strict=True)) if a != b)
+            raise ValueError(
+                f"feature {column} is {names[column]!r} but {type(self).__name__} was fitted with {fitted[column]!r} "
+                "there; bring the columns into the order of the fitted log."
+            )
+
+    def _set_features(self, log: BehaviorLog | DiskLog, fingerprint: str | None = None) -> None:
+        self.n_features_in_ = log.n_features
+        self.feature_names_in_ = log.feature_names
+        self.preparation_ = log.preparation
+        self.log_fingerprint_ = log_fingerprint(log) if fingerprint is None else fingerprint
+
+    def _repr_html_inner(self) -> str:
+        # Imported here, and from a room above, because only notebooks want it.
+        from ibcb.report.notebook import summary_html
+
+        return f"{summary_html(self)}{super()._repr_html_inner()}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        # As scikit-learn's, whose setting sklearn.set_config(display=...) decides whether there is HTML at all.
+        shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in shown:
+            shown["text/html"] = self._repr_html_inner()
+        return shown
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
+        arrays = {"coef": self.coef_, "next_policy_coef": self.next_policy_coef_}
+        preparation = None if self.preparation_ is None else self.preparation_.to_json()
+        return arrays, {
+            "feature_names": self.feature_names_in_,
+            "preparation": preparation,
+            "log_fingerprint": self.log_fingerprint_,
+        }
+
+    def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
+        """Become fitted with what `get_state` gave."""
+        self.coef_ = arrays["coef"]
+        self.n_features_in_ = len(self.coef_)
+        self.next_policy_coef_ = shaped(arrays, "next_policy_coef", (self.n_features_in_,))
+        self.feature_names_in_ = distinct_names(state["feature_names"], self.n_features_in_)
+        stored = state["preparation"]
+        self.preparation_ = None if stored is None else Preparation.from_json(stored)
+        if not is_fingerprint(state["log_fingerprint"]):
+            raise ValueError(f"log_fingerprint is {state['log_fingerprint']!r}, not 32 hexadecimal digits")
+        self.log_fingerprint_ = state["log_fingerprint"]
+
+
+def _read(log: Any) -> Any:
+    """Candidate sets of different sizes, given as a list of arrays, as a log; anything else as it is."""
+    if (
+        isinstance(log, (list, tuple))
+        and len({np.shape(candidates) for candidates in log if np.ndim(candidates) == 2}) > 1
+    ):
+        return BehaviorLog.from_episodes([(log, np.zeros(len(log), dtype=np.int64))])
+    return log
+
+
+def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
+    """Candidate sets in any form that `Imitator.predict` takes, as a log; and whether it is one set (M, d)."""
+    log = _read(log)
+    if isinstance(log, BehaviorLog):
+        return log, False
+    contexts = candidate_array(log)
+    alone = contexts.ndim == 2
+    sets = contexts[None] if alone else contexts
+    return BehaviorLog.from_episodes([(sets, np.zeros(len(sets), dtype=np.int64))]), alone
+
+
+def check_log(log: Any, *, on_disk: bool = False) -> Any:
+    """The log itself, or TypeError if it is something else; one on disk only where that will do."""
+    if isinstance(log, DiskLog) and not on_disk:
+        raise TypeError("this needs the log in memory, but it is on disk; give it log.read().")
+    if not isinstance(log, (BehaviorLog, DiskLog)):
+        raise TypeError(
+            f"expected a BehaviorLog, got {type(log).__name__}; build one with "
+            "BehaviorLog.from_episodes([(contexts, chosen), ...]) or ibcb.read_log(path)."
+        )
+    return log
+
+
+def shaped(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """One of the arrays, checked for its shape."""
+    if arrays[name].shape != shape:
+        raise ValueError(f"array {name!r} has shape {arrays[name].shape}, expected {shape}")
+    return arrays[name]

@@ -1,0 +1,73 @@
+"""Saving and loading fitted estimators: arrays and JSON, never pickle."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ibcb.estimators.imitator import Imitator
+from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
+from ibcb.version import __version__
+
+__all__ = ["load_model", "save_model"]
+
+#: where each class that can be stored lives; the paper's baselines are named, not imported, because they live above
+_HOMES = {
+    "IBCB": "ibcb.estimators.ibcb",
+    "ChoiceModel": "ibcb.estimators.choice_model",
+    **dict.fromkeys(("BaseSVC", "BIRL", "BICB"), "ibcb.paper.rivals"),
+}
+
+
+def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a safetensors file, which names the library's version and the log too.
+
+    A model with solver="auto" is stored without the logs it has seen; see `IBCB.partial_fit`.
+    """
+    if type(model).__name__ not in _HOMES:
+        raise TypeError(f"save_model takes {', '.join(_HOMES)}; got {type(model).__name__}.")
+    check_is_fitted(model)
+    arrays, state = model.get_state()
+    parameters = {}
+    for name, value in model.get_params(deep=False).items():
+        if value is not None and not isinstance(value, (str, bool, int, float, np.number)):
+            arrays[f"parameter.{name}"] = np.asarray(value, dtype=np.float64)
+        else:
+            parameters[name] = value.item() if isinstance(value, np.generic) else value
+    meta = {
+        "class": type(model).__name__,
+        "library_version": __version__,
+        "parameters": parameters,
+        "state": state,
+    }
+    write_model_file(path, arrays, meta)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read a fitted estimator; `partial_fit` goes on where it stopped. Nothing in the file is executed."""
+    arrays, meta = read_model_file(path)
+    name, kind, written_by = Path(path).name, meta.get("class"), meta.get("library_version")
+    remedy = "save the model again."
+    if written_by != __version__:
+        remedy = f"it was written by ibcb {written_by} and this is {__version__}; upgrade, or {remedy}"
+    if not isinstance(kind, str) or kind not in _HOMES:
+        raise ModelFileError(f"{name}: holds a {kind!r}, which this version does not know; {remedy}")
+    try:
+        if not isinstance(written_by, str):
+            raise TypeError(f"library_version is {written_by!r}")
+        for key, array in arrays.items():
+            if array.dtype != np.float64 or not np.isfinite(array).all():
+                raise ValueError(f"array {key!r} of {array.dtype} must hold finite float64 numbers")
+        parameters = dict(meta["parameters"])
+        for key in [key for key in arrays if key.startswith("parameter.")]:
+            parameters[key.removeprefix("parameter.")] = arrays.pop(key)
+        model: Imitator = getattr(import_module(_HOMES[kind]), kind)(**parameters)
+        model.set_state(arrays, meta["state"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ModelFileError(f"{name}: damaged or tampered with ({error!r}); {remedy}") from None
+    return model

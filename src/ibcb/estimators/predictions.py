@@ -1,0 +1,91 @@
+"""A model's choices on new candidate sets, as tables: a part at a time, so that the sets may be larger than memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ibcb.estimators.imitator import Imitator
+from ibcb.io import atomic
+from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.log.disk import DiskLog
+
+__all__ = ["csv_writer", "predictions", "write_predictions"]
+
+
+def predictions(
+    model: Imitator,
+    log: BehaviorLog | DiskLog,
+    *,
+    scores: bool = False,
+    certainty: bool = False,
+    policy: NDArray[np.float64] | None = None,
+) -> Iterator[pa.Table]:
+    """Tables of episode, step, step_id (where there is one), chosen and score.
+
+    A row for every step, with the position of the chosen candidate and its score; with ``scores`` a row for every
+    candidate, with its position, whether it is chosen, and its score; with ``certainty``, of an IBCB model, the
+    probability of each choice. Another ``policy`` than the model's next, such as `IBCB.policy_at` gives, is used for
+    the scores.
+    """
+    before, first = None, 0
+    for number, part in log.parts():
+        first = first if number == before else 0
+        values = model.decision_function(part)
+        if policy is not None:
+            values = part.contexts @ policy.astype(part.contexts.dtype, copy=False)
+        best = argmax_per_step(values, part)
+        owner = np.repeat(np.arange(part.n_steps), np.diff(part.step_offsets)) if scores else np.arange(part.n_steps)
+        columns: dict[str, Any] = {"episode": np.full(len(owner), number), "step": first + owner}
+        if part.step_ids is not None:
+            columns["step_id"] = part.step_ids[owner]
+        if scores:
+            position = np.arange(part.n_rows) - part.step_offsets[owner]
+            columns |= {"candidate": position, "chosen": position == best[owner], "score": values}
+        else:
+            columns |= {"chosen": best, "score": values[part.step_offsets[:-1] + best]}
+        if certainty:
+            columns["certainty"] = model.certainty(part)
+        yield pa.table(columns)
+        before, first = number, first + part.n_steps
+
+
+def write_predictions(
+    model: Imitator, log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, scores: bool = False, **how: Any
+) -> int:
+    """Write `predictions` as CSV or Parquet, by the suffix, whole or not at all; gives the number of steps."""
+    steps = 0
+    with atomic(path) as temporary, contextlib.ExitStack() as stack:
+        write: Any = None
+        for table in predictions(model, log, scores=scores, **how):
+            if write is None and Path(path).suffix.lower() == ".parquet":
+                write = stack.enter_context(pq.ParquetWriter(temporary, table.schema)).write_table
+            elif write is None:
+                file = stack.enter_context(temporary.open("wb"))
+                write = csv_writer(file)
+            write(table)
+            steps += int(np.count_nonzero(table["chosen"])) if scores else len(table)
+    return steps
+
+
+def csv_writer(file: IO[bytes]) -> Callable[[pa.Table], None]:
+    """Writes tables one after the other, the header once."""
+    started = False
+
+    def write(table: pa.Table) -> None:
+        nonlocal started
+        if not started:
+            file.write((",".join(table.column_names) + "\n").encode())
+            started = True
+        pacsv.write_csv(table, file, pacsv.WriteOptions(include_header=False, quoting_style="needed"))
+
+    return write

@@ -1,0 +1,90 @@
+"""The exact projection onto the feasible set, by cutting planes on implicit rows.
+
+    minimise 1/2 |theta - centre|^2   subject to every row
+
+Of many thousands of rows a handful bind. Start from the centre, add the most violated rows to a working set, solve
+that small problem exactly with DAQP (a dual active-set method), and repeat until no row is violated. If the working
+set has no solution neither has the whole; non-negative least squares then names the contradicting steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import daqp
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.inverse.constraints import RowSet, View
+from ibcb.inverse.solvers.solution import InfeasibleError, Solution, SolverError, contradiction
+
+__all__ = ["hard"]
+
+_MAX_ROUNDS = 200
+#: rows that a round may add: many are cheap while d is small, and dear to DAQP when it is not
+_LEAST_ROWS, _ROWS_PER_FEATURE = 200, 2
+#: rows that hold by less than this many typical bonuses are likely to bind once theta has moved
+_BAND = 1.0
+
+
+def hard(view: View, centre: NDArray[np.float64]) -> Solution:
+    """Project ``centre`` on the feasible set; raise `InfeasibleError` with a certificate if it is empty."""
+    per_round = max(_LEAST_ROWS, _ROWS_PER_FEATURE * view.n_features)
+    working, before = view.worst(centre, per_round, _BAND * view.bonus_scale)
+    after, theta, gap = before, centre.copy(), 0.0
+    known = set(working.key.tolist())
+    for passes in range(1, _MAX_ROUNDS + 1):
+        if after.violated == 0:
+            distance = theta - centre
+            return Solution(theta, "solved", float(distance @ distance) / 2, gap, passes, before, after)
+        # Holding rows to half the tolerance keeps rounding from reporting them as violated again.
+        theta, gap = _project(view, working, view.tolerance(theta) / 2, centre)
+        cut, after = view.worst(theta, per_round, 0.0)
+        if after.violated:
+            new = [key not in known for key in cut.key.tolist()]
+            if not any(new):
+                break
+            working = RowSet.join([working, cut.take(np.array(new))], view.n_features)
+            known.update(cut.key.tolist())
+    raise SolverError(
+        f"hard: {after.violated} rows stay violated by up to {after.max_violation:.3g} after {passes} passes; the "
+        'problem is too badly scaled for the exact solver. Rescale the contexts to about 1, or use solver="robust".'
+    )
+
+
+def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Nearest point to ``centre`` within the working set, and the duality gap there."""
+    # In units of the rows themselves: z = (theta - centre) length / size, so that DAQP sees numbers near 1.
+    room = rows.rhs + slack - rows.matrix @ centre
+    length = math.sqrt(np.vdot(rows.matrix, rows.matrix) / len(room)) or 1.0
+    size = float(np.abs(room).max()) or 1.0
+    A, b = rows.matrix / length, room / size
+    d = len(centre)
+    z, _, flag, info = daqp.solve(
+        np.eye(d),
+        np.zeros(d),
+        A,
+        b,
+        primal_tol=1e-10,
+    )
+    if flag != 1:
+        # The multipliers end on the rows in conflict; only rounding can make the others matter.
+        certificate = contradiction(view, rows.take(info["lam"] > 0)) or contradiction(view, rows)
+        if certificate is not None:
+            raise InfeasibleError(
+                f"no theta explains these choices together: {certificate}. Either (a) the decider does not always take "
+                "its best candidate, as when it draws at random, (b) it was updated inside an episode, (c) l2, the "
+                "expert kind or the choices before the log differ from what was given, (d) contexts were rounded, or "
+                '(e) several episodes were solved as one while the policy changed. Use solver="robust".',
+                certificate,
+            )
+        raise SolverError(
+            f"hard: DAQP stopped with flag {flag} on {len(b)} rows and no contradiction among them was found: the "
+            'problem is feasible only within rounding. Use solver="robust".'
+        )
+    multipliers = np.maximum(info["lam"], 0.0)
+    # Weak duality for min 1/2 |z|^2, A z <= b: -1/2 |A' y|^2 - y b bounds it from below for every y >= 0.
+    pull = multipliers @ A
+    gap = float(z @ z / 2 + pull @ pull / 2 + multipliers @ b)
+    unit = size / length
+    return centre + unit * z, max(gap, 0.0) * unit**2

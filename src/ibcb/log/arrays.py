@@ -1,0 +1,245 @@
+"""Reading what people pass for a log: arrays of the right kind, or an error that says what to do."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcb.numerics.arrays import plain
+
+__all__ = [
+    "Episode",
+    "LogFormatError",
+    "candidate_array",
+    "distinct_names",
+    "float_array",
+    "frozen",
+    "per_step",
+    "plural",
+    "read_episode",
+    "rising_offsets",
+    "shown",
+    "warmup_count",
+    "whole_numbers",
+]
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class LogFormatError(ValueError):
+    """A log that is not one; the message names value, place, reason and remedy."""
+
+
+class Episode(NamedTuple):
+    """One episode's arrays on their way into a log."""
+
+    contexts: NDArray[Any]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+
+
+def read_episode(pair: Any, place: str, first: Episode | None) -> Episode:
+    """One ``(contexts, chosen)`` pair, checked against the first one."""
+    try:
+        contexts, chosen = pair
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{place}: expected a pair (contexts, chosen), got {_describe(pair)}; from_episodes takes a list of such "
+            "pairs. Rewards do not belong in a log."
+        ) from None
+    picks = whole_numbers(chosen, f"{place}: chosen")
+    if isinstance(contexts, np.ndarray) and contexts.dtype != object:
+        rows, counts = _dense(contexts, place)
+    else:
+        rows, counts = _ragged(contexts, place)
+    if len(counts) == 0:
+        raise LogFormatError(f"{place} has no steps; leave it out or give it the steps it had.")
+    if len(counts) != len(picks):
+        raise LogFormatError(f"{place}: contexts has {len(counts)} steps but chosen has {len(picks)} entries.")
+    if first is not None:
+        _check_same("features", rows.shape[1], first.contexts.shape[1], place)
+        _check_same("dtype", rows.dtype, first.contexts.dtype, place)
+    return Episode(rows, counts, picks)
+
+
+def _dense(contexts: NDArray[Any], place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    if contexts.ndim != 3 or contexts.shape[2] == 0:
+        raise LogFormatError(
+            f"{place}: contexts has shape {contexts.shape}; expected (steps, candidates, features), "
+            "or a list of (candidates, features) arrays where the number of candidates varies."
+        )
+    steps, candidates, d = contexts.shape
+    rows = float_array(contexts, f"{place}: contexts").reshape(steps * candidates, d)
+    return rows, np.full(steps, candidates, dtype=np.int64)
+
+
+def _ragged(contexts: Any, place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    try:
+        steps = list(contexts)
+    except TypeError:
+        raise TypeError(
+            f"{place}: contexts is {type(contexts).__name__}; expected an array (steps, candidates, features) "
+            "or a list of (candidates, features) arrays."
+        ) from None
+    rows: list[NDArray[Any]] = []
+    for step, candidates in enumerate(steps):
+        array = float_array(candidates, f"{place}, step {step}: contexts")
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise LogFormatError(
+                f"{place}, step {step}: contexts has shape {array.shape}; expected (candidates, features)."
+            )
+        if rows:
+            _check_same("features", array.shape[1], rows[0].shape[1], f"{place}, step {step}", "the step before it")
+            _check_same("dtype", array.dtype, rows[0].dtype, f"{place}, step {step}", "the step before it")
+        rows.append(array)
+    counts = np.array([len(array) for array in rows], dtype=np.int64)
+    return (np.concatenate(rows) if rows else np.empty((0, 1))), counts
+
+
+def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "the first episode") -> None:
+    if found != expected:
+        remedy = (
+            "convert them with astype to one of the two" if what == "dtype" else "every step needs the same features"
+        )
+        raise LogFormatError(f"{place}: {what} is {found} but {other} has {expected}; {remedy}.")
+
+
+def float_array(values: Any, what: str) -> NDArray[Any]:
+    """An array of float32 or float64; whole numbers and booleans become float64."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise LogFormatError(
+            f"{what} is not rectangular: its rows differ in length; every candidate needs the same features."
+        ) from None
+    if array.dtype.newbyteorder("=") in _FLOATS:
+        return plain(array)
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64, order="C")
+    raise TypeError(f"{what} has dtype {array.dtype}; use float32 or float64.")
+
+
+def whole_numbers(values: Any, what: str, meaning: str = "the position of the chosen candidate") -> NDArray[np.int64]:
+    """A vector of int64; floats only where every one of them is whole."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.ndim != 1:
+        raise LogFormatError(
+            f"{what} has shape {array.shape}; expected whole numbers: one whole number per step, {meaning}."
+        )
+    if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and len(array) and int(array.max()) > np.iinfo(np.int64).max:
+            raise LogFormatError(f"{what}[{int(array.argmax())}] is {array.max()}; it must be {meaning}.")
+        return plain(array.astype(np.int64, copy=False))
+    if array.dtype.kind == "f":
+        bad = ~(np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**53))
+        if bad.any():
+            place = int(np.argmax(bad))
+            raise LogFormatError(f"{what} of step {place} is {array[place]}; it must be a whole number, {meaning}.")
+        return array.astype(np.int64)
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    raise TypeError(f"{what} has dtype {array.dtype}; use whole numbers, each {meaning}.")
+
+
+def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.int64]:
+    """Offsets that rise from 0 to ``total``."""
+    offsets = whole_numbers(values, what, f"a position among the {unit}")
+    if len(offsets) == 0:
+        return offsets
+    rule = f"{what} must rise from 0 to the number of {unit}, {total}"
+    if offsets[0] != 0 or offsets[-1] != total:
+        raise LogFormatError(f"{rule}; it runs from {offsets[0]} to {offsets[-1]}.")
+    falls = np.flatnonzero(np.diff(offsets) < 0)
+    if len(falls):
+        place = int(falls[0])
+        raise LogFormatError(f"{rule}; {what}[{place + 1}] is {offsets[place + 1]}, below {offsets[place]} before it.")
+    return offsets
+
+
+def warmup_count(value: Any, episodes: int) -> int:
+    """The number of warm-up episodes, less than all of them."""
+    try:
+        warmup = operator.index(value)
+    except TypeError:
+        raise TypeError(f"warmup is {value!r}; it is the number of leading random episodes, a whole number.") from None
+    if not 0 <= warmup < max(episodes, 1):
+        raise LogFormatError(
+            f"warmup is {warmup} but the log has {plural(episodes, 'episode')}; at least one must have been chosen "
+            "by the policy."
+        )
+    return warmup
+
+
+def distinct_names(names: Sequence[str] | None, d: int) -> tuple[str, ...] | None:
+    """d feature names, no two alike."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"feature_names is {names!r}; it must be a list of {d} names.")
+    result = tuple(str(name) for name in names)
+    if len(result) != d:
+        raise LogFormatError(f"feature_names has {len(result)} names but the contexts have {d} features.")
+    if len(set(result)) != d:
+        twice = next(name for name in result if result.count(name) > 1)
+        raise LogFormatError(f"feature_names has {twice!r} twice; names must differ.")
+    return result
+
+
+def per_step(values: ArrayLike | None, steps: int, what: str) -> NDArray[Any] | None:
+    """One entry per step, read-only."""
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.shape != (steps,):
+        raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per step, ({steps},).")
+    return frozen(array)
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view: slices share memory, so nobody may write through one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def candidate_array(candidates: Any) -> NDArray[Any]:
+    """Candidate sets without choices: finite floats of shape (M, d) or (steps, M, d)."""
+    try:
+        array = np.asarray(candidates)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiub" or array.ndim not in (2, 3) or 0 in array.shape:
+        raise TypeError(
+            "expected a BehaviorLog, or numbers of shape (candidates, features) or (steps, candidates, features); got "
+            f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."
+        )
+    array = float_array(array, "candidates")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"candidates{list(place)} is {array[place]}; features must be finite.")
+    return array
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 step", "2 steps"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """A value as messages show it: on one line, and never long."""
+    if isinstance(value, np.datetime64):
+        return str(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _describe(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__

@@ -1,0 +1,451 @@
+"""The behaviour log: what a decider saw and chose, batch by batch, and no rewards.
+
+A log is a set of flat, ragged arrays. Candidate rows of all steps lie in one matrix; step offsets cut it
+into steps, episode offsets cut the steps into episodes (the batches between two updates of the policy)::
+
+    contexts         (rows, d)        one row per candidate
+    step_offsets     (steps + 1,)     step t owns rows step_offsets[t] : step_offsets[t + 1]
+    chosen           (steps,)         position of the chosen candidate inside its step, from 0
+    episode_offsets  (episodes + 1,)  episode e owns steps episode_offsets[e] : episode_offsets[e + 1]
+
+There is no place for rewards, so nothing that is handed a log can see one.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcb.log.arrays import (
+    Episode,
+    LogFormatError,
+    distinct_names,
+    float_array,
+    frozen,
+    per_step,
+    plural,
+    read_episode,
+    rising_offsets,
+    warmup_count,
+    whole_numbers,
+)
+from ibcb.log.recipe import Preparation
+
+__all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step"]
+
+_FINITE_CHECK_ROWS = 65_536
+_PART_ROWS = 1 << 18
+
+
+class BehaviorLog:
+    """Candidates and choices of a decider, episode by episode.
+
+    Most logs are built with :meth:`from_episodes`; this constructor takes the flat arrays themselves and
+    does not copy them.
+
+    Parameters
+    ----------
+    contexts : array of shape (rows, d)
+        float32 or float64, kept as given; integers and booleans become float64.
+    step_offsets : array of shape (steps + 1,)
+        First row of every step, and the number of rows at the end.
+    chosen : array of shape (steps,)
+        Position of the chosen candidate within its step, counted from 0.
+    episode_offsets : array of shape (episodes + 1,)
+        First step of every episode, and the number of steps at the end.
+    warmup : int
+        How many leading episodes the policy did *not* choose (a random start). They enter the decider's Gram
+        matrix and say nothing of its policy; ``len``, indexing and :meth:`head` do not count them.
+    feature_names : sequence of d str, optional
+    timestamps : array of shape (steps,), optional
+    step_ids : array of shape (steps,), optional
+    preparation : Preparation, optional
+        How the features were made of raw columns, where a reader made them; models keep it for `predict`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> episodes = [(rng.normal(size=(50, 4, 3)), rng.integers(4, size=50)) for _ in range(6)]
+    >>> log = BehaviorLog.from_episodes(episodes, warmup=1)
+    >>> log
+    BehaviorLog(5 episodes after 1 of warm-up, 300 steps, 4 candidates each, 3 features, float64)
+    >>> len(log.head(0.5)), log[1:3].n_steps
+    (2, 100)
+    """
+
+    __slots__ = (
+        "_origin",
+        "candidates_per_step",
+        "chosen",
+        "contexts",
+        "episode_offsets",
+        "feature_names",
+        "preparation",
+        "step_ids",
+        "step_offsets",
+        "timestamps",
+        "warmup",
+    )
+
+    contexts: NDArray[Any]
+    step_offsets: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    episode_offsets: NDArray[np.int64]
+    warmup: int
+    feature_names: tuple[str, ...] | None
+    timestamps: NDArray[Any] | None
+    step_ids: NDArray[Any] | None
+    preparation: Preparation | None
+    #: the common number of candidates of every step, or None where it varies
+    candidates_per_step: int | None
+
+    def __init__(
+        self,
+        contexts: ArrayLike,
+        step_offsets: ArrayLike,
+        chosen: ArrayLike,
+        episode_offsets: ArrayLike,
+        *,
+        warmup: int = 0,
+        feature_names: Sequence[str] | None = None,
+        timestamps: ArrayLike | None = None,
+        step_ids: ArrayLike | None = None,
+        preparation: Preparation | None = None,
+    ) -> None:
+        self._fill(
+            contexts, step_offsets, chosen, episode_offsets, warmup, feature_names, timestamps, step_ids, preparation
+        )
+
+    def _fill(
+        self,
+        contexts: ArrayLike,
+        step_offsets: ArrayLike,
+        chosen: ArrayLike,
+        episode_offsets: ArrayLike,
+        warmup: int,
+        feature_names: Sequence[str] | None,
+        timestamps: ArrayLike | None,
+        step_ids: ArrayLike | None,
+        preparation: Preparation | None,
+        origin: tuple[int, int] = (0, 0),
+    ) -> None:
+        # Where in its log a part of one begins: episode and step.
+        self._origin = origin
+        matrix = float_array(contexts, "contexts")
+        if matrix.ndim != 2 or matrix.shape[1] == 0:
+            raise LogFormatError(
+                f"contexts has shape {matrix.shape}; it must be (rows, features) with at least one feature."
+            )
+        self.contexts = frozen(matrix)
+        self.chosen = frozen(whole_numbers(chosen, "chosen"))
+        self.step_offsets = frozen(rising_offsets(step_offsets, len(matrix), "step_offsets", "rows"))
+        self.episode_offsets = frozen(rising_offsets(episode_offsets, len(self.chosen), "episode_offsets", "steps"))
+        self.warmup = warmup_count(warmup, len(self.episode_offsets) - 1)
+        self.feature_names = distinct_names(feature_names, matrix.shape[1])
+        self.timestamps = per_step(timestamps, len(self.chosen), "timestamps")
+        self.step_ids = per_step(step_ids, len(self.chosen), "step_ids")
+        self.preparation = preparation
+        self.candidates_per_step = _common(np.diff(self.step_offsets))
+        self._check_choices()
+        self._check_finite()
+
+    @classmethod
+    def part(
+        cls,
+        contexts: NDArray[Any],
+        counts: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        *,
+        origin: tuple[int, int],
+        feature_names: Sequence[str] | None = None,
+        timestamps: NDArray[Any] | None = None,
+        step_ids: NDArray[Any] | None = None,
+        preparation: Preparation | None = None,
+    ) -> BehaviorLog:
+        """Some steps of one episode of a log that is never whole in memory; ``origin``: the episode, the first step."""
+        part = cls.__new__(cls)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        edges = np.array([0, len(chosen)])
+        part._fill(contexts, offsets, chosen, edges, 0, feature_names, timestamps, step_ids, preparation, origin=origin)
+        return part
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Iterable[tuple[Any, ArrayLike]],
+        *,
+        warmup: int = 0,
+        feature_names: Sequence[str] | None = None,
+        timestamps: ArrayLike | None = None,
+        step_ids: ArrayLike | None = None,
+    ) -> BehaviorLog:
+        """Build a log from one ``(contexts, chosen)`` pair per episode.
+
+        Parameters
+        ----------
+        episodes : iterable of (contexts, chosen)
+            contexts: array of shape (B, M, d), or a list of B arrays of shape (M_b, d) where the number of
+            candidates varies. chosen: B whole numbers, counted from 0. d and the float type must be the same
+            throughout.
+        warmup : int
+            How many leading episodes were a random start, not chosen by the policy.
+        feature_names, timestamps, step_ids
+            As in :class:`BehaviorLog`; the latter two are flat, one entry per step.
+        """
+        if isinstance(episodes, BehaviorLog):
+            raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
+        parts: list[Episode] = []
+        if not isinstance(episodes, Iterable):
+            raise TypeError(
+                f"from_episodes got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), "
+                "one per episode."
+            )
+        # Places are named as they will be in the log: the warm-up has negative numbers.
+        before = warmup if isinstance(warmup, int) else 0
+        for index, pair in enumerate(episodes):
+            parts.append(read_episode(pair, f"episode {index - before}", parts[0] if parts else None))
+        if not parts:
+            raise LogFormatError("The log is empty: from_episodes got no episode; it needs at least one.")
+        counts = np.concatenate([part.counts for part in parts])
+        steps = np.array([len(part.chosen) for part in parts])
+        return cls(
+            np.concatenate([part.contexts for part in parts]),
+            np.concatenate([[0], np.cumsum(counts)]),
+            np.concatenate([part.chosen for part in parts]),
+            np.concatenate([[0], np.cumsum(steps)]),
+            warmup=warmup,
+            feature_names=feature_names,
+            timestamps=timestamps,
+            step_ids=step_ids,
+        )
+
+    # -- size ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Number of episodes that the policy chose; the warm-up is not counted."""
+        return len(self.episode_offsets) - 1 - self.warmup
+
+    @property
+    def n_features(self) -> int:
+        return int(self.contexts.shape[1])
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps, the warm-up's included."""
+        return len(self.chosen)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of candidate rows, the warm-up's included."""
+        return len(self.contexts)
+
+    @property
+    def policy_steps(self) -> slice:
+        """The steps that the policy chose: all but the warm-up's."""
+        return slice(int(self.episode_offsets[self.warmup]), self.n_steps)
+
+    def step_arrays(self, steps: slice) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+        """Contexts, offsets and choices of consecutive steps, sharing the log's arrays."""
+        offsets = self.step_offsets[steps.start : steps.stop + 1]
+        return self.contexts[offsets[0] : offsets[-1]], offsets - offsets[0], self.chosen[steps]
+
+    @property
+    def chosen_rows(self) -> NDArray[np.int64]:
+        """Row of ``contexts`` that was chosen at each step, shape (steps,)."""
+        rows: NDArray[np.int64] = self.step_offsets[:-1] + self.chosen
+        return rows
+
+    def candidates(self, step: int) -> NDArray[Any]:
+        """Feature rows of one step's candidates, shape (M, d); the warm-up's steps are counted, as in ``chosen``."""
+        if not -self.n_steps <= step < self.n_steps:
+            raise IndexError(f"step {step} does not exist; the log has steps 0 to {self.n_steps - 1}.")
+        step %= self.n_steps
+        return self.contexts[self.step_offsets[step] : self.step_offsets[step + 1]]
+
+    # -- slicing ---------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: SupportsIndex | slice) -> BehaviorLog:
+        """Some consecutive episodes as a log that shares this one's arrays.
+
+        A slice that begins at the first episode keeps the warm-up before it. One that begins later starts in
+        the middle of the decider's life: see ``IBCB(prior_gram=...)``.
+        """
+        if isinstance(key, slice):
+            start, stop, stride = key.indices(len(self))
+            if stride != 1:
+                raise ValueError(f"log[{_show(key)}] skips episodes; only consecutive episodes make a log.")
+            if stop <= start:
+                raise IndexError(f"log[{_show(key)}] holds no episode; the log has episodes 0 to {len(self) - 1}.")
+        else:
+            index = operator.index(key)
+            start = index + len(self) if index < 0 else index
+            if not 0 <= start < len(self):
+                raise IndexError(f"episode {index} does not exist; the log has episodes 0 to {len(self) - 1}.")
+            stop = start + 1
+        return self._slice(0 if start == 0 else start + self.warmup, stop + self.warmup)
+
+    def __iter__(self) -> Iterator[BehaviorLog]:
+        """Each episode as a log of one episode; the first carries the warm-up."""
+        return (self[n] for n in range(len(self)))
+
+    def head(self, fraction: float) -> BehaviorLog:
+        """The first ``floor(fraction * N)`` episodes and the warm-up before them: the paper's ce_rate."""
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float, np.number)):
+            raise TypeError(f"head({fraction!r}): the fraction of episodes must be a number.")
+        if not 0 < fraction <= 1:
+            raise ValueError(f"head({fraction}): the fraction of episodes must be above 0 and at most 1.")
+        # 0.29 * 100 is 28.999...: a fraction that names a whole number of episodes gets that number.
+        count = math.floor(fraction * len(self) + 1e-9)
+        if count == 0:
+            raise ValueError(
+                f"head({fraction}) of {len(self)} episodes holds no whole episode; take at least {1 / len(self):.3g}."
+            )
+        return self[:count]
+
+    def _slice(self, first: int, last: int) -> BehaviorLog:
+        """Episodes first to last - 1, the warm-up's counted, sharing the arrays."""
+        steps = slice(int(self.episode_offsets[first]), int(self.episode_offsets[last]))
+        offsets = self.step_offsets[steps.start : steps.stop + 1]
+        part = type(self).__new__(type(self))
+        part._origin = (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
+        part.contexts = self.contexts[offsets[0] : offsets[-1]]
+        part.step_offsets = _rebased(offsets)
+        part.chosen = self.chosen[steps]
+        part.episode_offsets = _rebased(self.episode_offsets[first : last + 1])
+        part.warmup = self.warmup if first == 0 else 0
+        part.feature_names = self.feature_names
+        part.preparation = self.preparation
+        part.timestamps = None if self.timestamps is None else self.timestamps[steps]
+        part.step_ids = None if self.step_ids is None else self.step_ids[steps]
+        part.candidates_per_step = self.candidates_per_step
+        if part.candidates_per_step is None:
+            part.candidates_per_step = _common(np.diff(part.step_offsets))
+        return part
+
+    def episodes(self) -> Iterator[tuple[bool, BehaviorLog]]:
+        """Every stored episode in order as ``(the policy chose it, episode)``; the warm-up comes first."""
+        for index in range(len(self.episode_offsets) - 1):
+            episode = self._slice(index, index + 1)
+            episode.warmup, episode._origin = 0, (self._origin[0] + index - self.warmup, 0)
+            yield index >= self.warmup, episode
+
+    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
+        """Every stored episode as ``(number, part)``, large ones in several parts; the warm-up's number is negative."""
+        for number, (_, episode) in enumerate(self.episodes(), start=-self.warmup):
+            offsets = episode.step_offsets
+            first = 0
+            while first < episode.n_steps:
+                last = int(np.searchsorted(offsets, offsets[first] + _PART_ROWS, side="right")) - 1
+                last = min(max(last, first + 1), episode.n_steps)
+                yield number, episode if last - first == episode.n_steps else episode._steps(first, last)
+                first = last
+
+    def _steps(self, first: int, last: int) -> BehaviorLog:
+        """Steps first to last - 1 of a single episode, sharing the arrays."""
+        rows = slice(int(self.step_offsets[first]), int(self.step_offsets[last]))
+        part = self._slice(0, 1)
+        part._origin = (self._origin[0], self._origin[1] + first)
+        part.contexts = self.contexts[rows]
+        part.step_offsets = _rebased(self.step_offsets[first : last + 1])
+        part.chosen = self.chosen[first:last]
+        part.episode_offsets = frozen(np.array([0, last - first]))
+        part.timestamps = None if self.timestamps is None else self.timestamps[first:last]
+        part.step_ids = None if self.step_ids is None else self.step_ids[first:last]
+        part.candidates_per_step = _common(np.diff(part.step_offsets))
+        return part
+
+    # -- checks ----------------------------------------------------------------------------------------------
+
+    def _check_choices(self) -> None:
+        for offsets, what in ((self.episode_offsets, "episode"), (self.step_offsets, "step")):
+            if len(offsets) < 2:
+                raise LogFormatError(f"The log is empty: it has no {what}; it needs at least one.")
+        steps = np.diff(self.episode_offsets)
+        if (steps <= 0).any():
+            index = int(np.argmax(steps <= 0))
+            raise LogFormatError(f"episode {index} has no steps; leave it out or give it the steps it had.")
+        if len(self.step_offsets) - 1 != self.n_steps:
+            raise LogFormatError(
+                f"step_offsets marks {len(self.step_offsets) - 1} steps but chosen has {self.n_steps} entries; "
+                "they must be as many (step_offsets is one longer)."
+            )
+        counts = np.diff(self.step_offsets)
+        if (counts <= 0).any():
+            place = self._place(int(np.argmax(counts <= 0)))
+            raise LogFormatError(f"{place}: the step has no candidates; leave it out.")
+        wrong = (self.chosen < 0) | (self.chosen >= counts)
+        if wrong.any():
+            step = int(np.argmax(wrong))
+            raise LogFormatError(
+                f"{self._place(step)}: chosen is {self.chosen[step]} but the step has "
+                f"{plural(int(counts[step]), 'candidate')}; indices start at 0."
+            )
+
+    def _check_finite(self) -> None:
+        for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
+            block = self.contexts[start : start + _FINITE_CHECK_ROWS]
+            # A sum is finite unless a term is not, or it overflows: rarely needs the elementwise look.
+            with np.errstate(over="ignore", invalid="ignore"):
+                if np.isfinite(block.sum()):
+                    continue
+            bad = ~np.isfinite(block)
+            if bad.any():
+                row, column = (int(i) for i in np.argwhere(bad)[0])
+                step = int(np.searchsorted(self.step_offsets, start + row, side="right")) - 1
+                candidate = start + row - int(self.step_offsets[step])
+                raise LogFormatError(
+                    f"{self._place(step)}, candidate {candidate}: feature {self._feature(column)} is "
+                    f"{block[row, column]}; contexts must be finite. Impute the value or drop the step."
+                )
+
+    def _place(self, step: int) -> str:
+        episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1
+        number = self._origin[0] + episode - self.warmup
+        warmup = " (warm-up)" if number < 0 else ""
+        return f"episode {number}{warmup}, step {self._origin[1] + step - int(self.episode_offsets[episode])}"
+
+    def _feature(self, column: int) -> str:
+        return str(column) if self.feature_names is None else repr(self.feature_names[column])
+
+    def __repr__(self) -> str:
+        warmup = f" after {self.warmup} of warm-up" if self.warmup else ""
+        counts = np.diff(self.step_offsets)
+        each = f"{plural(int(counts[0]), 'candidate')} each"
+        if self.candidates_per_step is None:
+            each = f"{counts.min()} to {counts.max()} candidates"
+        return (
+            f"BehaviorLog({plural(len(self), 'episode')}{warmup}, {plural(self.n_steps, 'step')}, {each}, "
+            f"{plural(self.n_features, 'feature')}, {self.contexts.dtype})"
+        )
+
+
+def _common(counts: NDArray[np.int64]) -> int | None:
+    return int(counts[0]) if len(counts) and (counts == counts[0]).all() else None
+
+
+def _rebased(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    return offsets if offsets[0] == 0 else frozen(offsets - offsets[0])
+
+
+def _show(key: slice) -> str:
+    return ":".join("" if part is None else str(part) for part in (key.start, key.stop, key.step)).removesuffix(":")
+
+
+def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]:
+    """Position of the best candidate of each step, the first of equals. Shape (steps,)."""
+    if log.candidates_per_step is not None:
+        best: NDArray[np.int64] = scores.reshape(-1, log.candidates_per_step).argmax(axis=1)
+        return best
+    starts, counts = log.step_offsets[:-1], np.diff(log.step_offsets)
+    top = np.repeat(np.maximum.reduceat(scores, starts), counts)
+    rows = np.flatnonzero(scores == top)
+    steps = np.searchsorted(log.step_offsets, rows, side="right") - 1
+    _, first = np.unique(steps, return_index=True)
+    positions: NDArray[np.int64] = rows[first] - starts
+    return positions

@@ -1,0 +1,333 @@
+"""A log that stays on disk and is read part by part, again for every pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import chain, groupby, pairwise
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.steps import Reading, Source, Steps, numbered
+
+__all__ = ["DiskLog", "IndexedSource", "named", "short_message"]
+
+#: bytes of a file that is read part by part
+_LARGE = 1 << 28
+_EMPTY = "the log is empty: it has no step. Is it the right file?"
+
+
+@runtime_checkable
+class IndexedSource(Protocol):
+    """A source whose rows come in groups, and which may know the groups of every episode."""
+
+    def index(self) -> list[tuple[int, list[int]]] | None:
+        """The number of every episode and its row groups, where no two episodes share one; else None."""
+        ...
+
+    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
+        """How many candidates each step of some row groups has."""
+        ...
+
+    def group_sizes(self) -> list[int]:
+        """How many steps each row group has."""
+        ...
+
+    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
+        """The steps of some row groups."""
+        ...
+
+
+class DiskLog:
+    """A log on disk, read part by part, again for every pass; `open_log` makes it.
+
+    Attributes
+    ----------
+    name : str
+    feature_names : tuple of str or None
+    preparation : Preparation or None
+    notes : tuple of str
+        What a reader should know: columns left out, values imputed.
+    """
+
+    def __init__(self, source: Source, reading: Reading, where: tuple[Path, dict[str, Any]] | None) -> None:
+        self._source, self._reading = source, reading
+        #: path and options with which `open_log` opens it again, elsewhere
+        self.where = where
+        self._is_part = False
+        self.name = source.name
+        self.feature_names = source.feature_names
+        self.preparation = source.preparation
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._source.notes
+
+    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
+        """Every episode as ``(number, part)``, in order; large ones in several parts, the warm-up's number negative."""
+        if self._index is not None:
+            for number, row_groups in self._index:
+                for part in self._episode(number, row_groups):
+                    yield number, part
+            return
+        with named(self.name):
+            empty = True
+            episode, first = None, 0
+            for numbers, steps in numbered(self._source.batches(), self._reading):
+                empty = False
+                rows = np.concatenate([[0], np.cumsum(steps.counts)])
+                edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+                for start, end in pairwise(edges):
+                    number = int(numbers[start])
+                    first = first if number == episode else 0
+                    yield number, self._part(steps, slice(start, end), slice(rows[start], rows[end]), (number, first))
+                    episode, first = number, first + end - start
+            if empty:
+                raise LogFormatError(_EMPTY)
+
+    def episodes(self) -> Iterator[tuple[int, Callable[[], Iterable[BehaviorLog]]]]:
+        """Every episode as ``(number, parts)``, where ``parts()`` goes through its parts, again for every call.
+
+        In a file with row groups of their own for every episode, as `write_log` makes it, each call reads anew. In
+        others an episode is held in memory until the next.
+        """
+        if self._index is None:
+            for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
+                held = [part for _, part in parts]
+                yield number, partial(iter, held)
+            return
+        for number, row_groups in self._index:
+            yield number, partial(self._episode, number, row_groups)
+
+    def __iter__(self) -> Iterator[DiskLog | BehaviorLog]:
+        """Each episode that the policy chose as a log of its own; the first carries the warm-up.
+
+        Of an indexed log these stay on disk.
+        """
+        if self._index is not None:
+            warmup = self.warmup
+            for place in range(len(self)):
+                yield self._some(0 if place == 0 else place + warmup, place + warmup + 1)
+            return
+        waiting: list[tuple[int, BehaviorLog]] = []
+        for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
+            waiting += parts
+            if number >= 0:
+                yield _gathered(waiting, sum(len(part.contexts) for _, part in waiting))
+                waiting = []
+
+    def _some(self, first: int, last: int) -> DiskLog:
+        """Stored episodes first to last - 1 of an indexed log."""
+        assert self._index is not None
+        some = DiskLog(self._source, self._reading, self.where)
+        some._index, some._is_part, some.n_features = self._index[first:last], True, self.n_features
+        return some
+
+    def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
+        with named(self.name):
+            for steps in self._steps.episode(row_groups):
+                everything = slice(0, len(steps.counts))
+                yield self._part(steps, everything, slice(0, len(steps.contexts)), (number, first))
+                first += len(steps.counts)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a second copy of an indexed log, however short-lived, would be too much."""
+        large = self.where is not None and self.where[0].is_file() and self.where[0].stat().st_size > _LARGE
+        return large and self._index is not None
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether every episode can be found without reading those before it: it has row groups of its own."""
+        return self._index is not None
+
+    def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Of an indexed log: every episode's number, and the candidates of each of its steps."""
+        for number, row_groups in self._index or ():
+            with named(self.name):
+                counts = self._steps.step_counts(row_groups)
+            yield number, counts
+
+    def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
+        """Of an indexed log: steps first to last - 1 of an episode, in parts; other row groups are not touched."""
+        row_groups = dict(self._index or ())[number]
+        sizes, wanted = self._steps.group_sizes(), list[int]()
+        begin = start = 0
+        for group in row_groups:
+            if begin < last and begin + sizes[group] > first:
+                start = begin if not wanted else start
+                wanted.append(group)
+            begin += sizes[group]
+        for part in self._episode(number, wanted, start):
+            low, high = max(first - start, 0), min(last - start, part.n_steps)
+            if low < high:
+                yield part if (low, high) == (0, part.n_steps) else part._steps(low, high)
+            start += part.n_steps
+
+    @property
+    def _steps(self) -> IndexedSource:
+        assert isinstance(self._source, IndexedSource)  # only these have an index
+        return self._source
+
+    @cached_property
+    def _index(self) -> list[tuple[int, list[int]]] | None:
+        with named(self.name):
+            return (self._source.index() or None) if isinstance(self._source, IndexedSource) else None
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The numbers of all episodes; without an index this reads the log once."""
+        if self._index is not None:
+            return [number for number, _ in self._index]
+        return list(dict.fromkeys(number for number, _ in self.parts()))
+
+    @property
+    def n_episodes(self) -> int | None:
+        """How many episodes are stored, the warm-up's included; None where only reading all of it would tell."""
+        return None if self._index is None else len(self._index)
+
+    @property
+    def warmup(self) -> int:
+        """How many episodes the policy did not choose."""
+        return sum(number < 0 for number in self._numbers)
+
+    def __len__(self) -> int:
+        """Number of episodes that the policy chose."""
+        return len(self._numbers) - self.warmup
+
+    @cached_property
+    def n_features(self) -> int:
+        if self.feature_names is not None:
+            return len(self.feature_names)
+        with named(self.name):
+            return int(next(iter(self._source.batches())).contexts.shape[1])
+
+    def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
+        return BehaviorLog.part(
+            steps.contexts[rows],
+            steps.counts[some],
+            steps.chosen[some],
+            origin=origin,
+            feature_names=self.feature_names,
+            timestamps=None if steps.timestamps is None else steps.timestamps[some],
+            step_ids=None if steps.step_ids is None else steps.step_ids[some],
+            preparation=self.preparation,
+        )
+
+    def read(self) -> BehaviorLog:
+        """All of it, in memory."""
+        if self._is_part or self._is_large:
+            counts = np.concatenate([counts for _, counts in self.step_counts()])
+            return _gathered(self.parts(), int(counts.sum()))
+        with named(self.name):
+            pairs = list(numbered(self._source.batches(whole=True), self._reading))
+            if not pairs:
+                raise LogFormatError(_EMPTY)
+            numbers = _joined([pair[0] for pair in pairs])
+            batches = [pair[1] for pair in pairs]
+            edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+            return BehaviorLog(
+                _joined([steps.contexts for steps in batches]),
+                np.concatenate([[0], np.cumsum(_joined([steps.counts for steps in batches]))]),
+                _joined([steps.chosen for steps in batches]),
+                edges,
+                warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
+                feature_names=self.feature_names,
+                timestamps=_optional([steps.timestamps for steps in batches]),
+                step_ids=_optional([steps.step_ids for steps in batches]),
+                preparation=self.preparation,
+            )
+
+    def __repr__(self) -> str:
+        known = "" if self._index is None else f", {plural(len(self), 'episode')}"
+        return f"DiskLog({self.name!r}{known})"
+
+
+def _gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int) -> BehaviorLog:
+    """Consecutive parts of a log with so many rows in all, and the numbers of their episodes, in memory.
+
+    One part after the other finds its place: only one of them is there beside the whole.
+    """
+    pairs = iter(pairs)
+    first = next(pairs)
+    head = first[1]
+    contexts, at = np.empty((rows, head.n_features), dtype=head.contexts.dtype), 0
+    numbers, counts, chosen = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
+    timestamps, step_ids = list[Any](), list[Any]()
+    for number, part in chain([first], pairs):
+        if contexts.dtype != part.contexts.dtype:
+            contexts = contexts.astype(np.result_type(contexts, part.contexts))
+        contexts[at : at + len(part.contexts)] = part.contexts
+        at += len(part.contexts)
+        numbers.append(np.full(part.n_steps, number))
+        counts.append(np.diff(part.step_offsets))
+        chosen.append(part.chosen)
+        timestamps.append(part.timestamps)
+        step_ids.append(part.step_ids)
+    episode = np.concatenate(numbers)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
+    return BehaviorLog(
+        contexts,
+        np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
+        np.concatenate(chosen),
+        edges,
+        warmup=int(np.count_nonzero(episode[edges[:-1]] < 0)),
+        feature_names=head.feature_names,
+        timestamps=_optional(timestamps),
+        step_ids=_optional(step_ids),
+        preparation=head.preparation,
+    )
+
+
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _optional(arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    known = [array for array in arrays if array is not None]
+    return _joined(known) if known else None
+
+
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Errors of a file begin with its name."""
+    try:
+        yield
+    except LogFormatError as error:
+        message = str(error)
+        raise LogFormatError(
+            message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
+        ) from None
+    except TypeError as error:
+        raise LogFormatError(f"{name}: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
+            raise
+        if isinstance(error, MemoryError):
+            raise LogFormatError(
+                f"{name}: not enough memory ({short_message(error)}); go through it part by part (validate, "
+                "convert), or is the file damaged?"
+            ) from None
+        raise LogFormatError(
+            f"{name}: not a readable {_kind(name)} ({short_message(error)}); it is cut off, damaged, or of another "
+            "kind. Copy it again, or write it again."
+        ) from None
+
+
+def _kind(name: str) -> str:
+    kinds = {".parquet": "Parquet file", ".pq": "Parquet file", ".csv": "CSV file", ".tsv": "CSV file"}
+    kinds |= dict.fromkeys((".arrow", ".ipc", ".feather"), "Arrow file")
+    return kinds.get(Path(name.removesuffix(".gz")).suffix.lower(), "log")
+
+
+def short_message(error: Exception) -> str:
+    """The beginning of a message of another library, on one line."""
+    lines = str(error).strip().splitlines()
+    return shown(lines[0] if lines else type(error).__name__, 160)[1:-1]

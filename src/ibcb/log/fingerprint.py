@@ -1,0 +1,93 @@
+"""A short name for a log: whoever fits the same log finds the same name, one episode at a time or all at once.
+
+The name is a chain: that of n episodes and episode n + 1 give that of n + 1 episodes. An episode enters with the count
+of candidates and the choice of every step, and with the Gram matrix of its chosen contexts, which fitting computes
+anyway. Contexts that were not chosen do not enter.
+"""
+
+from __future__ import annotations
+
+import math
+from hashlib import blake2b
+from itertools import chain, groupby
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.numerics.ridge import gram
+
+__all__ = ["NO_LOG", "is_fingerprint", "log_fingerprint", "with_episode"]
+
+#: the name of a log without episodes, with which every chain begins
+NO_LOG = ""
+_BYTES = 16
+_BITS = 20
+#: rounding happens at this fraction of a unit, where the sums of round numbers do not lie
+_EDGE = (math.sqrt(5) - 1) / 2
+
+
+def log_fingerprint(*logs: BehaviorLog | DiskLog) -> str:
+    """The name of a log, 32 hexadecimal digits: ``log_fingerprint_`` of an estimator that was fitted to it.
+
+    Several logs are named as the one that they are together, in order.
+
+    >>> import ibcb
+    >>> log = ibcb.simulate(n_episodes=3, batch_size=50, seed=0).log
+    >>> ibcb.IBCB(l2=0.3).fit(log).log_fingerprint_ == log_fingerprint(log)
+    True
+    >>> log_fingerprint(log) == log_fingerprint(log[:2])
+    False
+    """
+    name = NO_LOG
+    for number, parts in chain.from_iterable(groupby(log.parts(), key=itemgetter(0)) for log in logs):
+        phi, counts, chosen = np.zeros((1, 1)), [], []
+        for _, part in parts:
+            phi = phi + gram(part.contexts.take(part.chosen_rows, axis=0))
+            counts.append(np.diff(part.step_offsets))
+            chosen.append(part.chosen)
+        name = with_episode(name, np.concatenate(counts), np.concatenate(chosen), phi, by_policy=number >= 0)
+    return name
+
+
+def with_episode(
+    name: str, counts: NDArray[np.int64] | int, chosen: NDArray[np.int64], phi: NDArray[np.float64], *, by_policy: bool
+) -> str:
+    """The name of a log that goes on with an episode.
+
+    Parameters
+    ----------
+    name : str
+        Of the log before; `NO_LOG` if there is none.
+    counts : ndarray of shape (steps,), or int
+        How many candidates each step had; an int where all had as many.
+    chosen : ndarray of shape (steps,)
+    phi : ndarray of shape (d, d)
+        Gram matrix of the episode's chosen contexts.
+    by_policy : bool
+        False for a warm-up.
+    """
+    least, most = (counts, counts) if isinstance(counts, int) else (int(counts.min()), int(counts.max()))
+    whole = "<u2" if most < 1 << 16 else "<u4"
+    size = b"%d %d %d %d %d " % (by_policy, len(phi), len(chosen), least, most)
+    of_steps = b"" if least == most else np.asarray(counts).astype(whole).tobytes()
+    content = (bytes.fromhex(name), size, of_steps, chosen.astype(whole).tobytes(), _rounded(phi).tobytes())
+    return blake2b(b"".join(content), digest_size=_BYTES).hexdigest()
+
+
+def is_fingerprint(name: object) -> bool:
+    """Whether this can be the name of a log."""
+    return isinstance(name, str) and len(name) == 2 * _BYTES and set(name) <= set("0123456789abcdef")
+
+
+def _rounded(phi: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Entries in units of 2^-20 of the largest: libraries and processors differ in the last bits of a sum."""
+    largest = phi.diagonal().max()
+    if not math.isfinite(largest):
+        return np.full(phi.shape, -1, dtype="<i4")
+    # A power of 2 that is itself finite, for the tiniest contexts too.
+    units = phi * math.ldexp(1.0, min(_BITS - math.frexp(largest)[1], 1000))
+    units += _EDGE
+    return units.astype("<i4")

@@ -1,0 +1,286 @@
+"""Steps on their way into a log: batches of whole steps from any format, before they are cut into episodes.
+
+A `Source` is a place to read steps from, again and again, a bounded number at a time. `Reading` holds what a user may
+say about how to read it. `numbered` cuts the steps into episodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.recipe import Preparation
+
+__all__ = ["ROLES", "Reading", "Source", "Steps", "numbered", "window_seconds"]
+
+#: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
+ROLES: dict[str, tuple[str, ...]] = {
+    "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),
+    "step": ("step", "step_id", "request_id", "decision_id", "impression_id", "event_id", "round"),
+    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken"),
+    "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
+    "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
+    "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
+}
+_LARGEST = int(np.iinfo(np.int64).max)
+#: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
+_FAR = 10**11
+
+
+class Steps(NamedTuple):
+    """Some consecutive steps, whole, in the order of the log.
+
+    ``contexts`` (rows, d) has the candidates of all of them, ``counts`` says how many each has, ``chosen`` the position
+    of the chosen one. ``episode`` is a label per step of whatever kind the log has, ``step_ids`` and ``timestamps``
+    likewise; None where the log has none.
+    """
+
+    contexts: NDArray[Any]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    episode: NDArray[Any] | None = None
+    step_ids: NDArray[Any] | None = None
+    timestamps: NDArray[Any] | None = None
+
+
+class Source(Protocol):
+    """Somewhere to read steps from."""
+
+    @property
+    def name(self) -> str:
+        """For messages: the file's name."""
+        ...
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How the features were made of raw columns; None where the contexts are stored as they are."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: columns left out, values imputed."""
+        ...
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """All steps from the first on, a few million numbers at a time. May be called again.
+
+        ``whole``: all of them will be in memory anyway, so do what is fastest.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a user may say about how to read a log; see `ibcb.read_log`."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    features: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+    one_hot: Sequence[str] | bool = ()
+    missing: str = "refuse"
+    delimiter: str | None = None
+    decimal: str = "."
+    episode_every: str | None = None
+    episode_size: int | None = None
+    warmup: int | None = None
+    sort: bool = False
+    choices: bool = True
+    preparation: Preparation | None = None
+
+    def __post_init__(self) -> None:
+        for role in self.columns:
+            if role not in ROLES:
+                raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
+        if self.missing not in ("refuse", "mean", "zero"):
+            raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
+        for option in ("delimiter", "decimal"):
+            sign = getattr(self, option)
+            if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
+                raise ValueError(f"{option}={sign!r} cannot be one; give a single sign, such as a comma.")
+        if self.episode_every is not None and self.episode_size is not None:
+            raise ValueError("episode_every and episode_size exclude each other; give one of them.")
+        if self.episode_every is not None:
+            window_seconds(self.episode_every)
+        if self.episode_size is not None and self.episode_size < 1:
+            raise ValueError(f"episode_size={self.episode_size} is below 1; it is the number of steps in an episode.")
+        if self.warmup is not None and self.warmup < 0:
+            raise ValueError(f"warmup={self.warmup} is below 0; it is the number of leading episodes that were random.")
+
+
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def window_seconds(text: str) -> int:
+    """Such as "1d", as seconds."""
+    match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
+    seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
+    if not 0 < seconds < _LARGEST:
+        raise ValueError(f"episode_every={text!r} is no length of time; give a number and s, min, h, d or w: 1d, 6h.")
+    return seconds
+
+
+def numbered(batches: Iterable[Steps], reading: Reading) -> Iterator[tuple[NDArray[np.int64], Steps]]:
+    """Each batch with the number of every step's episode: rising, from 0, negative for the warm-up."""
+    count = _Episodes(reading)
+    for batch in batches:
+        if len(batch.counts):
+            yield count(batch), batch
+
+
+class _Episodes:
+    """Numbers episodes from their labels, from windows of time, or by counting steps."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._window = None if reading.episode_every is None else window_seconds(reading.episode_every)
+        self._size = reading.episode_size
+        self._warmup, self._choices = reading.warmup, reading.choices
+        self._steps = 0
+        self._time: Any = None
+        self._last: Any = None
+        self._number = -1
+        self._seen: set[Any] = set()
+
+    def __call__(self, steps: Steps) -> NDArray[np.int64]:
+        n = len(steps.counts)
+        if self._size is not None:
+            numbers = (self._steps + np.arange(n)) // self._size
+        elif self._window is not None:
+            numbers = self._relabelled(self._windows(steps.timestamps, self._window))
+        elif steps.episode is not None:
+            numbers = self._labelled(steps.episode)
+        elif not self._choices:
+            numbers = np.zeros(n, dtype=np.int64)
+        else:
+            raise LogFormatError(
+                "nothing says where one episode ends and the next begins; name the column that does "
+                "(episode), or cut by time (episode_every='1d', --episode-every 1d) or by count (episode_size=1000, "
+                "--episode-size 1000)."
+            )
+        self._steps += n
+        return numbers - (self._warmup or 0)
+
+    def _labelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Numbers from the log's own labels."""
+        kind = labels.dtype.kind
+        if kind == "u" and int(labels.max()) > _LARGEST:
+            at = int(np.argmax(labels > _LARGEST))
+            raise self._error(at, f"episode {labels[at]} is above {_LARGEST}; number the episodes 0, 1, 2, ...")
+        if kind == "f" and not np.isfinite(labels).all():
+            at = int(np.argmin(np.isfinite(labels)))
+            raise self._error(at, f"episode is {labels[at]}; give the step the number of its episode, or leave it out.")
+        # Numbers below 0 say warm-up; fractions are labels like any other, which say nothing of the kind.
+        if kind == "f" and self._warmup is None and (labels < 0).any():
+            at = int(np.argmax(labels < 0))
+            raise self._error(
+                at,
+                f"episode {labels[at]} is below 0 and no whole number; store the numbers as integers, or say how many "
+                "leading episodes were random: warmup=1 (--warmup 1).",
+            )
+        return (
+            self._given(labels.astype(np.int64)) if kind in "iu" and self._warmup is None else self._relabelled(labels)
+        )
+
+    def _given(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole numbers stay as they are; they must not fall."""
+        before = np.concatenate([labels[:1] if self._last is None else [self._last], labels[:-1]])
+        falls = labels < before
+        if falls.any():
+            at = int(np.argmax(falls))
+            raise self._error(
+                at,
+                f"episode {labels[at]} follows {before[at]}; sort the rows by episode, or read with sort=True "
+                "(--sort).",
+            )
+        self._last = int(labels[-1])
+        return labels
+
+    def _relabelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Any labels become 0, 1, ... in the order in which they appear; none may come back."""
+        changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+        starts = np.concatenate([[0], changes])
+        numbers = np.empty(len(labels), dtype=np.int64)
+        for first, end in zip(starts, [*changes, len(labels)], strict=True):
+            label = labels[first]
+            if self._number < 0 or label != self._last:
+                if label in self._seen:
+                    raise self._error(
+                        int(first),
+                        f"episode {shown(label)} comes back after {shown(self._last)}; sort the rows by episode, or "
+                        "read with sort=True (--sort).",
+                    )
+                self._seen.add(label)
+                self._last = label
+                self._number += 1
+            numbers[first:end] = self._number
+        return numbers
+
+    def _windows(self, timestamps: NDArray[Any] | None, seconds: int) -> NDArray[np.int64]:
+        """Which window of time each step falls in, counted from 1970."""
+        if timestamps is None:
+            raise LogFormatError(
+                "episodes were to be cut by time, but no column holds times; name it: columns={'timestamp': ...} "
+                "(--column timestamp=NAME)."
+            )
+        timestamps = _times(timestamps)
+        if timestamps.dtype.kind not in "Miuf":
+            at = next((place for place, text in enumerate(timestamps.tolist()) if not _is_time(text)), 0)
+            raise self._error(
+                at,
+                f"the time is {shown(timestamps[at])}; to cut episodes by time it must be a time, such as "
+                "2024-03-01 12:00:00, or a number of seconds.",
+            )
+        if timestamps.dtype.kind == "M":
+            known = ~np.isnat(timestamps)
+            whole: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
+        else:
+            known = (timestamps > -_FAR) & (timestamps < _FAR)
+            whole = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
+        if not known.all():
+            at = int(np.argmin(known))
+            raise self._error(
+                at,
+                f"the time is {timestamps[at]}; it must be a time, or a number of seconds since 1970 (divide "
+                "milliseconds by 1000). Or leave the step out.",
+            )
+        windows = whole // seconds
+        # Windows must not fall: what comes later was chosen later.
+        last = self._time or (windows[0], timestamps[0])
+        falls = windows < np.concatenate([[last[0]], windows[:-1]])
+        if falls.any():
+            at = int(np.argmax(falls))
+            raise self._error(
+                at,
+                f"its time {timestamps[at]} is before {timestamps[at - 1] if at else last[1]} of the step before it; "
+                "sort the rows by time, or read with sort=True (--sort).",
+            )
+        self._time = windows[-1], timestamps[-1]
+        return windows
+
+    def _error(self, at: int, reason: str) -> LogFormatError:
+        return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+
+
+def _times(values: NDArray[Any]) -> NDArray[Any]:
+    """Texts as times where all of them are, in the ISO form, with or without a zone; anything else as it is."""
+    if values.dtype.kind != "U":
+        return values
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        with contextlib.suppress(pa.ArrowInvalid):
+            times: NDArray[Any] = pa.array(values).cast(kind).to_numpy(zero_copy_only=False)
+            return times
+    return values
+
+
+def _is_time(value: Any) -> bool:
+    return _times(np.array([str(value)])).dtype.kind == "M"

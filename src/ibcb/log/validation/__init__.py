@@ -1,0 +1,94 @@
+"""Explain a log before it is fitted: what it holds, what is wrong with it, and what would make the method fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ibcb.log.validation.report import Finding, Summary, Validation
+from ibcb.log.validation.rules import findings
+from ibcb.log.validation.scan import Log, Scan, scan
+
+__all__ = ["Finding", "Summary", "Validation", "validate"]
+
+
+def validate(log: Log) -> Validation:
+    """Explain a log, in one pass over it.
+
+    Parameters
+    ----------
+    log : BehaviorLog, or a log on disk (`ibcb.open_log`)
+        Memory is bounded whatever the number of steps: a part, d x d sums, and a sample of steps of a few episodes.
+
+    Returns
+    -------
+    validation : Validation
+        ``print`` it; ``ok`` says whether the log can be fitted, ``findings`` what was found.
+
+    Notes
+    -----
+    Two findings rest on statistical tests. They speak only where chance is most unlikely, so their silence proves
+    little.
+
+    *Wrong edges* (``episode-edges``) are seen by a change of policy inside an episode (see
+    `ibcb.log.validation.constancy`). It
+    cannot see edges where the policy hardly changed at all, as late in a log; edges moved by less than a tenth of an
+    episode; episodes of fewer than 100 steps, or of fewer than 12 a feature in the directions of most variance; nor
+    edges that should not be there, between episodes with the same policy. Beyond 32 episodes it looks at some, beyond
+    768 steps at some.
+
+    *A random start* (``unmarked-warmup``) is seen by choices that favour no feature, no position and no length. A
+    Thompson sampler that knows nothing can look the same.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> run = ibcb.simulate("synthetic", n_episodes=5, batch_size=300, seed=0)
+    >>> print(ibcb.validate(run.log))
+    Ready to fit: nothing wrong was found.
+    <BLANKLINE>
+    episodes  5 after 1 of warm-up, 300 steps each
+    steps     2400, 10 candidates each
+    rows      24000 of 10 features, float64: 1.96 MB in memory
+    """
+    if not callable(getattr(log, "parts", None)):
+        raise TypeError(
+            f"validate takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with ibcb.open_log, "
+            "make arrays a log with ibcb.BehaviorLog.from_episodes."
+        )
+    result = scan(log)
+    return Validation(_summary(result), findings(result))
+
+
+def _summary(result: Scan) -> Summary:
+    policy = result.policy
+    sizes = sorted(episode.steps for episode in policy)
+    span = result.time_span
+    return Summary(
+        episodes=len(policy),
+        warmup_episodes=len(result.episodes) - len(policy),
+        steps=result.steps,
+        rows=result.rows,
+        episode_steps=(sizes[0], float(np.median(sizes)), sizes[-1]) if sizes else None,
+        candidates=_spread(result) if result.steps else None,
+        features=result.d,
+        dtype=result.dtype,
+        time_span=None if span is None else (_time(span[0]), _time(span[1])),
+        nbytes=result.nbytes,
+    )
+
+
+def _spread(result: Scan) -> tuple[int, float, int]:
+    sizes = np.array(sorted(result.candidates))
+    upto = np.cumsum([result.candidates[size] for size in sizes.tolist()])
+    # The median: the mean of the two middle steps, which are one for an odd number of steps.
+    middle = [sizes[np.searchsorted(upto, place, side="right")] for place in ((upto[-1] - 1) // 2, upto[-1] // 2)]
+    return int(sizes[0]), float(np.mean(middle)), int(sizes[-1])
+
+
+def _time(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        finer = np.datetime_data(value.dtype)[0] in ("ms", "us", "ns", "ps", "fs", "as")
+        return str(value.astype("datetime64[s]") if finer else value)
+    return str(value.item())

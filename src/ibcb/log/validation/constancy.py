@@ -1,0 +1,152 @@
+"""Does the policy stay the same over some steps? A test of structural change for the conditional logit.
+
+A logit fitted to all the steps has at step t the score g_t, the derivative of the log-likelihood of its choice: the
+chosen context minus its expectation. While the policy stays the same the scores scatter about a constant mean, and
+
+    T_k = n / (k (n - k)) |V^(-1/2) sum_(t <= k) (g_t - mean g)|^2,    V the covariance of the scores,
+
+is about chi-squared for each k. Where the policy changes after step k, T_k is large. The tail of its maximum over k is
+that of Csorgo and Horvath (1997).
+
+The logit is only an approximation of what deciders do (bonuses are not linear, draws are not of constant spread), so
+that its mean score depends on the candidates; where their distribution drifts, the scores drift with it though the
+policy stays. Therefore the scores are first regressed on functions of the candidate sets alone, among them what the
+logit expects of them. Tests in worlds that drift show that the false alarms this leaves are rare.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh
+
+from ibcb.log.validation.sample import Sample, per_step
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.newton import SolverError, minimise
+
+__all__ = ["Change", "find_change", "whitening"]
+
+Matrix = NDArray[np.float64]
+
+_LEAST_STEPS = 100
+_STEPS_PER_DIRECTION = 12
+_MOST_DIRECTIONS = 24
+_TRIM = 0.1
+#: a direction whose variance comes from fewer steps says nothing of when they changed
+_LEAST_WEIGHT = 25
+#: keeps the weights of a decider that always takes its best candidate finite; features have unit variance
+_RIDGE = 0.1
+
+
+class Change(NamedTuple):
+    """The most likely change of policy among some steps.
+
+    ``log10_p`` is the probability of one that looks as large where the policy stays the same, ``step`` the number of
+    the first step after it, ``at`` the share of the sampled steps before it, ``steps`` how many these were.
+    """
+
+    log10_p: float
+    step: int
+    at: float
+    steps: int
+
+
+def find_change(sample: Sample) -> Change | None:
+    """The most likely change among the steps of a sample; None where they are too few to tell."""
+    sample = sample.where(np.diff(sample.offsets) > 1)
+    n = len(sample.steps)
+    if n < _LEAST_STEPS:
+        return None
+    offsets, counts = sample.offsets, np.diff(sample.offsets)
+    # First about the chosen candidate, which comes first: what all candidates share cancels without rounding.
+    chosen_contexts = sample.contexts[offsets[:-1]]
+    centred = sample.contexts - np.repeat(chosen_contexts, counts, axis=0)
+    means = per_step(centred, offsets) / counts[:, None]
+    centred -= np.repeat(means, counts, axis=0)
+    means += chosen_contexts
+    A = whitening(centred.T @ centred / len(centred), min(n // _STEPS_PER_DIRECTION, _MOST_DIRECTIONS))
+    if A.shape[1] == 0:
+        return None
+    Z = centred @ A
+    chosen = np.zeros(n, dtype=np.int64)
+    try:
+        w, _ = minimise(ChoiceLoss(Z, offsets, chosen), _RIDGE, tolerance=1e-3, max_passes=60)
+    except SolverError:
+        return None
+    scores, expected = _scores(Z, offsets, w)
+    covariates = np.column_stack([expected, (means - means.mean(axis=0)) @ A])
+    return _largest(_residuals(scores, covariates), sample.steps)
+
+
+def whitening(scatter: Matrix, most: int | None = None) -> Matrix:
+    """A with A' scatter A = I, in the directions that vary at all; at most ``most``, those of largest variance.
+
+    Features are brought to unit variance first, so units do not matter.
+    """
+    sd = np.sqrt(np.diag(scatter))
+    varying = np.flatnonzero(sd > 0)
+    if len(varying) == 0:
+        return np.zeros((len(sd), 0))
+    correlation = scatter[np.ix_(varying, varying)] / np.outer(sd[varying], sd[varying])
+    p = len(varying)
+    values, vectors = eigh(correlation, subset_by_index=[max(0, p - (p if most is None else most)), p - 1])
+    kept = np.flatnonzero(values > 1e-9)
+    A = np.zeros((len(sd), len(kept)))
+    A[varying] = vectors[:, kept] / np.sqrt(values[kept]) / sd[varying, None]
+    return A
+
+
+def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix) -> tuple[Matrix, Matrix]:
+    """Scores of the steps, shape (n, q), and functions of their candidate sets that the scores may depend on."""
+    counts = np.diff(offsets)
+    u = Z @ w
+    highest = np.maximum.reduceat(u, offsets[:-1])
+    p = np.exp(u - np.repeat(highest, counts))
+    p /= np.repeat(per_step(p, offsets), counts)
+    mean = per_step(p[:, None] * Z, offsets)
+    spread = per_step(p[:, None] * Z**2, offsets) - mean**2
+    entropy = per_step(-p * np.log(np.maximum(p, 1e-300)), offsets)
+    evenly = counts[:, None]
+    expected = [mean, spread, per_step(Z**2, offsets) / evenly, per_step(u[:, None] * Z, offsets) / evenly]
+    return Z[offsets[:-1]] - mean, np.column_stack([*expected, entropy, highest])
+
+
+def _residuals(scores: Matrix, covariates: Matrix) -> Matrix:
+    """Scores less what is linear in the covariates, about mean 0."""
+    scores = scores - scores.mean(axis=0)
+    F = covariates - covariates.mean(axis=0)
+    sd = F.std(axis=0)
+    F = F[:, sd > 1e-9] / sd[sd > 1e-9]
+    if F.shape[1] == 0:
+        return scores
+    gram = F.T @ F
+    gram.flat[:: len(gram) + 1] += 1e-6 * len(F)
+    residuals: Matrix = scores - F @ cho_solve(cho_factor(gram), F.T @ scores)
+    return residuals
+
+
+def _largest(g: Matrix, steps: NDArray[np.int64]) -> Change | None:
+    n = len(g)
+    values, vectors = eigh(g.T @ g / n)
+    kept = values > 1e-8 * max(values[-1], 1e-300)
+    z = g @ vectors[:, kept] / np.sqrt(values[kept])
+    z = z[:, n / np.mean(z**4, axis=0) >= _LEAST_WEIGHT]
+    if z.shape[1] == 0:
+        return None
+    k = np.arange(1, n)
+    T = np.sum(np.cumsum(z, axis=0)[:-1] ** 2, axis=1) * n / (k * (n - k))
+    first = int(_TRIM * n)
+    best = first + int(T[first : n - first].argmax())
+    return Change(_log10_tail(float(T[best]), z.shape[1]), int(steps[best + 1]), (best + 1) / n, n)
+
+
+def _log10_tail(x: float, p: int) -> float:
+    """log10 P(max_k T_k > x) for p scores and k between 10% and 90% of the steps."""
+    if x <= p:
+        return 0.0
+    range_ = 2 * math.log((1 - _TRIM) / _TRIM)
+    tail = p / 2 * math.log(x / 2) - x / 2 - math.lgamma(p / 2) + math.log(range_ * (1 - p / x) + 4 / x)
+    return min(0.0, tail / math.log(10))

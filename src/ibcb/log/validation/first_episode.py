@@ -1,0 +1,63 @@
+"""Does a log begin where its decider began? Evidence from the first episode's choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.log import BehaviorLog, argmax_per_step
+
+__all__ = ["missing_past"]
+
+
+def missing_past(first: BehaviorLog, expert: str) -> str | None:
+    """Why the first episode does not look like the first: nothing learned, nothing seen. None if it does."""
+    remedy = "pass prior_gram= (S'S of the contexts chosen before), or mark a random start with warmup="
+    if expert == "sbucb":
+        # A decider with theta = 0 and Phi = 0 takes the candidate of largest norm.
+        longest = np.einsum("ij,ij->i", first.contexts, first.contexts)
+        share = float(np.mean(longest[first.chosen_rows] >= (1 - 1e-6) * _maximum_per_step(longest, first)))
+        if share >= 0.9:
+            return None
+        return (
+            f"the log seems to start in the middle: an sbucb decider that knows nothing takes the candidate of "
+            f"largest norm, but the first episode does so in {share:.0%} of its steps; {remedy}."
+        )
+    # A Thompson sampler that knows nothing draws theta from N(0, c I): its choices favour no direction but by the
+    # shape of the candidate sets, which the same sets with fresh draws show.
+    rng = np.random.default_rng(0)
+    draws = np.repeat(rng.standard_normal((first.n_steps, first.n_features)), np.diff(first.step_offsets), axis=0)
+    picks = argmax_per_step(np.einsum("ij,ij->i", first.contexts, draws), first)
+    statistic, degrees = _hotelling(_advantage(first, first.chosen), _advantage(first, picks))
+    if statistic <= degrees + 10 * np.sqrt(2 * degrees) + 20:
+        return None
+    return (
+        f"the first episode's choices lean in one direction, {np.sqrt(statistic):.0f} standard errors from those of an "
+        "sbts decider that knows nothing and draws at every step: either one draw served the whole episode, or the log "
+        f"starts in the middle. In the latter case {remedy}."
+    )
+
+
+def _maximum_per_step(values: NDArray[Any], log: BehaviorLog) -> NDArray[Any]:
+    maxima: NDArray[Any] = values[log.step_offsets[:-1] + argmax_per_step(values, log)]
+    return maxima
+
+
+def _advantage(log: BehaviorLog, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Chosen context minus the mean of its candidate set, shape (steps, d)."""
+    starts, counts = log.step_offsets[:-1], np.diff(log.step_offsets)
+    contexts = log.contexts.astype(np.float64, copy=False)
+    means = np.add.reduceat(contexts, starts, axis=0) / counts[:, None]
+    advantage: NDArray[np.float64] = contexts[starts + chosen] - means
+    return advantage
+
+
+def _hotelling(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, int]:
+    """Two-sample T^2 of the difference in means, and its degrees of freedom; chi-squared if there is none."""
+    difference = one.mean(axis=0) - other.mean(axis=0)
+    spread = one - one.mean(axis=0), other - other.mean(axis=0)
+    covariance = sum(part.T @ part for part in spread) / max(len(one) + len(other) - 2, 1)
+    inverse = np.linalg.pinv(covariance, rcond=1e-10, hermitian=True)
+    return float(len(one) / 2 * difference @ inverse @ difference), int(np.linalg.matrix_rank(inverse, hermitian=True))

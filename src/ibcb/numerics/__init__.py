@@ -1,0 +1,1 @@
+"""Numerical building blocks that know nothing of logs: ridge algebra, Newton's method, the choice likelihood."""

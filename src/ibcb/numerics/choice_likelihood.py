@@ -1,0 +1,250 @@
+"""The conditional logit (McFadden 1974): how likely the choices of a log are under one weight per feature.
+
+At a step with candidates s_j, the decider takes c with probability exp(k <w, s_c>) / sum_j exp(k <w, s_j>). With the
+leads D_j = k (s_j - s_c) of the other candidates, the negative log-likelihood of all choices is
+
+    f(w) = sum_steps log(1 + sum_(j != c) exp(D_j w)),
+
+which is convex. Only leads enter, so they are what is stored: nothing is left to subtract in the passes, and features
+that all candidates of a step share (a user's, where items are chosen) drop out.
+
+Two deciders need more. One that draws from its K best candidates need not take the best: the sum leaves out the K - 1
+largest leads, so that c only has to be among the K best, and each of these is drawn with probability about 1 / K. One
+that strays, in a share e of its M-candidate steps, takes any candidate (a wrong entry, an epsilon-greedy step):
+
+    f(w) = sum_steps -log((1 - e) q(w) / K + e / M),     q(w) = 1 / (1 + sum of exp(D_j w) over the other j).
+
+No step costs more than log(M / e), so that a few wrong ones do little harm. f is no longer convex, but at every w a
+convex function touches it from above: what f is with each step's K - 1 best candidates fixed, and its log-loss weighted
+by the probability that it did not stray. The derivatives given are those of that function. Its gradient is that of f;
+its Hessian is positive semidefinite, and never below that of f.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+__all__ = ["ChoiceLoss", "Expansion"]
+
+Vector = NDArray[np.float64]
+
+_BLOCK_BYTES = 1 << 21
+
+
+class Expansion(NamedTuple):
+    """f with its first two derivatives at one point, in float64.
+
+    ``excess`` is what the Hessian of the bound has over that of f; None where no step can stray, and it has none.
+    """
+
+    loss: float
+    gradient: Vector
+    hessian: NDArray[np.float64]
+    excess: NDArray[np.float64] | None = None
+
+
+class ChoiceLoss:
+    """f of the module's docstring, for the choices of some steps.
+
+    Parameters
+    ----------
+    contexts : ndarray of shape (rows, d)
+    offsets : ndarray of shape (steps + 1,)
+        Step t owns the rows offsets[t] to offsets[t + 1] - 1.
+    chosen : ndarray of shape (steps,)
+        Position of the chosen candidate inside its step.
+    scale : float
+        The k of the softmax.
+    top_k : int
+        The K best candidates any of which may be drawn; 1 for a decider that takes the best.
+    stray : float
+        The share e of steps that any candidate may be taken in, at least 0 and below 1.
+
+    Leads keep the float type of the contexts; sums over steps, and all that is d x d, are float64. A step with one
+    candidate is chosen with probability 1 and contributes nothing.
+    """
+
+    def __init__(
+        self,
+        contexts: NDArray[Any],
+        offsets: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        scale: float = 1.0,
+        *,
+        top_k: int = 1,
+        stray: float = 0.0,
+    ) -> None:
+        self.n_features = int(contexts.shape[1])
+        self.top_k, self.stray = top_k, stray
+        blocks = list(_lead_blocks(contexts, offsets, chosen, scale))
+        moving = np.zeros(self.n_features, dtype=bool)
+        for D in blocks:
+            moving |= D.any(axis=(1, 2))
+        # f does not depend on the weight of a feature in which no candidates ever differ.
+        self._moving: NDArray[np.int64] = np.flatnonzero(moving)
+        self._blocks = blocks if moving.all() else [np.ascontiguousarray(D[moving]) for D in blocks]
+        # exp of anything below stays finite, and so do sums of it.
+        self._safe = 80.0 if contexts.dtype == np.float32 else 700.0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no step has candidates that differ, so that f is constant."""
+        return len(self._moving) == 0
+
+    def plain(self) -> ChoiceLoss:
+        """The same choices without allowances, which is convex; itself if it has none."""
+        if self.top_k == 1 and self.stray == 0:
+            return self
+        twin = copy.copy(self)
+        twin.top_k, twin.stray = 1, 0.0
+        return twin
+
+    def with_stray(self, stray: float) -> ChoiceLoss:
+        """The same choices with another share of steps that stray."""
+        twin = copy.copy(self)
+        twin.stray = stray
+        return twin
+
+    def __call__(self, w: Vector) -> float:
+        """f at w."""
+        w = w[self._moving]
+        total = 0.0
+        for D in self._blocks:
+            losses, _ = self._blame(self._losses(self._cut(_scores(D, w))), D.shape[1] + 1)
+            total += float(losses.sum(dtype=np.float64))
+        return total
+
+    def expand(self, w: Vector) -> Expansion:
+        """f at w, its gradient and Hessian: summed means and covariances of a lead drawn from each step's softmax."""
+        moving, d = self._moving, len(self._moving)
+        loss, gradient, hessian, excess = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
+        for D in self._blocks:
+            scores = self._cut(_scores(D, w[moving]))
+            losses = self._losses(scores.copy())
+            p = np.exp(scores - losses)
+            mean = np.einsum("djt,jt->dt", D, p)
+            # Squares of centred leads rather than E[D D'] - E[D] E[D]', which cancels where a step is almost certain.
+            spread = D - mean[:, None]
+            spread *= np.sqrt(p)
+            mean_of_chosen = mean * np.exp(-losses / 2)
+            losses, meant = self._blame(losses, D.shape[1] + 1)
+            if meant is not None:
+                excess += _square(mean * np.sqrt(meant * (1 - meant)))
+                mean *= meant
+                spread *= np.sqrt(meant)
+                mean_of_chosen *= np.sqrt(meant)
+            loss += float(losses.sum(dtype=np.float64))
+            gradient += mean.sum(axis=1, dtype=np.float64)
+            hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
+        n = self.n_features
+        whole = Expansion(loss, np.zeros(n), np.zeros((n, n)), np.zeros((n, n)) if self.stray else None)
+        whole.gradient[moving] = gradient
+        whole.hessian[np.ix_(moving, moving)] = hessian
+        if whole.excess is not None:
+            whole.excess[np.ix_(moving, moving)] = excess
+        return whole
+
+    def likelihoods(self, w: Vector) -> tuple[Vector, Vector]:
+        """q(w) / K and 1 / M of every step with two candidates or more, by number of candidates, then in order."""
+        meant, astray = [np.empty(0)], [np.empty(0)]
+        for D in self._blocks:
+            count = D.shape[1] + 1
+            losses = self._losses(self._cut(_scores(D, w[self._moving])))
+            meant.append(np.exp(-losses.astype(np.float64)) / min(self.top_k, count))
+            astray.append(np.full(len(losses), 1 / count))
+        return np.concatenate(meant), np.concatenate(astray)
+
+    def reach(self) -> NDArray[np.float64]:
+        """A matrix B with max_j D_j w - min_j D_j w <= |B w| for every step and every w, of d columns.
+
+        A step's scores lie within max_j |(D_j - c) w| of c w, for any c; here c is the mean of its candidates. With
+        A = L L' the mean square of D_j - c, |(D_j - c) w| <= |L^-1 (D_j - c)| |L' w|, and B = 2 max|L^-1 (D_j - c)| L'.
+        """
+        d = len(self._moving)
+        A, rows = np.zeros((d, d)), 0
+        for centred in self._centred():
+            A += _square(centred)
+            rows += centred.shape[1]
+        A /= rows
+        # Any positive definite A will do; directions in which candidates hardly differ are kept from zero.
+        A.flat[:: d + 1] += 1e-10 * np.trace(A) / d
+        L = np.linalg.cholesky(A)
+        longest = 0.0
+        for centred in self._centred():
+            longest = max(longest, float(np.linalg.norm(solve_triangular(L, centred, lower=True), axis=0).max()))
+        B = np.zeros((d, self.n_features))
+        B[:, self._moving] = 2 * longest * L.T
+        return B
+
+    def _centred(self) -> Iterator[NDArray[np.float64]]:
+        """Leads of all candidates, the chosen one's zeros included, about their step's mean; shape (d, candidates)."""
+        for D in self._blocks:
+            leads = np.concatenate([D, np.zeros_like(D[:, :1])], axis=1, dtype=np.float64)
+            yield (leads - leads.mean(axis=1, keepdims=True)).reshape(len(D), -1)
+
+    def _cut(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Scores without the K - 1 best of each step, which need not lose to the chosen one; overwrites the scores."""
+        free = min(self.top_k - 1, len(scores))
+        if free:
+            best = np.argpartition(-scores, free - 1, axis=0)[:free]
+            np.put_along_axis(scores, best, -np.inf, axis=0)
+        return scores
+
+    def _blame(self, losses: NDArray[Any], candidates: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Losses with straying allowed for, and the probability that each step did not stray; None if none can."""
+        best = min(self.top_k, candidates)
+        if self.stray == 0:
+            return (losses + np.log(best) if best > 1 else losses), None
+        meant = (1 - self.stray) / best * np.exp(-losses)
+        total = meant + self.stray / candidates
+        return -np.log(total), meant / total
+
+    def _losses(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """log(1 + sum_j exp(score_j)) of each step; overwrites the scores."""
+        losses: NDArray[Any]
+        if scores.max() < self._safe:
+            losses = np.log1p(np.exp(scores, out=scores).sum(axis=0))
+        else:
+            top = np.maximum(scores.max(axis=0), 0)
+            losses = top + np.log(np.exp(-top) + np.exp(scores - top).sum(axis=0))
+        return losses
+
+
+def _lead_blocks(
+    contexts: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], scale: float
+) -> Iterator[NDArray[Any]]:
+    """Leads of runs of steps with equally many candidates, each of shape (d, candidates - 1, steps).
+
+    Feature-major, so that a score is a sum of long vectors and not a short product per row; small enough that what a
+    pass makes of a block stays in the processor's cache.
+    """
+    counts = np.diff(offsets)
+    for count in np.unique(counts):
+        if count == 1:
+            continue
+        steps = np.flatnonzero(counts == count)
+        length = max(16, _BLOCK_BYTES // (contexts.itemsize * contexts.shape[1] * int(count)))
+        for first in range(0, len(steps), length):
+            block = steps[first : first + length]
+            start, c = offsets[block], chosen[block]
+            others = np.arange(count - 1)[:, None]
+            others = others + (others >= c)
+            leads = contexts[start + others] - contexts[start + c]
+            yield np.ascontiguousarray((scale * leads).astype(contexts.dtype, copy=False).transpose(2, 0, 1))
+
+
+def _scores(D: NDArray[Any], w: Vector) -> NDArray[Any]:
+    d, others, steps = D.shape
+    scores: NDArray[Any] = w.astype(D.dtype, copy=False) @ D.reshape(d, others * steps)
+    return scores.reshape(others, steps)
+
+
+def _square(matrix: NDArray[Any]) -> NDArray[Any]:
+    square: NDArray[Any] = matrix @ matrix.T
+    return square

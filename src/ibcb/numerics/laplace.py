@@ -1,0 +1,270 @@
+"""What the choices of an episode say of the policy behind them: its weights, how sure they are, which steps contradict.
+
+The observation model is the conditional logit of `ibcb.numerics.choice_likelihood` with both of its allowances: the
+chosen candidate need only be among the ``top_k`` best, and a share of steps strays. With a normal prior on the weights,
+
+    F(w) = f(w) + (w - centre)' P (w - centre) / 2,
+
+the mode of F and the Hessian there (Laplace's approximation) summarise the episode: centre and P of the next one, for
+whoever filters the episodes of a log one after the other. To let the decider seek confidence width too, give the loss
+contexts with a column H(s); its weight over the others' is then alpha.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from scipy.optimize import brentq, minimize_scalar
+
+from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
+from ibcb.numerics.newton import SolverError
+
+__all__ = [
+    "DrawScale",
+    "Reading",
+    "Summary",
+    "draw_scale",
+    "read_choices",
+    "stray_rate",
+    "summarise",
+    "summarise_straying",
+]
+
+Vector = NDArray[np.float64]
+
+_MAX_PASSES = 300
+_TOLERANCE = 1e-9
+_ROUNDS = 12
+#: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
+_LEAST, _MOST = 1e-5, 0.5
+#: where the search for that share begins, and the least to count on in an episode not yet seen
+_FIRST, _SURE = 0.01, 0.001
+
+
+class Summary(NamedTuple):
+    """Laplace's approximation of an episode.
+
+    Attributes
+    ----------
+    mode : ndarray of shape (d,)
+        Minimiser of F.
+    hessian : ndarray of shape (d, d)
+        Of F there, P included: the precision of the weights given the episode and the prior. That of the convex bound,
+        a little larger, if F is not convex there.
+    loss : float
+        f at the mode: minus the log-likelihood of the choices.
+    stray : float
+        Share of steps that stray.
+    passes : int
+        Passes over the choices.
+    """
+
+    mode: Vector
+    hessian: NDArray[np.float64]
+    loss: float
+    stray: float
+    passes: int
+
+
+class DrawScale(NamedTuple):
+    """The factor on the scores that explains which of the top k was drawn, and its standard error."""
+
+    scale: float
+    error: float
+
+
+class Reading(NamedTuple):
+    """What choices look like to somebody who knows the scores behind them.
+
+    Attributes
+    ----------
+    log_likelihoods : ndarray of shape (steps,)
+    strayed : ndarray of shape (steps,)
+        How probable it is that each step strayed: near 1 for the choices that contradict the rest.
+    agreement : float
+        Share of steps whose choice had the best score.
+    """
+
+    log_likelihoods: Vector
+    strayed: Vector
+    agreement: float
+
+
+def summarise(
+    loss: ChoiceLoss, centre: Vector, precision: NDArray[np.float64], *, start: Vector | None = None
+) -> Summary:
+    """Mode and Hessian of F by Newton's method; where F is not convex, on the bound of f that touches it there.
+
+    Every step lowers F. Where choices may stray or be drawn from several, F has more than one minimum (with top_k > 1
+    it has a kink wherever two candidates change places, and small minima between them): the one found is that below
+    ``start``, which is the mode without these allowances unless given.
+    """
+    if start is None:
+        plain = loss.plain()
+        if plain is not loss:
+            before = summarise(plain, centre, precision, start=centre)
+            found = summarise(loss, centre, precision, start=before.mode)
+            return found._replace(passes=found.passes + before.passes)
+        start = centre
+    w, here, passes = start, loss.expand(start), 1
+    value, gradient = _with_prior(here, w - centre, precision)
+    while True:
+        hessian, step = _newton(here, gradient, precision)
+        slope = float(gradient @ step)
+        if -slope / 2 <= _TOLERANCE * (1 + abs(value)):
+            return Summary(w, hessian, here.loss, loss.stray, passes)
+        length, reached = 2.0, np.inf
+        # The last term forgives the rounding of F itself.
+        while reached > value + 1e-4 * length * slope + _TOLERANCE / 10 * (1 + abs(value)):
+            if passes == _MAX_PASSES:
+                raise SolverError(
+                    f"choices: F = {value:.6g} is still about {-slope / 2:.3g} above its minimum after {passes} passes "
+                    "of Newton's method. Rescale the contexts to about 1, or give a prior of more precision."
+                )
+            length /= 2
+            trial = w + length * step
+            here, passes = loss.expand(trial), passes + 1
+            reached, gradient = _with_prior(here, trial - centre, precision)
+        w, value = trial, reached
+
+
+def _newton(here: Expansion, gradient: Vector, precision: NDArray[np.float64]) -> tuple[NDArray[np.float64], Vector]:
+    """Hessian of F and the step to the minimum of its quadratic model; those of the bound if F is not convex here."""
+    bound = here.hessian + precision
+    for hessian in (bound,) if here.excess is None else (bound - here.excess, bound):
+        _, step, failed = lapack.dposv(hessian, -gradient, lower=1)
+        if not failed and np.isfinite(step).all():
+            return hessian, step
+    raise SolverError(
+        "choices: the Hessian is singular in floating point. Rescale the contexts to about 1, or give a prior of more "
+        "precision."
+    )
+
+
+def _with_prior(here: Expansion, offset: Vector, precision: NDArray[np.float64]) -> tuple[float, Vector]:
+    """F and its gradient."""
+    pull = precision @ offset
+    return here.loss + float(offset @ pull) / 2, here.gradient + pull
+
+
+def summarise_straying(
+    loss: ChoiceLoss, centre: Vector, precision: NDArray[np.float64], *, start: Vector | None = None
+) -> Summary:
+    """As `summarise`, with the share of straying steps estimated by turns with the weights, from ``loss.stray`` on."""
+    passes, found = 0, summarise(loss, centre, precision, start=start)
+    for _ in range(_ROUNDS):
+        passes += found.passes
+        stray = stray_rate(*loss.likelihoods(found.mode))
+        if abs(stray - loss.stray) <= 0.02 * stray:
+            break
+        loss = loss.with_stray(stray)
+        found = summarise(loss, centre, precision, start=found.mode)
+    return found._replace(passes=passes)
+
+
+def stray_rate(meant: Vector, astray: Vector) -> float:
+    """The share e of steps that stray, given each step's likelihoods if it does not and if it does.
+
+    Maximises sum log((1 - e) meant + e astray) + log(e (1 - e)) / 2, which is concave; the last term keeps e from 0,
+    from where no step could lift it again.
+    """
+
+    def slope(e: float) -> float:
+        ratio = (astray - meant) / ((1 - e) * meant + e * astray)
+        return float(ratio.sum()) + 0.5 / e - 0.5 / (1 - e)
+
+    if slope(_MOST) >= 0:
+        return _MOST
+    return _LEAST if slope(_LEAST) <= 0 else float(brentq(slope, _LEAST, _MOST, rtol=1e-4))
+
+
+def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> Reading:
+    """Read choices as drawn from the softmax of scores that are given up to their unit, a share of them going astray.
+
+    Unit and share are those that make the choices likeliest.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (rows,)
+        Of every candidate.
+    counts : ndarray of shape (steps,)
+        How many candidates each step has.
+    chosen : ndarray of shape (steps,)
+    top_k : int
+        The chosen candidate need only be among so many best.
+    """
+    table = np.full((len(counts), int(counts.max())), -np.inf)
+    table[np.arange(table.shape[1]) < counts[:, None]] = scores
+    rows = np.arange(len(counts))
+    leads = table - table[rows, chosen][:, None]
+    agreement = float(np.mean(leads.max(axis=1) <= 0))
+    leads[rows, chosen] = -np.inf
+    if top_k > 1:
+        # The best k - 1 others need not lose.
+        leads = np.sort(leads, axis=1)[:, : max(0, leads.shape[1] - top_k + 1)]
+    of_best, astray = np.minimum(top_k, counts), 1.0 / counts
+    size = float(np.sqrt(np.mean(np.square(leads[np.isfinite(leads)])))) if np.isfinite(leads).any() else 0.0
+
+    def read(sharpness: float) -> Reading:
+        k = np.exp(sharpness) / (size or 1.0)
+        meant = 1 / (1 + np.exp(np.minimum(k * leads, 600.0)).sum(axis=1)) / of_best
+        e = stray_rate(meant, astray)
+        likely = (1 - e) * meant + e * astray
+        return Reading(np.log(likely), e * astray / likely, agreement)
+
+    found = minimize_scalar(
+        lambda s: -read(s).log_likelihoods.sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
+    )
+    return read(float(found.x))
+
+
+def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> DrawScale:
+    """How sharply a decider draws among its k best candidates: softmax(scale * scores), at least 0.
+
+    Which candidates are the best does not tell the unit of the scores; how often the better of them are drawn does.
+    Maximum likelihood over the steps whose choice is among the k best. It is 0, with an infinite error, if the scores
+    of the k best never differ.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (rows,)
+        Of every candidate, each step's with the policy of its time.
+    offsets : ndarray of shape (steps + 1,)
+    chosen : ndarray of shape (steps,)
+    top_k : int
+    """
+    leads, drawn = _best_of_each(scores.astype(np.float64, copy=False), offsets, chosen, top_k)
+    scale = 0.0
+    for _ in range(_MAX_PASSES):
+        weights = np.exp(scale * leads)
+        weights /= weights.sum(axis=1, keepdims=True)
+        mean = np.sum(weights * np.where(weights > 0, leads, 0.0), axis=1)
+        gradient = float((drawn - mean).sum())
+        curvature = float(np.sum(weights * np.square(np.where(weights > 0, leads - mean[:, None], 0.0))))
+        if curvature <= 0:
+            return DrawScale(0.0, np.inf)
+        # At most a doubling: where every draw was the best, the likelihood rises for ever, and soon by nothing.
+        step = min(gradient / curvature, max(scale, 1 / np.sqrt(curvature)))
+        if scale + step <= 0:
+            step = -scale
+        scale += step
+        if abs(step) * np.sqrt(curvature) < 1e-6:
+            break
+    return DrawScale(scale, float(1 / np.sqrt(curvature)))
+
+
+def _best_of_each(
+    scores: Vector, offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int
+) -> tuple[NDArray[np.float64], Vector]:
+    """Scores of the k best of each step less the best one's (-inf where there are fewer), and that of the drawn one."""
+    counts = np.diff(offsets)
+    table = np.full((len(counts), max(int(counts.max()), top_k)), -np.inf)
+    table[np.arange(table.shape[1]) < counts[:, None]] = scores
+    of_chosen = table[np.arange(len(counts)), chosen]
+    best = -np.sort(-table, axis=1)[:, :top_k]
+    among = of_chosen >= best[np.arange(len(counts)), np.minimum(counts, top_k) - 1]
+    best, of_chosen = best[among], of_chosen[among]
+    return best - best[:, :1], of_chosen - best[:, 0]

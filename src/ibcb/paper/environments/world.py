@@ -1,0 +1,76 @@
+"""What an environment hands to the simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.numerics.checks import whole
+
+__all__ = ["Phase", "Streams", "World"]
+
+_NAMES = (
+    "reward parameters",
+    "warm-up contexts",
+    "warm-up choices",
+    "log contexts",
+    "log noise",
+    "test contexts",
+    "test noise",
+    "out-of-distribution contexts",
+    "expert exploration",
+    "expert fairness",
+    "expert test draws",
+    "imitator test draws",
+    "log matrix factorisation",
+    "test matrix factorisation",
+    "log candidates",
+    "test candidates",
+)
+
+
+class Streams:
+    """Independent random streams of one seed, by name; asking twice for a name gives the same stream afresh."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = whole("seed", seed, 0, "it names the random streams, 0 or above")
+
+    def __getitem__(self, name: str) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_NAMES.index(name),)))
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Some steps of a world.
+
+    Attributes
+    ----------
+    contexts : ndarray of shape (steps, M, d)
+    expected : ndarray of shape (steps, M)
+        Mean reward of every candidate.
+    noise : ndarray of shape (steps,)
+        Added to the reward of whichever candidate is chosen.
+    """
+
+    contexts: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+    def rewards(self, chosen: NDArray[np.int64], steps: slice = slice(None)) -> NDArray[np.float64]:
+        """Observed reward of each choice, for all steps or a slice of them."""
+        earned: NDArray[np.float64] = np.take_along_axis(self.expected[steps], chosen[:, None], axis=1)[:, 0]
+        return earned + self.noise[steps]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The phases of one experiment: a random start, online learning in batches, then a test with a frozen policy."""
+
+    warmup: Phase | None
+    learning: Phase
+    batch_size: int
+    test: Phase
+    ood: Phase | None
+    feature_names: tuple[str, ...] | None = None

@@ -1,0 +1,146 @@
+"""Run cells and record them: each finished cell is one line of JSON, appended and never computed again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import IO, Any
+
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from ibcb.paper import metrics
+from ibcb.paper.simulate import Run
+from ibcb.paper.tables.settings import OURS, Cell, Setting, make
+
+__all__ = ["Outcome", "read_results", "reproduce"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call of `reproduce` did."""
+
+    done_before: int
+    computed: int
+    failed: tuple[str, ...]
+    torn: bool
+
+
+def reproduce(
+    cells: Sequence[Cell],
+    results: str | os.PathLike[str],
+    *,
+    jobs: int = 1,
+    smoke: bool = False,
+    progress: bool = False,
+) -> Outcome:
+    """Compute the cells that ``results`` does not hold yet, and append each as soon as it is finished.
+
+    Killing this at any moment loses at most the cells under way. Cells that failed are recorded with their error and
+    tried again by the next call.
+    """
+    path = Path(results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path) as file:
+        records, torn = read_results(path)
+        if torn:
+            _drop_torn_line(file)
+        missing = [cell for cell in cells if "error" in records.get(cell.id, {"error": ""})]
+        failed = []
+        hidden = None if progress else True
+        with tqdm(total=len(missing), desc="cells", unit="cell", disable=hidden, leave=False) as bar:
+            for record in _compute(missing, jobs, smoke):
+                file.write(json.dumps(record, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+                if "error" in record:
+                    failed.append(f"{record['id']}: {record['error']}")
+                bar.update()
+    return Outcome(len(cells) - len(missing), len(missing) - len(failed), tuple(failed), torn)
+
+
+def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Record], bool]:
+    """The last record of every cell by id, and whether the file ends in a torn line, which is left out."""
+    records: dict[str, Record] = {}
+    if not Path(path).exists():
+        return records, False
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = json.loads(line)
+            records[record["id"]] = record
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{path}, line {number}: not a record of a cell; remove the line.") from None
+    return records, bool(lines[-1])
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[IO[str]]:
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BlockingIOError(f"{path} is being written by another run; wait, or give another path.") from None
+        yield file
+
+
+def _drop_torn_line(file: IO[str]) -> None:
+    file.seek(0)
+    content = file.read()
+    file.truncate(len(content[: content.rfind("\n") + 1].encode()))
+
+
+def _compute(cells: Sequence[Cell], jobs: int, smoke: bool) -> Iterator[Record]:
+    if jobs == 1:
+        for cell in cells:
+            yield _cell(cell, smoke)
+        return
+    # Spawned, not forked: a forked child of a threaded BLAS may hang.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_cell, cell, smoke) for cell in cells]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def _cell(cell: Cell, smoke: bool) -> Record:
+    """Fit and measure one cell in one thread."""
+    record: Record = {"id": cell.id, "setting": cell.setting.id, "algorithm": cell.algorithm, "seed": cell.seed}
+    try:
+        with threadpool_limits(1):
+            run = _run(cell.setting, cell.seed, smoke)
+            log = run.log if cell.setting.head is None else run.log.head(cell.setting.head)
+            model: Any = make(cell.algorithm, run, smoke=smoke)
+            if model is None:
+                return record | {"seconds": None, "metrics": metrics.evaluate(run.expert, run)}
+            start = time.process_time()
+            model.fit(log)
+            seconds = time.process_time() - start
+            if cell.algorithm == OURS[0]:
+                # Half a log: the expert to be imitated is the one after the whole of it.
+                model.next_policy_coef_ = model.forecast(updates=1 + len(run.log) - len(log))
+            found = metrics.evaluate(model, run)
+            json.dumps(found, allow_nan=False)  # raises where a figure is no number
+            return record | {"seconds": seconds, "metrics": found}
+    except Exception as error:
+        return record | {"error": f"{type(error).__name__}: {error}"}
+
+
+@functools.lru_cache(maxsize=2)
+def _run(setting: Setting, seed: int, smoke: bool) -> Run:
+    return setting.simulate(seed, smoke=smoke)

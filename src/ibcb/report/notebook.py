@@ -1,0 +1,66 @@
+"""What a notebook shows of an estimator: the verdict and the largest weights above scikit-learn's table of settings."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ibcb.numerics.directions import direction
+from ibcb.report.verdict import verdict
+
+__all__ = ["summary_html"]
+
+_MOST = 8
+_TONES = {"good": "#00795a", "fair": "#a56a00", "poor": "#b53b3b", "unknown": "#6b757e"}
+_CELL = "text-align:right;font-variant-numeric:tabular-nums;padding:1px 0 1px 1.2em;border:0;background:none"
+
+
+def summary_html(model: Any) -> str:
+    """What was found, as a few lines of HTML; empty before `fit`.
+
+    Works on any estimator of this library. Colours are given for text only, and suit light and dark notebooks.
+    """
+    if not hasattr(model, "next_policy_coef_"):
+        return ""
+    lines = []
+    if hasattr(model, "diagnostics_"):
+        found, notes = verdict(model), [note for note in model.notes_ if note != model.forecast_note_]
+        steps = sum(entry.steps for entry in model.diagnostics_)
+        tone = _TONES[found.level]
+        lines.append(f'<div style="color:{tone};font-weight:600">{escape(found.headline)}</div>')
+        lines.append(
+            f"<div>{len(model.diagnostics_):,} episodes, {steps:,} steps, solver {escape(model.solver_)}.</div>"
+        )
+        lines += [f"<div>{escape(reason)}</div>" for reason in (*found.reasons, *notes)]
+    return f'<div style="max-width:46em;margin:.5em 0;line-height:1.45">{"".join(lines)}{_weights(model)}</div>'
+
+
+def _weights(model: Any) -> str:
+    names = model.feature_names_in_ or [f"feature {column}" for column in range(model.n_features_in_)]
+    policy, reward = direction(model.next_policy_coef_), direction(model.coef_)
+    order = np.argsort(-np.abs(policy), kind="stable")[:_MOST]
+    largest = float(np.abs(policy).max(initial=0.0)) or 1.0
+    rows = "".join(
+        '<tr style="background:none">'
+        f'<td style="text-align:left;padding:1px 0;border:0">{escape(_short(names[f]))}</td>'
+        f'<td style="{_CELL}">{policy[f]:+.3g}</td>'
+        f'<td style="{_CELL}">{reward[f]:+.3g}</td>'
+        f'<td style="{_CELL};text-align:left"><span style="display:inline-block;height:.6em;background:#3a86b8;'
+        f'width:{7 * abs(policy[f]) / largest:.2f}em"></span></td></tr>'
+        for f in order
+    )
+    rest = len(policy) - len(order)
+    more = f'<div style="opacity:.7">and {rest:,} more</div>' if rest else ""
+    head = "".join(f'<th style="{_CELL};opacity:.7;font-weight:400">{title}</th>' for title in ("policy", "reward", ""))
+    return (
+        '<table style="border-collapse:collapse;margin-top:.4em;border:0"><thead><tr style="background:none">'
+        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, at length 1</th>{head}'
+        "</tr></thead>"
+        f"<tbody>{rows}</tbody></table>{more}"
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else name[:59] + "…"

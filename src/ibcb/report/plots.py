@@ -1,0 +1,123 @@
+"""The report's figures as matplotlib axes, for notebooks; needs the extra ``report`` (matplotlib).
+
+Every function draws into ``ax``, or into new axes, and returns the axes. Weights are scaled to length 1, as in the
+report: choices tell their direction well, but little of their length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ibcb.estimators.ibcb import IBCB
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.report.facts import decider, facts, feature_names, forecasts, intervals, told
+
+__all__ = ["agreement", "evolution", "exploration", "weights"]
+
+_COLOURS = ("#0b66a8", "#c8590b", "#00795a", "#96487f", "#7d6300", "#3a86b8")
+_OTHER = "#a8a49a"
+_LABELLED = 14
+_UNIT = "weight, at length 1"
+
+
+def evolution(model: IBCB, *, ax: Any = None) -> Any:
+    """The policy behind each episode, one line a feature, labelled at its end; dashed: the updates after the log.
+
+    >>> import ibcb, matplotlib
+    >>> matplotlib.use("Agg")
+    >>> run = ibcb.simulate(n_episodes=4, batch_size=50, seed=0)
+    >>> ax = ibcb.plots.evolution(ibcb.IBCB(l2=0.3).fit(run.log))
+    >>> len(ax.texts), ax.get_xlabel()
+    (10, 'episode')
+    """
+    axes = _axes(ax)
+    names, count = feature_names(model), len(model.policy_coefs_)
+    past = model.direction(model.policy_coefs_)
+    ahead = np.vstack([past[-1:], *forecasts(model)])
+    order = np.argsort(-np.abs(ahead).max(axis=0), kind="stable")
+    for place, feature in reversed(list(enumerate(order))):
+        colour = _COLOURS[place] if place < len(_COLOURS) else _OTHER
+        width = 1.8 if place < len(_COLOURS) else 1.0
+        axes.plot(range(count), past[:, feature], color=colour, linewidth=width)
+        axes.plot(range(count - 1, count - 1 + len(ahead)), ahead[:, feature], color=colour, linewidth=width, ls=":")
+        if place < _LABELLED:
+            # Names are text: a dollar sign in one begins no formula.
+            text = _short(names[feature]).replace("$", r"\$")
+            spot = (count - 2 + len(ahead), ahead[-1, feature])
+            axes.annotate(text, spot, xytext=(6, 0), textcoords="offset points", va="center", fontsize="small")
+    axes.axhline(0, color=_OTHER, linewidth=0.8)
+    axes.set(xlabel="episode", ylabel=_UNIT)
+    return axes
+
+
+def weights(model: IBCB, *, ax: Any = None, largest: int = 24) -> Any:
+    """The last logged policy, the largest weights first, with 90% intervals where the model has them."""
+    axes = _axes(ax)
+    bounds = intervals(model)
+    policy = model.direction(model.policy_coefs_[-1]) if bounds is None else bounds.estimate
+    order = np.argsort(-np.abs(policy), kind="stable")[:largest]
+    places = np.arange(len(order))
+    axes.barh(places, policy[order], color=_COLOURS[0], height=0.55)
+    if bounds is not None:
+        known = told(model)[order]
+        axes.hlines(places[known], bounds.lower[order[known]], bounds.upper[order[known]], color="black", linewidth=1.5)
+    names = feature_names(model)
+    axes.set_yticks(places, [_short(names[feature]).replace("$", r"\$") for feature in order])
+    axes.invert_yaxis()
+    axes.axvline(0, color=_OTHER, linewidth=0.8)
+    axes.set(xlabel=_UNIT)
+    return axes
+
+
+def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> Any:
+    """Share of each episode's choices that exploration decided; see `ibcb.report`."""
+    found = facts(model, log, steps=False)
+    axes = _axes(ax)
+    axes.plot([e.number for e in found.episodes], [e.explored for e in found.episodes], color=_COLOURS[1], marker="o")
+    what = "exploration decided" if decider(model).bonus else "not the best expected"
+    axes.set(xlabel="episode", ylabel=f"share of choices: {what}", ylim=(0, None))
+    return axes
+
+
+def agreement(model: IBCB, log: BehaviorLog | DiskLog | None = None, *, ax: Any = None) -> Any:
+    """Share of each episode's choices foreseen from the episodes before; with the log, beside a choice model's."""
+    axes = _axes(ax)
+    shares = {"IBCB": [entry.next_agreement for entry in model.diagnostics_]}
+    numbers = list(range(len(model.diagnostics_)))
+    if log is not None:
+        found = facts(model, log, steps=False)
+        numbers = [e.number for e in found.episodes]
+        shares = {
+            "IBCB": [e.foreseen for e in found.episodes],
+            "choice model": [e.rival for e in found.episodes],
+            "chance": [e.chance for e in found.episodes],
+        }
+    looks = {"IBCB": (_COLOURS[0], "-"), "choice model": (_OTHER, "-"), "chance": (_OTHER, ":")}
+    for name, values in shares.items():
+        colour, style = looks[name]
+        heights = [np.nan if value is None else value for value in values]
+        axes.plot(numbers, heights, color=colour, linestyle=style, marker="o", markersize=3, label=name)
+    axes.legend(frameon=False)
+    axes.set(xlabel="episode", ylabel="share of choices foreseen", ylim=(0, 1.02))
+    return axes
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError(
+            "pictures need matplotlib; install ibcb with its extra: pip install 'ibcb[report]'."
+        ) from None
+    _, axes = plt.subplots(layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else name[:23] + "…"

@@ -1,7 +1,0 @@
-"""The paper's tables: settings as data, a runner that never computes a cell twice, and the page beside the paper's."""
-
-from ibcb.reproduce.page import write_page
-from ibcb.reproduce.runner import Outcome, reproduce
-from ibcb.reproduce.settings import TABLES, Cell, Setting, cells
-
-__all__ = ["TABLES", "Cell", "Outcome", "Setting", "cells", "reproduce", "write_page"]

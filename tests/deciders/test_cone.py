@@ -1,0 +1,175 @@
+"""Beliefs about a cone: expectation propagation against rejection sampling and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import norm, truncnorm
+
+import ibcb
+from ibcb.deciders.cone import STRAY, ConeRows, Learned, factor, learn_rows, telling_rows
+from ibcb.engine import blocks
+from ibcb.numerics.ridge import Ridge, gram, ridge
+
+
+def learn(rows: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Mean and covariance of w after the rows, and their log-likelihood, of one model."""
+    found = learn_rows(ConeRows.fresh(rows), mean[None], covariance[None])
+    return *after(found, mean), float(found.log_likelihood[0])
+
+
+def after(found: Learned, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    L = found.root[0]
+    return mean + L @ found.mean[0], L @ found.covariance[0] @ L.T
+
+
+def sampled(rows: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    drawn = np.random.default_rng(0).multivariate_normal(mean, covariance, size=2_000_000)
+    inside = drawn[(drawn @ rows.T <= 0).all(axis=1)]
+    return inside.mean(axis=0), np.cov(inside.T), float(np.log(len(inside) / len(drawn)))
+
+
+def test_one_row_cuts_a_normal_law():
+    """Of one row the belief has the very moments: of the law cut by it, and by STRAY of the law as it was."""
+    mean, deviation = 0.7, 1.3
+    got, spread, likelihood = learn(np.array([[2.0]]), np.array([mean]), np.array([[deviation**2]]))
+    cut, holds = truncnorm(-np.inf, -mean / deviation, loc=mean, scale=deviation), norm.cdf(-mean / deviation)
+    total = STRAY + (1 - STRAY) * holds
+    astray = STRAY / total
+    expected = (1 - astray) * cut.mean() + astray * mean
+    square = (1 - astray) * (cut.var() + cut.mean() ** 2) + astray * (deviation**2 + mean**2)
+    # Passes end when they move the mean by less than a fiftieth of its deviation.
+    assert_allclose(got, expected, atol=0.02 * np.sqrt(square - expected**2))
+    assert_allclose(spread, square - expected**2, rtol=0.03)
+    assert_allclose(likelihood, np.log(total), rtol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_beliefs_have_the_moments_of_the_law_cut_by_the_rows(seed):
+    rng = np.random.default_rng(seed)
+    mean, root = rng.normal(size=3), rng.normal(size=(3, 3)) + np.eye(3)
+    inside = mean + 0.3 * rng.normal(size=3)
+    rows = rng.normal(size=(12, 3))
+    rows *= -np.sign(rows @ inside)[:, None]
+    got, spread, likelihood = learn(rows, mean, root @ root.T)
+    exact, own, share = sampled(rows, mean, root @ root.T)
+    deviation = np.sqrt(own.diagonal())
+    assert (np.abs(got - exact) < 0.15 * deviation).all()
+    assert_allclose(np.sqrt(spread.diagonal()), deviation, rtol=0.25)
+    assert abs(likelihood - share) < 0.3
+
+
+def test_a_thousand_rows_that_say_the_same_say_it_hardly_more_than_once():
+    """Half-spaces that nearly coincide. Taken for a thousand messages they would fix the belief to a hundredth."""
+    rng = np.random.default_rng(0)
+    rows = np.array([1.0, 0.5, -0.2]) + 1e-4 * rng.normal(size=(1000, 3))
+    got, spread, _ = learn(rows, np.zeros(3), np.eye(3))
+    exact, own, _ = learn(rows[:1], np.zeros(3), np.eye(3))
+    deviation = np.sqrt(own.diagonal())
+    assert (np.abs(got - exact) < 0.35 * deviation).all()
+    assert_allclose(np.sqrt(spread.diagonal()), deviation, rtol=0.35)
+
+
+def test_a_row_that_contradicts_what_is_known_is_left_alone():
+    known, certain = np.array([3.0, 1.0]), 0.01 * np.eye(2)
+    wrong = np.array([[1.0, 0.0]])
+    right = np.array([[-1.0, 2.9]])
+    one, both = learn(right, known, certain), learn(np.vstack([right, wrong]), known, certain)
+    assert_allclose(both[0], one[0], atol=1e-6)
+    assert_allclose(both[1], one[1], atol=1e-6)
+    assert_allclose(both[2] - one[2], np.log(STRAY), rtol=0.01)
+
+
+def test_the_unit_of_rows_and_of_features_does_not_matter():
+    rng = np.random.default_rng(1)
+    rows, unit = rng.normal(size=(30, 4)), np.array([1e-6, 1.0, 1e3, 1e6])
+    rows *= -np.sign(rows @ np.ones(4))[:, None]
+    mean, covariance = np.ones(4), np.diag([1.0, 2.0, 3.0, 0.5])
+    got, spread, likelihood = learn(rows, mean, covariance)
+    other = learn(rng.uniform(0.1, 10, size=(30, 1)) * rows / unit, mean * unit, covariance * unit * unit[:, None])
+    assert_allclose(other[0] / unit, got, rtol=1e-6)
+    assert_allclose(other[1] / unit / unit[:, None], spread, rtol=1e-5, atol=1e-9)
+    assert_allclose(other[2], likelihood, rtol=1e-6)
+
+
+def test_models_side_by_side_learn_as_each_alone():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(40, 3))
+    rows *= -np.sign(rows @ [1.0, 1.0, 0.5])[:, None]
+    means, covariances = rng.normal(size=(3, 3)), np.stack([np.eye(3), 0.1 * np.eye(3), 4 * np.eye(3)])
+    together = learn_rows(ConeRows.fresh(rows), means, covariances)
+    for number in range(3):
+        alone = learn_rows(ConeRows.fresh(rows), means[[number]], covariances[[number]])
+        assert_allclose(together.mean[number], alone.mean[0], atol=0.05)
+        assert_allclose(together.log_likelihood[number], alone.log_likelihood[0], atol=0.05)
+
+
+def test_a_covariance_that_lacks_a_direction_has_a_root():
+    root = factor(np.outer([1.0, 2.0, 1e6], [1.0, 2.0, 1e6]))
+    assert_allclose(root @ root.T, np.outer([1.0, 2.0, 1e6], [1.0, 2.0, 1e6]), rtol=1e-9)
+
+
+# -- which rows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def episode() -> tuple[ibcb.BehaviorLog, Ridge, np.ndarray]:
+    """An episode of choices without error, what had been learned before it, and w."""
+    run = ibcb.simulate("synthetic", noise=0.03, n_episodes=3, batch_size=600, n_candidates=6, n_features=4, seed=11)
+    stored = [part for _, part in run.log.episodes()]
+    before = ridge(sum((gram(part.contexts[part.chosen_rows]) for part in stored[:-1]), np.zeros((4, 4))), 0.3)
+    return stored[-1], before, np.append(run.policy_coefs[2] / run.expert_settings.alpha, 1.0)
+
+
+def every_row(log: ibcb.BehaviorLog, before: Ridge) -> np.ndarray:
+    features = np.column_stack([log.contexts, before.widths(log.contexts)]).reshape(log.n_steps, -1, 5)
+    leads = features - features[np.arange(log.n_steps), log.chosen][:, None]
+    return leads[np.arange(leads.shape[1]) != log.chosen[:, None]]
+
+
+def test_the_telling_rows_tell_as_much_as_all(episode):
+    log, before, w = episode
+    mean, covariance = np.zeros(5), np.diag([4.0, 4.0, 4.0, 4.0, 1.0])
+    told = telling_rows(blocks(log)[0], before, mean, covariance)
+    rows = np.vstack([-np.eye(5)[-1:], every_row(log, before)])
+    assert (rows @ w <= 1e-9).all()
+    assert len(told.leads) < len(rows) / 2
+    few, every = quantiles(*learn(told.leads, mean, covariance)[:2]), quantiles(*learn(rows, mean, covariance)[:2])
+    width = every[2] - every[0]
+    assert (np.abs(few - every) < 0.15 * width).all()
+    # The guesses that come along lead to the same belief.
+    guessed = quantiles(*after(learn_rows(told, mean[None], covariance[None]), mean))
+    assert (np.abs(guessed - few) < 0.15 * width).all()
+
+
+def quantiles(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Of p / alpha: of w only the direction is told."""
+    w = np.random.default_rng(0).multivariate_normal(mean, covariance, size=20_000)
+    w = w[w[:, -1] > 0]
+    found: np.ndarray = np.quantile(w[:, :-1] / w[:, -1:], [0.1, 0.5, 0.9], axis=0)
+    return found
+
+
+def test_candidates_that_do_not_differ_have_no_row(episode):
+    log, before, _ = episode
+    X = log.contexts.reshape(log.n_steps, -1, 4)
+    twice = np.concatenate([X, X[np.arange(log.n_steps), log.chosen][:, None]], axis=1)
+    both = ibcb.BehaviorLog.from_episodes([(twice, log.chosen)])
+    mean, covariance = np.zeros(5), np.eye(5)
+    one, other = (telling_rows(blocks(part)[0], before, mean, covariance) for part in (log, both))
+    assert (np.abs(other.leads).max(axis=1) > 0).all()
+    assert_allclose(learn(other.leads, mean, covariance)[2], learn(one.leads, mean, covariance)[2], atol=0.1)
+
+
+def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
+    """All candidates alike: no rows but alpha > 0, and the belief keeps its direction."""
+    _, before, _ = episode
+    same = ibcb.BehaviorLog.from_episodes([(np.ones((20, 3, 4)), np.zeros(20, dtype=int))])
+    mean, covariance = np.array([1.0, 0.0, 0.0, 0.0, 5.0]), np.eye(5)
+    told = telling_rows(blocks(same)[0], before, mean, covariance)
+    assert len(told.leads) == 1
+    got, spread, likelihood = learn(told.leads, mean, covariance)
+    assert_allclose(got, mean, atol=1e-3)
+    assert_allclose(spread, covariance, atol=1e-3)
+    assert abs(likelihood) < 0.01

@@ -1,0 +1,193 @@
+"""Algorithm 1: what the experts choose and learn, recomputed; and Theorem 1."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+import ibcb
+from ibcb.deciders.live import draw, top_k_softmax
+
+
+def taught(expert, rng, batches=3):
+    for _ in range(batches):
+        S = rng.normal(size=(30, expert.n_features))
+        expert.update(S, S @ np.arange(expert.n_features) + rng.normal(size=30))
+    return expert
+
+
+def test_batched_updates_give_the_ridge_estimate_of_all_rewards(rng):
+    expert, S_all, R_all = ibcb.SBUCB(4, l2=0.6), [], []
+    for _ in range(5):
+        S, R = rng.normal(size=(20, 4)), rng.normal(size=20)
+        expert.update(S, R)
+        S_all.append(S)
+        R_all.append(R)
+    S, R = np.vstack(S_all), np.concatenate(R_all)
+    np.testing.assert_allclose(expert.coef_, np.linalg.solve(S.T @ S + 0.6 * np.eye(4), S.T @ R), rtol=1e-10)
+    np.testing.assert_allclose(expert.gram_, S.T @ S, rtol=1e-12)
+
+
+def test_ucb_takes_the_largest_upper_confidence_bound(rng):
+    expert = taught(ibcb.SBUCB(3, alpha=0.9, l2=0.5), rng)
+    psi_inverse = np.linalg.inv(expert.gram_ + 0.5 * np.eye(3))
+    for candidates in rng.normal(size=(50, 6, 3)):
+        bounds = [s @ expert.coef_ + 0.9 * np.sqrt(s @ psi_inverse @ s) for s in candidates]
+        assert expert.act(candidates) == int(np.argmax(bounds))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ibcb.SBUCB(3),
+        lambda: ibcb.SBTS(3, random_state=5),
+        lambda: ibcb.SBTS(3, draws="episode", random_state=5),
+        lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),
+    ],
+)
+def test_acting_on_a_batch_equals_acting_step_by_step(rng, make):
+    one, other = taught(make(), np.random.default_rng(1)), taught(make(), np.random.default_rng(1))
+    batch = rng.normal(size=(40, 5, 3))
+    assert one.act(batch).tolist() == [other.act(candidates) for candidates in batch]
+
+
+def test_an_expert_that_knows_nothing_takes_the_longest_candidate(rng):
+    batch = rng.normal(size=(50, 6, 4))
+    assert (ibcb.SBUCB(4).act(batch) == np.linalg.norm(batch, axis=2).argmax(axis=1)).all()
+
+
+def test_theorem_1_holds_for_each_candidate_but_not_jointly(rng):
+    """Scores of SBTS have the mean and variance of <theta, s> + alpha H(s) z, candidate by candidate.
+
+    One z for all candidates, as the theorem reads, would make any two scores perfectly correlated; in truth their
+    covariance is alpha^2 s' Psi^-1 t.
+    """
+    expert = taught(ibcb.SBTS(3, alpha=0.7, l2=0.5, random_state=2), rng)
+    s, t = rng.normal(size=(2, 3))
+    psi_inverse = np.linalg.inv(expert.gram_ + 0.5 * np.eye(3))
+    draws = 200_000
+    scores = expert.scores(np.broadcast_to(np.array([s, t]), (draws, 2, 3)))
+    H = np.sqrt([s @ psi_inverse @ s, t @ psi_inverse @ t])
+    error = 5 / np.sqrt(draws)  # five standard errors of a mean of unit variance
+    np.testing.assert_allclose(scores.mean(axis=0), np.array([s, t]) @ expert.coef_, atol=error * 0.7 * H.max())
+    standard = (scores - np.array([s, t]) @ expert.coef_) / (0.7 * H)
+    np.testing.assert_allclose(np.mean(standard**2, axis=0), 1, atol=error * np.sqrt(2))
+    np.testing.assert_allclose(np.mean(standard**4, axis=0), 3, atol=error * np.sqrt(96))
+    correlation = s @ psi_inverse @ t / H.prod()
+    assert abs(correlation) < 0.9
+    assert np.mean(standard.prod(axis=1)) == pytest.approx(correlation, abs=error * 2)
+
+
+def test_one_draw_per_episode_serves_until_the_next_update(rng):
+    expert = taught(ibcb.SBTS(3, alpha=2.0, draws="episode", random_state=0), rng)
+    candidates = rng.normal(size=(4, 3))
+    before = {expert.act(candidates) for _ in range(20)}
+    scores = expert.scores(candidates)
+    expert.update(np.empty((0, 3)), np.empty(0))
+    assert len(before) == 1
+    assert not np.allclose(scores, expert.scores(candidates))
+
+
+def test_top_k_softmax_is_a_softmax_cut_and_renormalised(rng):
+    scores = rng.normal(size=(30, 7))
+    probabilities = top_k_softmax(scores, 3)
+    for row, found in zip(scores, probabilities, strict=True):
+        best = set(np.argsort(-row)[:3].tolist())
+        expected = np.array([np.exp(v) if i in best else 0.0 for i, v in enumerate(row)])
+        np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
+    np.testing.assert_allclose(top_k_softmax(scores, 1).argmax(axis=1), scores.argmax(axis=1))
+    np.testing.assert_allclose(top_k_softmax(1000 * scores, 7).sum(axis=1), 1)
+
+
+def test_draw_inverts_the_cumulative_distribution(rng):
+    probabilities = np.array([0.2, 0.0, 0.5, 0.3])
+    picks = draw(np.broadcast_to(probabilities, (100_000, 4)), rng.random(100_000))
+    np.testing.assert_allclose(np.bincount(picks, minlength=4) / 100_000, probabilities, atol=0.01)
+    assert draw(probabilities, np.array(np.nextafter(1.0, 0.0))) == 3
+
+
+def test_fairness_learns_as_the_expert_inside_does(rng):
+    plain, fair = ibcb.SBUCB(3), ibcb.TopK(ibcb.SBUCB(3), 2, random_state=0)
+    S, R = rng.normal(size=(25, 3)), rng.normal(size=25)
+    plain.update(S, R)
+    fair.update(S, R)
+    np.testing.assert_array_equal(plain.coef_, fair.coef_)
+    candidates = rng.normal(size=(6, 3))
+    top = set(np.argsort(-plain.scores(candidates))[:2].tolist())
+    assert {fair.act(candidates) for _ in range(200)} == top
+
+
+# -- a given state -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **state: ibcb.SBUCB(4, alpha=0.7, l2=0.5, **state),
+        lambda **state: ibcb.SBTS(4, alpha=0.7, l2=0.5, random_state=3, **state),
+    ],
+)
+def test_an_expert_started_with_a_state_goes_on_as_the_one_that_learned_it(rng, make):
+    taught_one = taught(make(), rng)
+    started = make(gram=taught_one.gram_, moment=taught_one.moment_)
+    np.testing.assert_array_equal(started.coef_, taught_one.coef_)
+    S, R = rng.normal(size=(15, 4)), rng.normal(size=15)
+    for expert in (taught_one, started):
+        expert.update(S, R)
+    np.testing.assert_array_equal(started.coef_, taught_one.coef_)
+    batch = rng.normal(size=(30, 5, 4))
+    np.testing.assert_array_equal(started.act(batch), taught_one.act(batch))
+
+
+def test_a_given_state_is_copied(rng):
+    S = rng.normal(size=(9, 2))
+    gram, moment = S.T @ S, S.T @ np.ones(9)
+    expert = ibcb.SBUCB(2, gram=gram, moment=moment)
+    before = expert.act(np.eye(2)), expert.coef_.copy()
+    gram[:], moment[:] = 0, 0
+    expert.update(np.empty((0, 2)), np.empty(0))
+    assert expert.act(np.eye(2)) == before[0]
+    np.testing.assert_array_equal(expert.coef_, before[1])
+
+
+@pytest.mark.parametrize("steps", [3, 40])
+def test_pseudo_data_teach_a_ridge_regression_the_same(rng, steps):
+    """Also where fewer steps than features leave directions that nobody has seen."""
+    S, R = rng.normal(size=(steps, 5)), rng.normal(size=steps)
+    expert = ibcb.SBUCB(5, l2=0.4)
+    expert.update(S, R)
+    contexts, rewards = expert.pseudo_data()
+    assert contexts.shape == (min(steps, 5), 5)
+    np.testing.assert_allclose(contexts.T @ contexts, S.T @ S, atol=1e-12 * steps)
+    np.testing.assert_allclose(contexts.T @ rewards, S.T @ R, atol=1e-12 * steps)
+    learned = Ridge(alpha=0.4, fit_intercept=False).fit(contexts, rewards)
+    np.testing.assert_allclose(learned.coef_, expert.coef_, rtol=1e-9)
+
+
+def test_an_expert_that_knows_nothing_has_no_pseudo_data():
+    contexts, rewards = ibcb.SBUCB(3).pseudo_data()
+    assert contexts.shape == (0, 3)
+    assert rewards.shape == (0,)
+
+
+@pytest.mark.parametrize("make", [ibcb.SBUCB, ibcb.SBTS])
+@pytest.mark.parametrize(
+    "state, error, words",
+    [
+        ({"gram": np.eye(2)}, ValueError, r"moment is missing.*or neither"),
+        ({"moment": np.ones(2)}, ValueError, r"gram is missing.*or neither"),
+        ({"gram": np.eye(3), "moment": np.ones(2)}, ValueError, r"gram has shape \(3, 3\).*\(2, 2\)"),
+        ({"gram": -np.eye(2), "moment": np.ones(2)}, ValueError, "gram has a negative eigenvalue"),
+        ({"gram": np.eye(2), "moment": np.ones(3)}, ValueError, r"moment.*\(3,\).*S'R, 2 finite"),
+        ({"gram": np.eye(2), "moment": [1, np.nan]}, ValueError, r"moment.*nan.*S'R, 2 finite"),
+        ({"gram": np.eye(2), "moment": "none"}, TypeError, r"moment='none'.*S'R"),
+    ],
+)
+def test_states_that_make_no_sense_are_refused(make, state, error, words):
+    with pytest.raises(error, match=words):
+        make(2, **state)
+
+
+def test_deciders_say_what_they_are():
+    assert repr(ibcb.SBUCB(3, alpha=0.4, l2=0.3)) == "SBUCB(n_features=3, alpha=0.4, l2=0.3)"
+    sampler = ibcb.SBTS(2, alpha=0.2, draws="episode", random_state=0)
+    assert repr(ibcb.TopK(sampler, 2)) == "TopK(SBTS(n_features=2, alpha=0.2, l2=1, draws='episode'), k=2)"

@@ -1,0 +1,261 @@
+"""Rows on a Dask cluster: a scheduler and workers as processes of their own, over loopback TCP."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import ibcb
+from ibcb import IBCB, BehaviorLog
+from ibcb.engine import cluster
+from ibcb.engine.cluster import ClusterError
+from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.inverse.constraints import Experience, experienced
+
+distributed = pytest.importorskip(
+    "distributed", reason="Dask cannot be imported: fits on a cluster are NOT tested", exc_type=ImportError
+)
+# The second is what Dask's own nanny sets, so that freed memory goes back to the system.
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+@contextlib.contextmanager
+def process(*arguments, **options):
+    """A `dask` command, killed in the end."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "dask", *map(str, arguments)],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **options,
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+@contextlib.contextmanager
+def started(folder, workers=2, memory="1GiB"):
+    """A cluster; gives the scheduler's process, the workers', and its address."""
+    file = folder / "scheduler.json"
+    where = ("--scheduler-file", file)
+    with contextlib.ExitStack() as stack:
+        scheduler = stack.enter_context(
+            process("scheduler", *where, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+        )
+        while not file.exists():
+            assert scheduler.poll() is None
+            time.sleep(0.1)
+        options = ("--nthreads", "1", "--no-nanny", "--memory-limit", memory, "--local-directory", folder)
+        processes = [
+            stack.enter_context(process("worker", *where, "--host", "127.0.0.1", "--no-dashboard", *options))
+            for _ in range(workers)
+        ]
+        yield scheduler, processes, json.loads(file.read_text())["address"]
+
+
+@contextlib.contextmanager
+def connected(address, workers=2):
+    # The same timeout bounds the search for a scheduler that was lost.
+    client = distributed.Client(address, timeout=5)
+    try:
+        client.wait_for_workers(workers, timeout=120)
+        yield client
+    finally:
+        with contextlib.suppress(Exception):
+            client.close(timeout=2)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with started(tmp_path_factory.mktemp("cluster")) as (_, _, address), connected(address) as client:
+        yield client
+
+
+@pytest.fixture
+def small_partitions(monkeypatch):
+    monkeypatch.setattr(cluster, "PARTITION_NUMBERS", 20_000)
+    monkeypatch.setattr("ibcb.io.parquet._GROUP_NUMBERS", 30_000)
+    monkeypatch.setattr("ibcb.log.behavior_log._PART_ROWS", 1000)
+
+
+def skewed_log(seed=0):
+    """Episodes of very different sizes, steps of very different numbers of candidates."""
+    run = ibcb.simulate("synthetic", n_episodes=4, batch_size=700, seed=seed, noise=0.03)
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for (by_policy, episode), size in zip(run.log.episodes(), (900, 3, 700, 40, 650), strict=True):
+        del by_policy
+        contexts = episode.contexts.reshape(-1, 10, 10)
+        keep = [
+            np.sort(rng.permutation([c for c in range(10) if c != j])[: rng.integers(1, 9)]) for j in episode.chosen
+        ]
+        steps = [contexts[t, np.sort([*keep[t], j])] for t, j in enumerate(episode.chosen)]
+        chosen = [int(np.searchsorted(np.sort([*keep[t], j]), j)) for t, j in enumerate(episode.chosen)]
+        episodes.append((steps[:size], chosen[:size]))
+    return BehaviorLog.from_episodes(episodes, warmup=1)
+
+
+def assert_same_model(one, other):
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.diagnostics_ == other.diagnostics_
+    assert (one.log_fingerprint_, one.solver_, one.notes_) == (other.log_fingerprint_, other.solver_, other.notes_)
+
+
+@pytest.mark.parametrize("home", ["memory", "disk"])
+@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts"}, {"solver": "soft", "incremental": False}])
+def test_a_cluster_gives_the_bits_of_one_process(client, small_partitions, tmp_path, home, options):
+    log = skewed_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
+    assert_same_model(IBCB(**options).fit(given, client=client), IBCB(**options).fit(log))
+
+
+def test_partitions_stay_on_the_workers(client, small_partitions, tmp_path, monkeypatch):
+    """What comes back is small beside the log."""
+    log = skewed_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", 256)
+    rows = next(iter(cluster.distributed_rows(ibcb.open_log(tmp_path / "log.parquet"), client)))[1]
+    assert len(rows._partitions) > 1
+    distributed.wait(rows._partitions, timeout=60)
+    held = client.who_has(rows._partitions)
+    assert all(held[future.key] for future in rows._partitions)
+    back = Experience.join(list(rows.map(experienced)))
+    assert back.n_rows == np.diff(log.step_offsets[log.episode_offsets[:2]]).item()
+
+
+def test_a_killed_worker_changes_nothing(tmp_path, small_partitions):
+    log = skewed_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    with started(tmp_path, workers=3) as (_, workers, address), connected(address, 3) as client:
+        model = IBCB(solver="robust")
+        for number, episode in enumerate(ibcb.open_log(tmp_path / "log.parquet")):
+            if number == 2:
+                workers[0].send_signal(signal.SIGKILL)
+            model.partial_fit(episode, client=client)
+    assert_same_model(model, IBCB(solver="robust").fit(log))
+
+
+def test_a_worker_killed_while_its_rows_are_in_use(tmp_path, small_partitions, monkeypatch):
+    log = skewed_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    with started(tmp_path, workers=2) as (_, workers, address), connected(address) as client:
+        passes = 0
+        submitted = cluster.DaskRows._submitted
+
+        def counting(self, task, kernel):
+            nonlocal passes
+            passes += 1
+            if passes == 5:
+                workers[1].send_signal(signal.SIGKILL)
+                workers[1].wait()
+            return submitted(self, task, kernel)
+
+        monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
+        model = IBCB(solver="robust").fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
+        assert passes > 8
+    assert_same_model(model, IBCB(solver="robust").fit(log))
+
+
+def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_partitions):
+    log = skewed_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    disk = ibcb.open_log(tmp_path / "log.parquet")
+    checkpoint = tmp_path / "m.safetensors"
+    with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
+        model, fitted = IBCB(solver="auto"), 0
+        original = IBCB.partial_fit
+
+        def killing(self, episode, client=None):
+            nonlocal fitted
+            if fitted == 2:
+                scheduler.send_signal(signal.SIGKILL)
+                scheduler.wait()
+            fitted += 1
+            return original(self, episode, client=client)
+
+        IBCB.partial_fit = killing
+        try:
+            with pytest.raises(ClusterError, match=r"scheduler at tcp://127\.0\.0\.1:\d+ was lost"):
+                fit_in_steps(model, disk, checkpoint, client=client)
+        finally:
+            IBCB.partial_fit = original
+    assert len(ibcb.load_model(checkpoint).policy_coefs_) == 2
+    done = fit_in_steps(IBCB(solver="auto"), disk, checkpoint, resume=True)
+    assert_same_model(done, IBCB(solver="auto").fit(log))
+    assert not checkpoint.exists()
+
+
+def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
+    """`ibcb fit --scheduler`, the scheduler killed on the way, then `--resume` on another cluster."""
+    path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
+    checkpoint = tmp_path / "m.checkpoint.safetensors"
+    log = ibcb.simulate("synthetic", n_episodes=30, batch_size=30, seed=0, noise=0.03).log
+    ibcb.write_log(log, path)
+    command = [sys.executable, "-m", "ibcb", "fit", str(path), "--solver", "soft", "-o", str(out), "--scheduler"]
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.mkdir()
+    second.mkdir()
+    with started(first, workers=1) as (scheduler, _, address):
+        fit = subprocess.Popen([*command, address], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        while not checkpoint.exists():
+            assert fit.poll() is None, fit.stderr.read()
+            time.sleep(0.05)
+        scheduler.kill()
+        told = fit.communicate(timeout=120)[1]
+    assert fit.returncode == 1
+    assert f"scheduler at {address} was lost" in told
+    assert "--resume goes on" in told
+    assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 30
+    with started(second, workers=1) as (_, _, address):
+        subprocess.run([*command, address, "--resume"], check=True, capture_output=True)
+    assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(log))
+    assert not checkpoint.exists()
+
+
+def test_no_scheduler_is_said(tmp_path):
+    ibcb.write_log(skewed_log(), tmp_path / "log.parquet")
+    command = [sys.executable, "-m", "ibcb", "fit", str(tmp_path / "log.parquet"), "--scheduler", "tcp://127.0.0.1:9"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no scheduler answers at tcp://127.0.0.1:9" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_episode_larger_than_the_memory_of_a_worker(tmp_path):
+    """800 MB of contexts in one episode, two workers of 600 MB each: they spill to disk, and the bits are the same."""
+    rng = np.random.default_rng(0)
+    steps, d = 200_000, 50
+    theta = rng.normal(size=d)
+    episodes = []
+    for size in (100, steps):
+        contexts = rng.normal(size=(size, 10, d))
+        episodes.append((contexts, (contexts @ theta).argmax(axis=1)))
+    log = BehaviorLog.from_episodes(episodes)
+    assert log.contexts.nbytes > 600 << 20
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    options = {"expert": "sbts", "solver": "soft"}
+    with started(tmp_path, workers=2, memory="600MiB") as (_, _, address), connected(address) as client:
+        model = IBCB(**options).fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
+    assert_same_model(model, IBCB(**options).fit(log))
+
+
+def test_workers_without_memory_are_named(tmp_path, small_partitions, monkeypatch):
+    """Their interpreter alone fills what they may use: they pause at once."""
+    monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
+    with started(tmp_path, workers=1, memory="20MiB") as (_, _, address), connected(address, 1) as client:
+        while any(worker["status"] != "paused" for worker in client.scheduler_info()["workers"].values()):
+            time.sleep(0.1)
+        with pytest.raises(ClusterError, match="have paused, because their memory is full"):
+            IBCB().fit(skewed_log(), client=client)

@@ -1,0 +1,303 @@
+"""Wherever the rows live, everything above comes to the same bits."""
+
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from conftest import ragged_log
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import ibcb
+from ibcb import IBCB, BehaviorLog
+from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
+from ibcb.engine.stream import StreamedRows, ahead, reblocked
+from ibcb.engine.threads import in_order
+from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.inverse.constraints import EpisodeView
+from ibcb.io import tables
+from ibcb.numerics.ridge import gram, ridge
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So that small logs have many blocks, in pieces that do not fall on their edges."""
+    monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", 37)
+    monkeypatch.setattr("ibcb.engine.block.BLOCK_ROWS", 150)
+    monkeypatch.setattr("ibcb.io.formats._STREAM_NUMBERS", 3700)
+    monkeypatch.setattr("ibcb.io.parquet._GROUP_NUMBERS", 9000)
+    monkeypatch.setattr("ibcb.log.behavior_log._PART_ROWS", 400)
+
+
+def dense_log(seed=0, dtype=np.float64):
+    run = ibcb.simulate("synthetic", n_episodes=5, batch_size=250, seed=seed, noise=0.03)
+    log = run.log
+    return BehaviorLog(log.contexts.astype(dtype), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
+
+
+def assert_same_model(one, other):
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.diagnostics_ == other.diagnostics_
+    assert one.log_fingerprint_ == other.log_fingerprint_
+    assert one.notes_ == other.notes_
+    assert one.solver_ == other.solver_
+
+
+def streamed(episode, keep):
+    def parts():
+        return (part for _, part in episode.parts())
+
+    return StreamedRows(parts, keep=keep)
+
+
+# -- blocks ----------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_are_cut_by_steps_and_rows(small_blocks, rng):
+    counts = rng.integers(1, 30, size=400)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    edges = block_edges(offsets, None)
+    assert edges[0] == 0
+    assert edges[-1] == 400
+    for first, last in pairwise(edges):
+        assert last - first <= 37
+        assert offsets[last] - offsets[first] <= 150 or last == first + 1
+        if last < 400 and last - first < 37:
+            assert offsets[last + 1] - offsets[first] > 150
+
+
+@pytest.mark.parametrize("width", [1, 4, 10, 149, 200])
+def test_blocks_of_equal_steps_are_the_same_by_either_rule(small_blocks, width):
+    offsets = np.arange(0, 301 * width, width)
+    assert block_edges(offsets, width) == block_edges(offsets, None)
+
+
+@pytest.mark.parametrize("cuts", [[1], [5, 6, 7, 100], list(range(1, 300)), []])
+def test_parts_of_any_size_give_the_same_blocks(small_blocks, rng, cuts):
+    counts = rng.integers(1, 6, size=300)
+    log = BehaviorLog(
+        rng.normal(size=(counts.sum(), 3)), np.concatenate([[0], np.cumsum(counts)]), rng.integers(counts), [0, 300]
+    )
+    edges = [0, *cuts, 300]
+    parts = [log._steps(a, b) for a, b in pairwise(edges)]
+    for one, other in zip(blocks(log), reblocked(parts), strict=True):
+        for name in ("contexts", "chosen_rows", "offsets"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert (one.first_step, one.first_row) == (other.first_step, other.first_row)
+
+
+# -- views: one suite for every home ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("margin", [None, 0.01])
+@pytest.mark.parametrize("keep", [0, 1000, None])
+@pytest.mark.parametrize("kind", ["ragged", "dense", "single"])
+def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, keep, kind):
+    log = ragged_log(rng) if kind == "ragged" else dense_log(dtype=np.float32 if kind == "single" else np.float64)
+    episodes = [episode for _, episode in log.episodes()]
+    before = ridge(gram(episodes[0].contexts[episodes[0].chosen_rows]), 0.3)
+    episode = episodes[1]
+    homes = [MemoryRows(blocks(episode)), streamed(episode, keep)]
+    one, other = (EpisodeView(rows, before, margin=margin, episode=1) for rows in homes)
+    theta = rng.normal(size=log.n_features)
+    for _ in range(2):
+        assert (one.context_scale, one.bonus_scale) == (other.context_scale, other.bonus_scale)
+        assert one.tally(theta) == other.tally(theta)
+        for mine, its in zip(one.penalty(theta, 3.0, 0.1), other.penalty(theta, 3.0, 0.1), strict=True):
+            np.testing.assert_array_equal(mine, its)
+        (rows, tally), (same, as_well) = one.worst(theta, 20, 0.1), other.worst(theta, 20, 0.1)
+        assert tally == as_well
+        for mine, its in zip((*rows, *one.rows()), (*same, *other.rows()), strict=True):
+            np.testing.assert_array_equal(mine, its)
+        np.testing.assert_array_equal(one.places(rows.key), other.places(same.key))
+        one, other = one.without_violated(theta), other.without_violated(theta)
+
+
+# -- logs on disk ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
+@pytest.mark.parametrize("options", [{}, {"incremental": False, "solver": "soft"}, {"solver": "robust", "prune": True}])
+@pytest.mark.parametrize("keep", [0, 1 << 28])
+def test_a_log_on_disk_is_fitted_to_the_same_bits(small_blocks, tmp_path, monkeypatch, expert, options, keep):
+    monkeypatch.setattr(stream, "KEPT_BYTES", keep)
+    log = dense_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    disk = ibcb.open_log(tmp_path / "log.parquet")
+    assert (len(disk), disk.warmup, disk.n_features) == (len(log), log.warmup, log.n_features)
+    assert_same_model(IBCB(expert=expert, **options).fit(log), IBCB(expert=expert, **options).fit(disk))
+
+
+@pytest.mark.parametrize("form", ["long.parquet", "log.csv", "log.npz", "mixed.parquet"])
+def test_other_formats_are_fitted_too(small_blocks, tmp_path, form):
+    log = dense_log()
+    path = tmp_path / form
+    if form == "mixed.parquet":  # row groups that several episodes share
+        import pyarrow.parquet as pq
+
+        ibcb.write_log(log, tmp_path / "plain.parquet")
+        pq.write_table(pq.read_table(tmp_path / "plain.parquet"), path)
+    else:
+        ibcb.write_log(log, path, long=form.startswith("long"))
+    disk = ibcb.open_log(path)
+    model = IBCB(l2=0.3).fit(disk)
+    reference = IBCB(l2=0.3).fit(log)
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    assert (len(disk), disk.warmup) == (len(log), log.warmup)
+
+
+def test_a_small_episode_is_read_once_and_a_large_one_once_for_every_pass(small_blocks):
+    episode = next(episode for by_policy, episode in dense_log().episodes() if by_policy)
+    reads = 0
+
+    def parts():
+        nonlocal reads
+        reads += 1
+        return (part for _, part in episode.parts())
+
+    for keep, expected in ((1 << 28, 1), (0, 3)):
+        reads = 0
+        rows = StreamedRows(parts, keep=keep)
+        for _ in range(3):
+            list(rows.map(len_of))
+        assert reads == expected
+
+
+def len_of(block):
+    return len(block.contexts)
+
+
+def test_reading_ahead_gives_errors_where_they_happened_and_stops_when_left():
+    def items():
+        yield 1
+        raise OSError("disk gone")
+
+    taken = ahead(items())
+    assert next(taken) == 1
+    with pytest.raises(OSError, match="disk gone"):
+        next(taken)
+
+    closed = []
+
+    def endless():
+        try:
+            n = 0
+            while True:
+                yield (n := n + 1)
+        finally:
+            closed.append(True)
+
+    source = endless()
+    taken = ahead(source)
+    assert [next(taken), next(taken)] == [1, 2]
+    taken.close()
+    source.close()
+    assert closed == [True]
+
+
+def test_estimators_that_need_memory_say_so(tmp_path):
+    ibcb.write_log(dense_log(), tmp_path / "log.parquet")
+    disk = ibcb.open_log(tmp_path / "log.parquet")
+    with pytest.raises(TypeError, match=r"on disk; give it log\.read\(\)"):
+        ibcb.BaseSVC().fit(disk)
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("home", ["memory", "disk"])
+@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts", "prune": True, "solver": "soft"}])
+def test_threads_change_nothing(small_blocks, tmp_path, monkeypatch, home, options):
+    monkeypatch.setattr(stream, "KEPT_BYTES", 3000)
+    log = dense_log()
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
+    for n_jobs in (3, -1):
+        assert_same_model(IBCB(n_jobs=n_jobs, **options).fit(given), IBCB(**options).fit(log))
+
+
+def test_threads_of_blas_change_nothing():
+    """The sums of a fit are taken by one thread each, however many BLAS may use."""
+    log = dense_log()
+    with threadpool_limits(4):
+        many = IBCB(solver="soft").fit(log)
+        assert all(pool["num_threads"] == 4 for pool in threadpool_info() if pool["user_api"] == "blas")
+    with threadpool_limits(1):
+        assert_same_model(many, IBCB(solver="soft").fit(log))
+
+
+def test_an_error_in_a_thread_is_raised_and_the_rest_is_dropped():
+    started = []
+
+    def task(number):
+        started.append(number)
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    with workers(2) as team, pytest.raises(ValueError, match="three"):
+        list(in_order(team, task, range(1000)))
+    assert len(started) < 20
+
+
+# -- interruptions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory):
+    """Many episodes, so that a fit with a checkpoint after each takes a while."""
+    path = tmp_path_factory.mktemp("long") / "log.parquet"
+    ibcb.write_log(ibcb.simulate("synthetic", n_episodes=50, batch_size=40, seed=0, noise=0.03).log, path)
+    return path
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
+    out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
+    command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--stream", "-o", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    while not (checkpoint.exists() and len(ibcb.load_model(checkpoint).policy_coefs_) >= 5):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(sign)
+    told = process.communicate()[1]
+    assert process.returncode in (-sign, 128 + sign)
+    assert not out.exists()
+    if sign != signal.SIGKILL:
+        assert "--resume" in told
+        assert "Traceback" not in told
+    done = len(ibcb.load_model(checkpoint).policy_coefs_)
+    assert 5 <= done < 50
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(ibcb.read_log(long_log)))
+    assert not checkpoint.exists()
+
+
+def test_a_checkpoint_of_something_else_is_refused(long_log, tmp_path):
+    checkpoint = tmp_path / "m.safetensors"
+    disk = ibcb.open_log(long_log)
+    first = next(iter(disk))
+    ibcb.save_model(IBCB(solver="soft").partial_fit(first), checkpoint)
+    with pytest.raises(ValueError, match="solver='soft', now solver is 'hard'"):
+        fit_in_steps(IBCB(solver="hard"), disk, checkpoint, resume=True)
+    other = ibcb.simulate("synthetic", n_episodes=2, batch_size=40, seed=1).log
+    ibcb.save_model(IBCB(solver="soft").partial_fit(other[0]), checkpoint)
+    with pytest.raises(ValueError, match="not those that the model was fitted on"):
+        fit_in_steps(IBCB(solver="soft"), disk, checkpoint, resume=True)
+    assert checkpoint.exists()
+
+
+def test_a_large_file_is_read_part_by_part_to_the_same_log(small_blocks, tmp_path, monkeypatch):
+    log = dense_log(dtype=np.float32)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    at_once = ibcb.read_log(tmp_path / "log.parquet")
+    monkeypatch.setattr("ibcb.log.disk._LARGE", 0)
+    monkeypatch.setattr(tables.StepRows, "batches", None)  # which would read all of it at once
+    part_by_part = ibcb.read_log(tmp_path / "log.parquet")
+    assert part_by_part.contexts.dtype == np.float32
+    for name in ("contexts", "step_offsets", "chosen", "episode_offsets", "warmup"):
+        np.testing.assert_array_equal(getattr(part_by_part, name), getattr(at_once, name))

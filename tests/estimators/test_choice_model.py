@@ -1,0 +1,244 @@
+"""The choice model: its optimum against scipy's, its features, its invariances."""
+
+import numpy as np
+import pytest
+from conftest import paper_run, ragged_log, small_run
+from scipy.optimize import approx_fprime, minimize
+
+import ibcb
+from ibcb import BehaviorLog, SolverError
+from ibcb.estimators.choice_model import ChoiceModel
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.newton import minimise
+
+
+def widths(log, l2):
+    """H of every row, the Gram matrix growing episode by episode."""
+    phi, parts = l2 * np.eye(log.n_features), []
+    for _, episode in log.episodes():
+        parts.append(np.sqrt(np.einsum("id,de,ie->i", episode.contexts, np.linalg.inv(phi), episode.contexts)))
+        S = episode.contexts[episode.chosen_rows]
+        phi = phi + S.T @ S
+    return np.concatenate(parts)
+
+
+def log_loss(w, rows, log, steps):
+    """Summed over the steps, one by one."""
+    scores, total = rows @ w, 0.0
+    for t in steps:
+        start, stop = log.step_offsets[t : t + 2]
+        top = scores[start:stop].max()
+        total += top + np.log(np.exp(scores[start:stop] - top).sum()) - scores[start + log.chosen[t]]
+    return total
+
+
+def optimum(rows, log, steps, ridge):
+    def objective(w):
+        return log_loss(w, rows, log, steps) + ridge / 2 * w @ w
+
+    return minimize(objective, np.zeros(rows.shape[1]), options={"gtol": 1e-5}).x
+
+
+# -- the loss ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 30.0])
+def test_loss_gradient_and_hessian_of_ragged_steps(size, rng):
+    log = ragged_log(rng, episodes=2, steps=15)
+    loss = ChoiceLoss(*log.step_arrays(log.policy_steps), 1.5)
+    w = size * rng.normal(size=3)
+    steps = range(log.policy_steps.start, log.n_steps)
+    found = loss.expand(w)
+    assert loss(w) == pytest.approx(log_loss(w, 1.5 * log.contexts, log, steps))
+    assert found.loss == pytest.approx(loss(w))
+    np.testing.assert_allclose(found.gradient, approx_fprime(w, loss, 1e-7), atol=1e-4)
+    hessian = approx_fprime(w, lambda at: loss.expand(at).gradient, 1e-6)
+    np.testing.assert_allclose(found.hessian, hessian, atol=1e-3)
+    assert np.linalg.eigvalsh(found.hessian)[0] > -1e-12
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_huge_scores_do_not_overflow(dtype, rng):
+    contexts = (1e3 * rng.normal(size=(20, 5, 2))).astype(dtype)
+    log = BehaviorLog.from_episodes([(contexts, np.zeros(20, dtype=int))])
+    w = np.array([1.0, -2.0])
+    found = ChoiceLoss(*log.step_arrays(log.policy_steps)).expand(w)
+    assert found.loss == pytest.approx(log_loss(w, log.contexts.astype("f8"), log, range(20)), rel=1e-5)
+    assert np.isfinite(found.hessian).all()
+
+
+# -- the optimum ---------------------------------------------------------------------------------------------------
+
+
+def test_the_optimum_is_scipys_on_ragged_steps(rng):
+    log = ragged_log(rng)
+    model = ChoiceModel(episodes=2, ridge=0.5).fit(log)
+    steps = range(log.episode_offsets[3], log.n_steps)
+    np.testing.assert_allclose(model.coef_, optimum(log.contexts, log, steps, 0.5), atol=1e-4)
+    np.testing.assert_array_equal(model.next_policy_coef_, model.coef_)
+    assert model.width_coef_ is None
+
+
+def test_a_feature_that_candidates_share_gets_no_weight(rng):
+    contexts = rng.normal(size=(60, 4, 3))
+    contexts[:, :, 1] = rng.normal(size=(60, 1))
+    chosen = (contexts[:, :, 0] + rng.normal(size=(60, 4))).argmax(axis=1)
+    with_it = ChoiceModel(ridge=0.1).fit(BehaviorLog.from_episodes([(contexts, chosen)])).coef_
+    without = ChoiceModel(ridge=0.1).fit(BehaviorLog.from_episodes([(contexts[:, :, [0, 2]], chosen)])).coef_
+    np.testing.assert_allclose(with_it, [without[0], 0, without[1]], rtol=1e-9)
+
+
+def test_the_width_is_one_more_feature(rng):
+    """The Gram matrix of all choices before each episode, the warm-up's included."""
+    log = ragged_log(rng)
+    model = ChoiceModel(episodes=3, width=True, ridge=0.2, l2=0.7).fit(log)
+    rows = np.column_stack([log.contexts, widths(log, 0.7)])
+    best = optimum(rows, log, range(log.episode_offsets[2], log.n_steps), 0.2)
+    np.testing.assert_allclose(np.append(model.coef_, model.width_coef_), best, atol=1e-4)
+    np.testing.assert_allclose(model.decision_function(log), log.contexts @ best[:3], atol=1e-3)
+
+
+def test_a_separable_log_is_solved_to_its_optimum():
+    """A decider that always takes its best: weights are large, the gradient vanishes."""
+    log = small_run().log
+    model = ChoiceModel().fit(log)
+    steps = slice(int(log.episode_offsets[-2]), log.n_steps)
+    found = ChoiceLoss(*log.step_arrays(steps)).expand(model.coef_)
+    assert model.score(log[len(log) - 1]) > 0.95
+    assert np.linalg.norm(found.gradient + 1e-3 * model.coef_) < 1e-4 * np.linalg.norm(1e-3 * model.coef_)
+
+
+def test_single_precision_passes_find_the_same_weights():
+    log = paper_run().log
+    single = BehaviorLog(log.contexts.astype("f4"), log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
+    for episodes in (1, 3):
+        one, two = (ChoiceModel(episodes=episodes).fit(each) for each in (log, single))
+        assert two.coef_.dtype == np.float64
+        np.testing.assert_allclose(two.coef_, one.coef_, atol=5e-3 * np.abs(one.coef_).max())
+
+
+def test_where_single_precision_is_too_coarse_double_takes_over():
+    log = paper_run().log
+    rows = (30 * log.contexts).astype("f4")
+    single = BehaviorLog(rows, log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
+    double = BehaviorLog(rows.astype("f8"), log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
+    one, two = (ChoiceModel(ridge=1e-6).fit(each) for each in (double, single))
+    np.testing.assert_array_equal(two.coef_, one.coef_)
+
+
+@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
+def test_the_last_episode_imitates_well(expert):
+    run = paper_run(expert)
+    assert ibcb.metrics.bt_fitness(ChoiceModel().fit(run.log), run) > 0.97
+
+
+def test_a_problem_without_a_finite_answer_is_reported():
+    contexts = np.array([[[1e160, 0.0], [0.0, 1.0]]])
+    log = BehaviorLog.from_episodes([(contexts, [0])])
+    with np.errstate(all="ignore"), pytest.raises(SolverError, match=r"Rescale the contexts to about 1"):
+        minimise(ChoiceLoss(*log.step_arrays(log.policy_steps)), 1e-3, tolerance=1e-11, max_passes=200)
+
+
+# -- which steps, which order --------------------------------------------------------------------------------------
+
+
+def test_episodes_counts_from_the_end():
+    log = small_run().log
+    for count in (1, 3):
+        alone = ChoiceModel(episodes=None).fit(log[len(log) - count :])
+        np.testing.assert_array_equal(ChoiceModel(episodes=count).fit(log).coef_, alone.coef_)
+    every, more = ChoiceModel(episodes=None).fit(log), ChoiceModel(episodes=99).fit(log)
+    np.testing.assert_array_equal(every.coef_, more.coef_)
+
+
+def test_the_warm_up_teaches_nothing_but_the_widths():
+    log = small_run().log
+    chosen = log.chosen.copy()
+    chosen[: log.policy_steps.start] = 0
+    other = BehaviorLog(log.contexts, log.step_offsets, chosen, log.episode_offsets, warmup=1)
+    one, two = (ChoiceModel(episodes=None).fit(each).coef_ for each in (log, other))
+    np.testing.assert_array_equal(one, two)
+    one, two = (ChoiceModel(episodes=None, width=True).fit(each).coef_ for each in (log, other))
+    assert (one != two).any()
+
+
+def test_permuting_candidates_changes_nothing(rng):
+    log = small_run().log
+    contexts, chosen = log.contexts.reshape(log.n_steps, 7, 4), log.chosen
+    order = np.array([rng.permutation(7) for _ in chosen])
+    shuffled = BehaviorLog(
+        np.take_along_axis(contexts, order[:, :, None], axis=1).reshape(-1, 4),
+        log.step_offsets,
+        (order == chosen[:, None]).argmax(axis=1),
+        log.episode_offsets,
+        warmup=1,
+    )
+    for width in (False, True):
+        one, two = (ChoiceModel(width=width, l2=0.3).fit(each).coef_ for each in (log, shuffled))
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+def test_single_candidates_contribute_nothing(rng):
+    log = ragged_log(rng, warmup=0)
+    episodes = [([e.candidates(t) for t in range(e.n_steps)], e.chosen.tolist()) for e in log]
+    for sets, chosen in episodes:
+        sets.insert(3, rng.normal(size=(1, 3)))
+        chosen.insert(3, 0)
+    more = ChoiceModel(episodes=None).fit(BehaviorLog.from_episodes(episodes))
+    np.testing.assert_array_equal(more.coef_, ChoiceModel(episodes=None).fit(log).coef_)
+
+
+def test_candidates_that_can_never_be_chosen_change_nothing(rng):
+    """Ragged steps filled up to one size with candidates far behind: the padded problem has the same optimum."""
+    log = ragged_log(rng, warmup=0)
+    w = ChoiceModel(episodes=None, ridge=0.5).fit(log).coef_
+    padded = np.tile(-200 * w / (w @ w), (log.n_steps, 6, 1))
+    for t in range(log.n_steps):
+        padded[t, : len(log.candidates(t))] = log.candidates(t)
+    model = ChoiceModel(episodes=None, ridge=0.5).fit(BehaviorLog.from_episodes([(padded, log.chosen)]))
+    np.testing.assert_allclose(model.coef_, w, rtol=1e-5)
+
+
+# -- the estimator -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_log_gives_the_same_bits():
+    log = small_run().log
+    one, two = (ChoiceModel(width=True).fit(log) for _ in range(2))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_state_goes_there_and_back():
+    log = small_run().log
+    model, other = ChoiceModel(width=True).fit(log), ChoiceModel(width=True)
+    other.set_state(*model.get_state())
+    np.testing.assert_array_equal(other.predict(log), model.predict(log))
+    assert other.width_coef_ == model.width_coef_
+
+
+@pytest.mark.parametrize(
+    "wrong, error, says",
+    [
+        (
+            {"episodes": 0},
+            ValueError,
+            "episodes=0 must be at least 1: it counts episodes to learn from, None takes all",
+        ),
+        ({"episodes": 1.0}, TypeError, "episodes=1.0 must be a whole number"),
+        ({"ridge": 0}, ValueError, "ridge=0 must be finite and above 0: separable choices"),
+        ({"ridge": float("nan")}, ValueError, "ridge=nan must be finite"),
+        ({"l2": -1}, ValueError, "l2=-1 must be finite and above 0"),
+        ({"width": "yes"}, TypeError, "width='yes' must be True or False"),
+    ],
+)
+def test_wrong_parameters_are_named(wrong, error, says):
+    with pytest.raises(error, match=says):
+        ChoiceModel(**wrong).fit(small_run().log)
+
+
+def test_logs_without_a_choice_are_refused(rng):
+    lonely = (rng.normal(size=(5, 1, 2)), np.zeros(5, dtype=int))
+    log = BehaviorLog.from_episodes([(rng.normal(size=(5, 2, 2)), np.zeros(5, dtype=int)), lonely])
+    with pytest.raises(ValueError, match=r"no step of the last 1 episode has candidates that differ.*Raise episodes"):
+        ChoiceModel().fit(log)
+    ChoiceModel(episodes=2).fit(log)

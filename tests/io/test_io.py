@@ -1,0 +1,661 @@
+"""Logs and models on disk: what is written comes back, and what is broken is named."""
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from strategies import assert_same_log, logs, reproducible
+
+import ibcb
+from ibcb import IBCB, BaseSVC, BehaviorLog, LogFormatError
+from ibcb.estimators.model_file import ModelFileError, content_digest
+from ibcb.io import atomic
+from ibcb.log.fingerprint import log_fingerprint
+
+
+def some_log(n=3, warmup=0, dtype=np.float64, seed=0, **extras):
+    rng = np.random.default_rng(seed)
+    episodes = [(rng.normal(size=(6, 3, 2)).astype(dtype), rng.integers(3, size=6)) for _ in range(n + warmup)]
+    return BehaviorLog.from_episodes(episodes, warmup=warmup, **extras)
+
+
+# -- logs: round trip ----------------------------------------------------------------------------------------------
+
+
+@reproducible
+@given(logs())
+def test_a_log_comes_back_to_the_bit(tmp_path_factory, log):
+    path = tmp_path_factory.getbasetemp() / "round-trip.parquet"
+    ibcb.write_log(log, path)
+    again = ibcb.read_log(path)
+    assert_same_log(again, log)
+    assert again.contexts.tobytes() == log.contexts.tobytes()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(18, dtype=np.int32),
+        np.arange(18, dtype=np.uint64) + 2**63,
+        np.linspace(0, 1, 18),
+        np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(18),
+        np.datetime64("2024-02-29T12:00:00.123456") + np.arange(18),
+        np.datetime64("2024-02-29T12:00:00.123") + np.arange(18),
+        np.datetime64("2024-02-29T12:00:00") + np.arange(18),
+        np.array([f"étape {i}" for i in range(18)]),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
+    log = some_log(timestamps=values, step_ids=values[::-1])
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    again = ibcb.read_log(tmp_path / "log.parquet")
+    assert_same_log(again, log)
+    if values.dtype.kind in "iuf":
+        assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
+
+
+@pytest.mark.parametrize("part", [slice(1, 3), slice(None, 2), 2])
+def test_a_slice_is_written_as_the_log_it_is(tmp_path, part):
+    log = some_log(warmup=2, timestamps=np.arange(30), step_ids=np.arange(30), feature_names=["a", "b"])[part]
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    assert_same_log(ibcb.read_log(tmp_path / "log.parquet"), log)
+
+
+def test_the_columns_are_what_the_documentation_says(tmp_path):
+    log = some_log(n=2, warmup=1, timestamps=np.arange(18))
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    file = pq.ParquetFile(tmp_path / "log.parquet")
+    table = file.read().to_pydict()
+    assert table["episode"] == [-1] * 6 + [0] * 6 + [1] * 6
+    assert table["step"] == list(range(6)) * 3
+    assert table["n_candidates"] == [3] * 18
+    assert table["chosen"] == log.chosen.tolist()
+    assert table["timestamp"] == list(range(18))
+    np.testing.assert_array_equal(np.array(table["contexts"]).reshape(-1, 2), log.contexts)
+    assert file.metadata.num_row_groups == 3
+
+
+def test_a_file_of_somebody_else_with_these_columns_is_a_log(tmp_path):
+    table = pa.table(
+        {
+            "episode": pa.array([0, 0, 7], pa.int16()),
+            "step": [0, 1, 0],
+            "chosen": pa.array([1, 0, 0], pa.uint8()),
+            "n_candidates": pa.array([2, 1, 2], pa.int32()),
+            "contexts": pa.array([[1, 2, 3, 4], [5, 6], [7, 8, 9, 10]], pa.large_list(pa.int32())),
+            "country": ["fr", "fr", "de"],
+        }
+    )
+    pq.write_table(table, tmp_path / "log.parquet")
+    log = ibcb.read_log(tmp_path / "log.parquet")
+    expected = [([[[1, 2], [3, 4]], [[5, 6]]], [1, 0]), ([[[7, 8], [9, 10]]], [0])]
+    assert_same_log(log, BehaviorLog.from_episodes(expected))
+
+
+@pytest.mark.parametrize("folder", ["episode=7", "seed=3", "a b", "ä"])
+def test_the_folder_of_a_log_does_not_matter(tmp_path, folder):
+    log = some_log(n=2)
+    path = tmp_path / folder / "log.parquet"
+    ibcb.write_log(log, path)
+    assert_same_log(ibcb.read_log(path), log)
+    assert_same_log(ibcb.read_log(str(path)), log)
+
+
+def test_the_same_log_gives_the_same_bytes(tmp_path):
+    for name in ("one.parquet", "two.parquet"):
+        ibcb.write_log(some_log(), tmp_path / name)
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
+
+
+def test_what_is_not_a_log_is_not_written(tmp_path):
+    with pytest.raises(TypeError, match=r"BehaviorLog.*list|list.*BehaviorLog"):
+        ibcb.write_log([1, 2], tmp_path / "log.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- logs: broken files --------------------------------------------------------------------------------------------
+
+
+def columns():
+    return {
+        "episode": [0, 0, 1, 1],
+        "step": [0, 1, 0, 1],
+        "chosen": [0, 1, 1, 0],
+        "n_candidates": [2, 2, 2, 2],
+        "contexts": [[0.0, 1.0, 2.0, 3.0]] * 4,
+    }
+
+
+def write_columns(path, *, meta=None, drop=(), **changes):
+    table = pa.table({name: values for name, values in (columns() | changes).items() if name not in drop})
+    if meta is not None:
+        table = table.replace_schema_metadata({b"ibcb": meta if isinstance(meta, bytes) else json.dumps(meta).encode()})
+    pq.write_table(table, path)
+
+
+EMPTY = {name: pa.array([], pa.list_(pa.float64()) if name == "contexts" else pa.int64()) for name in columns()}
+ROW = [0.0, 1.0, 2.0, 3.0]
+BROKEN = {
+    "no choices": ({"drop": ["chosen"]}, "'chosen' is missing"),
+    "no contexts": ({"drop": ["contexts"]}, "'contexts' is missing"),
+    "no steps": (EMPTY, "empty"),
+    "choice too large": ({"chosen": [0, 1, 2, 0]}, "episode 1, step 0: chosen is 2 but the step has 2 candidates"),
+    "choice negative": ({"chosen": [0, -1, 0, 0]}, "episode 0, step 1: chosen is -1"),
+    "choice fractional": ({"chosen": [0.0, 0.5, 0.0, 0.0]}, "'chosen' holds double; it must hold whole numbers"),
+    "choice text": ({"chosen": ["a", "b", "a", "b"]}, "'chosen' holds string; it must hold whole numbers"),
+    "choice missing": ({"chosen": [0, None, 1, 0]}, "'chosen' has 1 missing value"),
+    "episodes mixed": ({"episode": [0, 1, 0, 1]}, r"step 2 of the log: episode 0 follows 1; sort"),
+    "warm-up only": ({"episode": [-2, -2, -1, -1]}, r"warmup is 2 but the log has 2 episodes"),
+    "too many candidates": ({"n_candidates": [2, 3, 2, 2]}, r"row 1: contexts has 4 numbers but 3 candidates of 2"),
+    "no candidates": ({"n_candidates": [0, 2, 2, 2]}, "candidates"),
+    "contexts short": ({"contexts": [ROW, ROW, ROW, [0.0]]}, r"row 3: contexts has 1 numbers? but"),
+    "contexts nan": ({"contexts": [ROW, [0.0, 1.0, np.nan, 3.0], ROW, ROW]}, "step 1, candidate 1: feature 0 is nan"),
+    "number missing": ({"contexts": [ROW, [0.0, 1.0, None, 3.0], ROW, ROW]}, "'contexts' has missing values"),
+    "list missing": ({"contexts": [ROW, None, ROW, ROW]}, "'contexts' has missing values|contexts has 0 numbers"),
+    "contexts flat": ({"contexts": ROW}, "'contexts' holds double; it must hold lists of numbers"),
+    "contexts text": ({"contexts": [["a", "b", "c", "d"]] * 4}, "contexts"),
+    "contexts boolean": ({"contexts": [[True, False, True, True]] * 4}, "contexts"),
+    "meta no JSON": ({"meta": b"{"}, "ibcb|metadata"),
+    "meta a list": ({"meta": [1, 2]}, "ibcb|metadata"),
+    "newer version": ({"meta": {"version": 2}}, "version 2.*reads up to 1.*Upgrade"),
+    "version text": ({"meta": {"version": "new"}}, "version"),
+    "other d": ({"meta": {"n_features": 3}}, "row 0: contexts has 4 numbers but 2 candidates of 3 features need 6"),
+    "negative d": ({"meta": {"n_features": -2}}, "features"),
+    "names too few": ({"meta": {"feature_names": ["a"]}}, "feature_names has 1 name"),
+    "names twice": ({"meta": {"feature_names": ["a", "a"]}}, "'a' twice"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_logs_are_refused_by_the_name_of_the_file(tmp_path, name):
+    changes, words = BROKEN[name]
+    write_columns(tmp_path / "broken.parquet", **changes)
+    with pytest.raises(LogFormatError, match=rf"broken\.parquet: .*({words})"):
+        ibcb.read_log(tmp_path / "broken.parquet")
+
+
+def test_the_unbroken_columns_are_a_log(tmp_path):
+    write_columns(tmp_path / "fine.parquet")
+    assert ibcb.read_log(tmp_path / "fine.parquet").n_steps == 4
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"episode,step\n0,0\n", bytes(range(256)) * 4], ids=["empty", "magic", "csv", "noise"]
+)
+def test_files_that_are_no_parquet_are_refused_by_name(tmp_path, content):
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(content)
+    with pytest.raises(LogFormatError, match=r"broken\.parquet: not a readable Parquet file"):
+        ibcb.read_log(path)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
+def test_truncated_files_are_refused_by_name(tmp_path, share):
+    path = tmp_path / "cut.parquet"
+    ibcb.write_log(some_log(), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(LogFormatError, match=r"cut\.parquet"):
+        ibcb.read_log(path)
+
+
+def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path):
+    path = tmp_path / "damaged.parquet"
+    ibcb.write_log(some_log(), path)
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in rng.integers(len(content), size=4):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            log = ibcb.read_log(path)
+        except LogFormatError as error:
+            assert "damaged.parquet" in str(error)  # noqa: PT017
+        else:
+            assert np.isfinite(log.contexts).all()
+
+
+@pytest.mark.parametrize("name", ["log.docx", "log", "log.parquet.gz"])
+def test_other_suffixes_are_refused_with_the_right_one(tmp_path, name):
+    with pytest.raises(LogFormatError, match=rf"{name}: .*\.parquet"):
+        ibcb.write_log(some_log(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / name).write_text("hello")
+    with pytest.raises(LogFormatError, match=rf"{name}: .*\.parquet"):
+        ibcb.read_log(tmp_path / name)
+
+
+def test_a_missing_log_is_a_missing_file_that_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"(?i)nowhere\.parquet.*not exist|no such file.*nowhere\.parquet"):
+        ibcb.read_log(tmp_path / "nowhere.parquet")
+
+
+# -- models: round trip --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run():
+    return ibcb.simulate(n_episodes=5, batch_size=60, warmup=60, n_candidates=4, n_features=3, noise=0.03, seed=1)
+
+
+def assert_same_model(one, other):
+    assert type(one) is type(other)
+    for name in ("coef_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
+    assert (one.n_features_in_, one.feature_names_in_) == (other.n_features_in_, other.feature_names_in_)
+    assert one.log_fingerprint_ == other.log_fingerprint_
+    if isinstance(one, IBCB):
+        np.testing.assert_array_equal(one.policy_coefs_, other.policy_coefs_, strict=True)
+        assert (one.diagnostics_, one.solver_, one.notes_) == (other.diagnostics_, other.solver_, other.notes_)
+
+
+def stored(model, path):
+    ibcb.save_model(model, path)
+    return ibcb.load_model(path)
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+@pytest.mark.parametrize("solver", ["auto", "hard", "soft", "robust", "paper"])
+def test_a_model_comes_back_to_the_bit(tmp_path, run, solver, incremental):
+    model = IBCB(solver=solver, l2=0.3, alpha=0.7, incremental=incremental).fit(run.log.head(0.4))
+    again = stored(model, tmp_path / "m.safetensors")
+    assert_same_model(again, model)
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.predict(run.test_log), model.predict(run.test_log))
+
+
+@pytest.mark.parametrize(
+    "expert, solver",
+    [("sbucb", solver) for solver in ("auto", "hard", "soft", "robust", "paper")]
+    + [("sbts", solver) for solver in ("soft", "robust", "paper")],
+)
+def test_partial_fit_goes_on_where_the_stored_model_stopped(tmp_path, run, expert, solver):
+    steady, stored_often = (IBCB(expert=expert, solver=solver, l2=0.3) for _ in range(2))
+    for episode in run.log:
+        steady.partial_fit(episode)
+        stored_often = stored(stored_often.partial_fit(episode), tmp_path / "m.safetensors")
+        assert_same_model(stored_often, steady)
+    whole = IBCB(expert=expert, solver=solver, l2=0.3).fit(run.log)
+    np.testing.assert_array_equal(stored_often.coef_, whole.coef_)
+
+
+def altered(log, episode, step):
+    """The log with one choice changed, which an exact solution may not survive."""
+    chosen = log.chosen.copy()
+    at = log.episode_offsets[log.warmup + episode] + step
+    chosen[at] = (chosen[at] + 1) % 4
+    return BehaviorLog(log.contexts, log.step_offsets, chosen, log.episode_offsets, warmup=log.warmup)
+
+
+CONTINUED = {
+    **{f"sbucb {solver}": {"solver": solver} for solver in ("auto", "hard", "soft", "robust", "paper")},
+    **{f"sbts {solver}": {"solver": solver, "expert": "sbts"} for solver in ("auto", "soft", "robust", "paper")},
+    "auto, robust since episode 1": {"solver": "auto", "log": "altered"},
+    "pruned": {"solver": "robust", "prune": True, "log": "altered"},
+    "prior": {"solver": "auto", "prior_gram": 5 * np.eye(3)},
+    "prior, sbts": {"solver": "soft", "expert": "sbts", "prior_gram": 5 * np.eye(3), "alpha": 0.7},
+    "single precision": {"solver": "robust", "log": "single"},
+}
+
+
+@pytest.mark.parametrize("after", [2, 4])
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_loaded_model_goes_on_to_what_a_fit_of_everything_finds(tmp_path, run, name, after):
+    """To the bit, as if it had never been stored."""
+    setting = {"l2": 0.3} | CONTINUED[name]
+    log = {
+        "plain": lambda: run.log,
+        "altered": lambda: altered(run.log, 1, 30),
+        "single": lambda: BehaviorLog(
+            run.log.contexts.astype(np.float32), run.log.step_offsets, run.log.chosen, run.log.episode_offsets, warmup=1
+        ),
+    }[setting.pop("log", "plain")]()
+    whole = IBCB(**setting).fit(log)
+    if name.startswith("auto"):
+        assert whole.solver_ == "robust"
+    model = stored(IBCB(**setting).fit(log[:after]), tmp_path / "m.safetensors")
+    for episode in log[after:]:
+        model.partial_fit(episode)
+    assert_same_model(model, whole)
+    assert_same_model(stored(model, tmp_path / "m.safetensors"), whole)
+
+
+def test_names_priors_and_notes_come_back(tmp_path, run):
+    rng = np.random.default_rng(0)
+    episodes = [(rng.normal(size=(40, 4, 3)), rng.integers(4, size=40)) for _ in range(3)]
+    log = BehaviorLog.from_episodes(episodes, feature_names=["a", "b", "ç"])
+    model = IBCB(prior_gram=3 * np.eye(3), prune=True).fit(log)
+    assert model.solver_ == "robust"
+    assert any(entry.certificate for entry in model.diagnostics_)
+    again = stored(model, tmp_path / "m.safetensors")
+    assert_same_model(again, model)
+    assert [type(entry.certificate) for entry in again.diagnostics_] == [
+        type(entry.certificate) for entry in model.diagnostics_
+    ]
+    np.testing.assert_array_equal(again.prior_gram, model.prior_gram)
+    assert_same_model(again.fit(log), model)
+
+
+def test_behaviour_cloning_comes_back(tmp_path, run):
+    model = BaseSVC(C=0.5).fit(run.log)
+    again = stored(model, tmp_path / "m.safetensors")
+    assert_same_model(again, model)
+    assert again.C == 0.5
+
+
+def test_the_metadata_say_what_is_in_the_file(model_path, run):
+    with safe_open(model_path, framework="numpy") as file:
+        meta = json.loads(file.metadata()["ibcb"])
+    assert meta["class"] == "IBCB"
+    assert meta["library_version"] == ibcb.__version__
+    assert meta["parameters"]["l2"] == 0.3
+    assert meta["state"]["feature_names"] is None
+    assert meta["state"]["log_fingerprint"] == log_fingerprint(run.log)
+    assert [entry["episode"] for entry in meta["state"]["diagnostics"]] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("change", [{"alpha": 5.0}, {"l2": 50.0}, {"expert": "sbts"}], ids=str)
+def test_parameters_changed_after_fit_do_not_change_what_was_fitted(tmp_path, run, change):
+    model = IBCB(l2=0.3).fit(run.log)
+    model.set_params(**change)
+    assert_same_model(stored(model, tmp_path / "m.safetensors"), model)
+
+
+def test_a_stored_auto_model_says_what_to_do_when_it_would_need_its_logs(tmp_path, run):
+    model = stored(IBCB(l2=0.3).fit(run.log), tmp_path / "m.safetensors")
+    assert model.solver_ == "hard"
+    before = model.coef_
+    rng = np.random.default_rng(0)
+    nonsense = BehaviorLog.from_episodes([(rng.normal(size=(60, 4, 3)), rng.integers(4, size=60))])
+    words = r"episode 5 has no exact solution.*steps 5:\d+.*keeps no logs.*fit on the whole log.*solver='robust'"
+    with pytest.raises(ibcb.SolverError, match=words) as caught:
+        model.partial_fit(nonsense)
+    assert {row.episode for row in caught.value.__cause__.certificate} == {5}
+    np.testing.assert_array_equal(model.coef_, before)
+    assert model.log_fingerprint_ == log_fingerprint(run.log)
+    kept = IBCB(l2=0.3).fit(run.log).partial_fit(nonsense)
+    assert kept.solver_ == "robust"
+
+
+def test_only_fitted_models_of_ours_are_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        ibcb.save_model(IBCB(), tmp_path / "m.safetensors")
+    with pytest.raises(TypeError, match=r"IBCB, .*BaseSVC.*dict"):
+        ibcb.save_model({}, tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- models: broken files ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model_path(tmp_path, run):
+    path = tmp_path / "model.safetensors"
+    ibcb.save_model(IBCB(l2=0.3).fit(run.log), path)
+    return path
+
+
+def tamper(path, change):
+    """Rewrite a model file with ``change(arrays, meta)`` applied."""
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        meta = json.loads(file.metadata()["ibcb"])
+    change(arrays, meta)
+    content = json.dumps(meta)
+    # The digest of what is there now: the checks behind it must hold alone.
+    save_file(arrays, path, {"ibcb": content, "blake2b": content_digest(arrays, content)})
+
+
+TAMPERING = {
+    "newer version": lambda arrays, meta: meta.update(version=99),
+    "no version": lambda arrays, meta: meta.pop("version"),
+    "version is text": lambda arrays, meta: meta.update(version="1"),
+    "unknown class": lambda arrays, meta: meta.update({"class": "Oracle"}),
+    "no class": lambda arrays, meta: meta.pop("class"),
+    "class is a list": lambda arrays, meta: meta.update({"class": ["IBCB"]}),
+    "no parameters": lambda arrays, meta: meta.pop("parameters"),
+    "unknown parameter": lambda arrays, meta: meta["parameters"].update(gamma=1),
+    "impossible parameter": lambda arrays, meta: meta["parameters"].update(l2=-1.0),
+    "unknown solver": lambda arrays, meta: meta["parameters"].update(solver="magic"),
+    "no state": lambda arrays, meta: meta.pop("state"),
+    "no diagnostics": lambda arrays, meta: meta["state"].pop("diagnostics"),
+    "odd diagnostics": lambda arrays, meta: meta["state"].update(diagnostics=[{"episode": 0}]),
+    "too few names": lambda arrays, meta: meta["state"].update(feature_names=["a"]),
+    "no coef": lambda arrays, meta: arrays.pop("coef"),
+    "no gram": lambda arrays, meta: arrays.pop("gram"),
+    "no policies": lambda arrays, meta: arrays.pop("policies"),
+    "gram of other shape": lambda arrays, meta: arrays.update(gram=np.eye(5)),
+    "theta of other shape": lambda arrays, meta: arrays.update(theta=np.zeros(5)),
+    "policies of other shape": lambda arrays, meta: arrays.update(policies=np.zeros((2, 5))),
+    "theta not finite": lambda arrays, meta: arrays.update(theta=np.full(3, np.nan)),
+    "gram not finite": lambda arrays, meta: arrays.update(gram=np.full((3, 3), np.inf)),
+    "gram negative": lambda arrays, meta: arrays.update(gram=-100 * np.eye(3)),
+    "theta of two dimensions": lambda arrays, meta: arrays.update(theta=np.zeros((3, 1))),
+    "theta in single precision": lambda arrays, meta: arrays.update(theta=arrays["theta"].astype(np.float32)),
+    "gram of whole numbers": lambda arrays, meta: arrays.update(gram=np.eye(3, dtype=np.int64)),
+    "policies of truth values": lambda arrays, meta: arrays.update(policies=arrays["policies"] > 0),
+    "prior not finite": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.full((3, 3), np.nan)}),
+    "prior of other shape": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.eye(4)}),
+    "no library version": lambda arrays, meta: meta.pop("library_version"),
+    "library version a number": lambda arrays, meta: meta.update(library_version=1.0),
+    "no fingerprint": lambda arrays, meta: meta["state"].pop("log_fingerprint"),
+    "short fingerprint": lambda arrays, meta: meta["state"].update(log_fingerprint="abc"),
+    "fingerprint a number": lambda arrays, meta: meta["state"].update(log_fingerprint=12),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERING)
+def test_tampered_models_are_refused_by_name(model_path, name):
+    tamper(model_path, TAMPERING[name])
+    with pytest.raises(ModelFileError, match=r"model\.safetensors: (?!damaged: its digest)"):
+        ibcb.load_model(model_path)
+
+
+def test_a_newer_version_asks_for_an_upgrade(model_path):
+    tamper(model_path, TAMPERING["newer version"])
+    with pytest.raises(ModelFileError, match=r"version 99.*reads up to 1.*Upgrade"):
+        ibcb.load_model(model_path)
+
+
+@pytest.mark.parametrize("version", ["0.1.1", "9.0.0.dev3"])
+def test_a_newer_library_with_the_same_format_can_be_read(model_path, version):
+    """It may have added what this one does not know of."""
+    before = ibcb.load_model(model_path)
+
+    def newer(arrays, meta):
+        meta.update(library_version=version, licence="MIT")
+        meta["state"].update(weather="fine")
+        arrays.update(intercepts=np.zeros(7))
+
+    tamper(model_path, newer)
+    assert_same_model(ibcb.load_model(model_path), before)
+
+
+def test_what_only_a_newer_library_knows_asks_for_it(model_path):
+    def newer(arrays, meta):
+        meta.update(library_version="9.0.0")
+        meta["parameters"].update(gamma=1)
+
+    tamper(model_path, newer)
+    with pytest.raises(ModelFileError, match=r"gamma.*written by ibcb 9\.0\.0 and this is .*upgrade, or save"):
+        ibcb.load_model(model_path)
+
+
+def test_tampering_with_nothing_is_harmless(model_path):
+    before = ibcb.load_model(model_path)
+    tamper(model_path, lambda arrays, meta: None)
+    assert_same_model(ibcb.load_model(model_path), before)
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", "3", "{}"])
+def test_metadata_that_is_not_ours_is_refused(tmp_path, content):
+    save_file({"coef": np.zeros(3)}, tmp_path / "odd.safetensors", {"ibcb": content})
+    with pytest.raises(ModelFileError, match=r"odd\.safetensors"):
+        ibcb.load_model(tmp_path / "odd.safetensors")
+
+
+def test_foreign_safetensors_are_refused(tmp_path):
+    save_file({"weight": np.zeros(3)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(ModelFileError, match=r"foreign\.safetensors: .*not one written by ibcb"):
+        ibcb.load_model(tmp_path / "foreign.safetensors")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.999])
+def test_truncated_models_are_refused(model_path, share):
+    content = model_path.read_bytes()
+    model_path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(ModelFileError, match=r"model\.safetensors: not a readable model file"):
+        ibcb.load_model(model_path)
+
+
+def test_no_flipped_bit_goes_unseen(model_path):
+    """A bit of every third byte of the header, and of the arrays: refused by name, or the very same model (blanks)."""
+    content, before = model_path.read_bytes(), ibcb.load_model(model_path)
+    rng = np.random.default_rng(0)
+    harmless = 0
+    arrays = 8 + int.from_bytes(content[:8], "little")
+    for place in (*range(0, arrays, 3), *range(arrays, len(content), max(3, (len(content) - arrays) // 999))):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        model_path.write_bytes(damaged)
+        try:
+            again = ibcb.load_model(model_path)
+        except ModelFileError as error:
+            assert "model.safetensors" in str(error)  # noqa: PT017
+        else:
+            assert_same_model(again, before)
+            assert again.get_params() == before.get_params()
+            harmless += 1
+    assert harmless < 8  # what fills the header up
+
+
+def test_damaged_numbers_are_told_from_other_damage(model_path):
+    content = bytearray(model_path.read_bytes())
+    content[-3] ^= 1
+    model_path.write_bytes(content)
+    with pytest.raises(
+        ModelFileError, match=r"model\.safetensors: damaged: its digest is \w{32}.*save the model again"
+    ):
+        ibcb.load_model(model_path)
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "F16", "U8"])
+def test_number_formats_that_are_not_ours_are_refused(tmp_path, kind):
+    size = {"BF16": 2, "F16": 2}.get(kind, 1)
+    header = json.dumps(
+        {
+            "__metadata__": {"ibcb": '{"version": 1}'},
+            "coef": {"dtype": kind, "shape": [3], "data_offsets": [0, 3 * size]},
+        }
+    ).encode()
+    (tmp_path / "odd.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(3 * size))
+    with pytest.raises(ModelFileError, match=r"odd\.safetensors"):
+        ibcb.load_model(tmp_path / "odd.safetensors")
+
+
+def test_logs_and_noise_are_not_models(tmp_path):
+    ibcb.write_log(some_log(), tmp_path / "log.parquet")
+    (tmp_path / "noise.safetensors").write_bytes(np.random.default_rng(0).bytes(500))
+    for name in ("log.parquet", "noise.safetensors"):
+        with pytest.raises(ModelFileError, match=name):
+            ibcb.load_model(tmp_path / name)
+
+
+def test_a_pickle_is_never_executed(tmp_path):
+    trap = b"cos\nsystem\n(S'touch " + os.fsencode(tmp_path / "trapped") + b"'\ntR."
+    (tmp_path / "evil.safetensors").write_bytes(trap)
+    with pytest.raises(ModelFileError, match="evil"):
+        ibcb.load_model(tmp_path / "evil.safetensors")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_missing_model_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.safetensors does not exist"):
+        ibcb.load_model(tmp_path / "nowhere.safetensors")
+
+
+def test_a_folder_is_not_a_model(tmp_path):
+    with pytest.raises((ModelFileError, OSError), match=tmp_path.name):
+        ibcb.load_model(tmp_path)
+
+
+# -- files appear whole or not at all ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_an_interrupted_write_leaves_no_trace(tmp_path, old, interruption):
+    path = tmp_path / "file.txt"
+    if old is not None:
+        path.write_text(old)
+
+    def write():
+        with atomic(path) as temporary:
+            temporary.write_text("half of the n")
+            raise interruption
+
+    with pytest.raises(interruption):
+        write()
+    assert [file.name for file in tmp_path.iterdir()] == ([] if old is None else ["file.txt"])
+    assert old is None or path.read_text() == old
+
+
+def test_a_finished_write_replaces_the_old_file_at_once(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+    for content in ("one", "two"):
+        with atomic(path) as temporary:
+            temporary.write_text(content)
+            assert temporary.parent == path.parent
+            assert not path.exists() or path.read_text() == "one"
+        assert path.read_text() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_permissions_are_those_of_a_plain_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    with atomic(tmp_path / "careful") as temporary:
+        temporary.write_text("")
+    assert (tmp_path / "careful").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_log_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "log.parquet"
+    ibcb.write_log(some_log(seed=1), path)
+    before = path.read_bytes()
+    write = pq.ParquetWriter.write_table
+    calls = []
+
+    def fails_at_the_second(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError("disk full")
+        return write(self, *args, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fails_at_the_second)
+    with pytest.raises(OSError, match="disk full"):
+        ibcb.write_log(some_log(seed=2), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_model_that_cannot_be_written_leaves_the_old_one(model_path, run, monkeypatch):
+    before = model_path.read_bytes()
+
+    def fails(arrays, path, metadata):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("ibcb.estimators.model_file.save_file", fails)
+    with pytest.raises(OSError, match="disk full"):
+        ibcb.save_model(BaseSVC().fit(run.log), model_path)
+    assert model_path.read_bytes() == before
+    assert list(model_path.parent.iterdir()) == [model_path]

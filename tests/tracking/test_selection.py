@@ -1,0 +1,228 @@
+"""expert="auto": the kind is told from the log, the evidence is given, and what is named stays as it was."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import ibcb
+from ibcb.tracking import selection
+from ibcb.tracking.pursuit import Pursuit, Steps
+
+SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
+
+
+def fixed(seed=0, *, greedy=True, episodes=8, steps=200, strays=0.0):
+    rng = np.random.default_rng(seed)
+    contexts = rng.normal(size=(episodes, steps, 6, 5))
+    theta = rng.normal(size=5)
+    scores = contexts @ theta
+    if not greedy:
+        scores = 2 * scores + rng.gumbel(size=scores.shape)
+    chosen = np.where(
+        rng.random((episodes, steps)) < strays, rng.integers(6, size=(episodes, steps)), scores.argmax(axis=2)
+    )
+    return ibcb.BehaviorLog.from_episodes(list(zip(contexts, chosen, strict=True))), theta
+
+
+def simulated(expert="sbucb", seed=1, **settings):
+    return ibcb.simulate("synthetic", expert=expert, noise=0.03, seed=seed, **SIZE, **settings)
+
+
+def auto(**params):
+    return ibcb.IBCB(**{"expert": "auto", "l2": "auto"} | params)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A log and its fit by "auto", of every kind."""
+    logs = {
+        "sbucb": simulated().log,
+        "sbts": simulated("sbts", 2).log,
+        "topk": simulated(top_k=2).log,
+        "stationary": fixed(greedy=False)[0],
+    }
+    return {kind: (log, auto().fit(log)) for kind, log in logs.items()}
+
+
+@pytest.mark.parametrize("kind", ["sbucb", "sbts", "topk", "stationary"])
+def test_the_kind_is_told_and_the_evidence_given(fitted, kind):
+    _, model = fitted[kind]
+    assert model.expert_ == kind
+    assert [one.chosen for one in model.evidence_].count(True) == 1
+    best = next(one for one in model.evidence_ if one.chosen)
+    assert (best.expert, best.top_k) == (kind, 2 if kind == "topk" else None)
+    assert {one.expert for one in model.evidence_} == {"sbucb", "sbts", "topk", "stationary", "other"}
+    assert {one.l2 for one in model.evidence_ if one.expert == "sbucb"} == set(selection.PENALTIES)
+    assert all(one.log_likelihood <= 0 and 0 <= one.agreement <= 1 for one in model.evidence_)
+    assert any(best.name in note for note in model.notes_)
+
+
+@pytest.mark.parametrize("kind", ["sbucb", "sbts", "topk", "stationary"])
+def test_every_kind_predicts_forecasts_and_can_be_stored(fitted, kind, tmp_path):
+    log, model = fitted[kind]
+    ibcb.save_model(model, tmp_path / "model.safetensors")
+    again = ibcb.load_model(tmp_path / "model.safetensors")
+    assert (again.expert_, again.l2_, again.top_k_) == (model.expert_, model.l2_, model.top_k_)
+    assert (again.evidence_, again.notes_) == (model.evidence_, model.notes_)
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    np.testing.assert_array_equal(model.forecast(), model.next_policy_coef_)
+    interval = again.policy_interval()
+    assert (interval.lower <= interval.upper).all()
+    assert model.policy_coefs_.shape == (len(log), log.n_features)
+    assert model.score(log) > 0.3
+
+
+@pytest.mark.parametrize("kind", ["sbucb", "topk"])
+def test_partial_fit_goes_on_with_the_kind_that_was_chosen(fitted, kind):
+    log, _ = fitted[kind]
+    model = auto().fit(log[:7])
+    chosen = model.expert_, model.l2_, model.top_k_
+    model.partial_fit(log[7])
+    assert (model.expert_, model.l2_, model.top_k_) == chosen
+    assert len(model.policy_coefs_) == 8
+    if kind == "topk":
+        whole = ibcb.IBCB(expert="topk", top_k=2).fit(log)
+        a, b = (each.next_policy_coef_ / np.linalg.norm(each.next_policy_coef_) for each in (model, whole))
+        np.testing.assert_allclose(a, b)
+
+
+def test_partial_fit_cannot_begin_with_auto(fitted):
+    log, _ = fitted["sbucb"]
+    with pytest.raises(ValueError, match="cannot begin with expert='auto' and l2='auto'"):
+        auto().partial_fit(log[0])
+    with pytest.raises(ValueError, match="takes two or more"):
+        auto().fit(log[:1])
+
+
+def test_a_named_expert_is_fitted_as_ever(fitted):
+    """Choosing only chooses: naming what was chosen gives the same model."""
+    log, model = fitted["sbucb"]
+    named = ibcb.IBCB(expert="sbucb", l2=model.l2_).fit(log)
+    assert named.evidence_ == ()
+    assert (named.expert_, named.l2_, named.top_k_) == ("sbucb", model.l2_, None)
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(named, name), getattr(model, name))
+
+
+def test_l2_alone_can_be_left_open(fitted):
+    log, _ = fitted["sbucb"]
+    model = ibcb.IBCB(expert="sbucb", l2="auto").fit(log)
+    assert {one.expert for one in model.evidence_} == {"sbucb"}
+    assert model.l2_ == max(model.evidence_, key=lambda one: one.log_likelihood).l2
+
+
+def test_what_is_followed_cannot_be_brought_to_life(fitted):
+    _, model = fitted["topk"]
+    with pytest.raises(ValueError, match=r"how it learns is not known.*expert='sbucb'"):
+        model.to_policy()
+
+
+def test_parameters_are_checked():
+    log, _ = fixed()
+    for wrong in ({"expert": "ucb"}, {"l2": "best"}, {"top_k": 1}, {"top_k": 2.5}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+            auto(**wrong).fit(log)
+
+
+def test_stray_choices_do_little_harm():
+    log, theta = fixed(3, strays=0.05)
+    model = ibcb.IBCB(expert="stationary").fit(log)
+    p = model.next_policy_coef_
+    assert p @ theta / np.linalg.norm(p) / np.linalg.norm(theta) > 0.998
+    assert model.forecast_model_ == "still"
+    np.testing.assert_array_equal(model.forecast(5), model.forecast(1))
+
+
+def test_draws_have_the_scale_of_the_decider():
+    run = simulated(top_k=3, seed=4)
+    model = ibcb.IBCB(expert="topk", top_k=3).fit(run.log)
+    truth = run.policy_coefs[-1]
+    assert 0.5 < model.next_policy_coef_ @ truth / (truth @ truth) < 2
+    assert ibcb.metrics.bt_fitness(model, run) > 0.9 * ibcb.metrics.bt_fitness(run.expert, run)
+
+
+def unexplained(model):
+    return any("no linear theta explains this log well" in note for note in model.notes_)
+
+
+def test_a_restless_decider_is_said_to_have_no_linear_theta():
+    rng = np.random.default_rng(0)
+    contexts = rng.normal(size=(8, 200, 6, 5))
+    chosen = [(each @ rng.normal(size=5)).argmax(axis=1) for each in contexts]
+    model = auto().fit(ibcb.BehaviorLog.from_episodes(list(zip(contexts, chosen, strict=True))))
+    assert model.expert_ == "other"
+    assert unexplained(model)
+
+
+def test_so_is_one_that_takes_any_candidate():
+    rng = np.random.default_rng(1)
+    episodes = [(rng.normal(size=(300, 6, 5)), rng.integers(6, size=300)) for _ in range(4)]
+    assert unexplained(auto().fit(ibcb.BehaviorLog.from_episodes(episodes)))
+
+
+@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), ("sbts", 3)])
+def test_moving_in_youth_is_learning(fitted, expert, top_k):
+    run = ibcb.simulate("synthetic", expert=expert, noise=0.3, seed=4, top_k=top_k, **SIZE | {"n_episodes": 4})
+    X, p = run.log[3].contexts.reshape(300, 8, 8), run.policy_coefs
+    best = [(X @ each).argmax(axis=1) for each in p]
+    assert np.mean([np.mean(best[n] == best[n + 1]) for n in range(3)]) < selection._STEADY
+    assert not unexplained(auto().fit(run.log))
+    assert not any(unexplained(model) for _, model in fitted.values())
+
+
+def test_errors_of_estimation_are_no_unrest():
+    """One that never moves, in episodes so small that no two estimates of its policy agree well."""
+    for seed in range(3):
+        log, _ = fixed(seed, greedy=False, steps=25)
+        pursuit = Pursuit(5)
+        for episode in log:
+            pursuit.add(selection.episode_steps(episode))
+        assert len(pursuit.moved) == len(log) - 1
+        assert all(0 <= share <= 1 for share in pursuit.moved)
+        assert selection._steadiness(log, pursuit) > 0.93
+        alone = [Pursuit(5) for _ in log]
+        for each, episode in zip(alone, log, strict=True):
+            each.add(selection.episode_steps(episode))
+        best = [(log.contexts @ each.policies[0]).reshape(-1, 6).argmax(axis=1) for each in alone]
+        assert np.mean(best[-1] == best[-2]) < 0.9
+
+
+def test_of_a_large_log_some_steps_are_looked_at(fitted, monkeypatch, tmp_path):
+    log, _ = fitted["stationary"]
+    monkeypatch.setattr(selection, "_MOST", log.contexts.size // 3)
+    some, share = selection._sample(log)
+    assert share == 0.25
+    assert len(some) == len(log)
+    assert some.contexts.size <= log.contexts.size // 3
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    assert auto().fit(ibcb.open_log(tmp_path / "log.parquet")).expert_ == "stationary"
+    assert auto().fit(log).expert_ == "stationary"
+
+
+def test_candidates_may_vary_in_number_and_not_differ():
+    rng = np.random.default_rng(5)
+    theta = rng.normal(size=4)
+    episodes = []
+    for _ in range(4):
+        sets = [rng.normal(size=(rng.integers(1, 7), 4)) * [1, 1, 1, 0] for _ in range(80)]
+        sets[0] = np.ones((3, 4))
+        episodes.append((sets, [int((each @ theta).argmax()) for each in sets]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = auto().fit(ibcb.BehaviorLog.from_episodes(episodes))
+    assert np.isfinite(model.next_policy_coef_).all()
+
+
+def test_pursuit_learns_from_each_episode_and_never_from_what_comes():
+    log, theta = fixed(6)
+    pursuit, short = Pursuit(5), Pursuit(5)
+    for number, episode in enumerate(log):
+        steps = Steps(episode.contexts, episode.step_offsets, episode.chosen)
+        pursuit.add(steps)
+        if number < 4:
+            short.add(steps)
+    np.testing.assert_array_equal(short.policies, pursuit.policies[:4])
+    aims = [p @ theta / np.linalg.norm(p) / np.linalg.norm(theta) for p in pursuit.policies]
+    assert aims[-1] > max(0.999, aims[0])

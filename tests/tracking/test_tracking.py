@@ -1,0 +1,386 @@
+"""Foresight: sites, filters, forecasts and intervals against independent recomputation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import ibcb
+from ibcb.deciders.sites import Site
+from ibcb.engine import blocks
+from ibcb.numerics.ridge import ridge
+from ibcb.tracking import Foresight, observe
+from ibcb.tracking.bank import Bank, Move, learner, walk
+from ibcb.tracking.context_sample import MOST, ContextSample, picked
+
+
+def follow(log: ibcb.BehaviorLog, l2: float, kind: str) -> Foresight:
+    return Foresight(l2, np.zeros((log.n_features, log.n_features)), draws=kind == "sbts").follow(log)
+
+
+@pytest.fixture(scope="module", params=["sbucb", "sbts"])
+def run(request: pytest.FixtureRequest) -> ibcb.Run:
+    return ibcb.simulate(
+        "synthetic", expert=request.param, noise=0.03, n_episodes=6, batch_size=200, n_features=5, seed=300
+    )
+
+
+def random_site(rng: np.random.Generator, d: int) -> Site:
+    return Site(rng.normal(size=(d, d)), rng.normal(size=d), -1.0)
+
+
+def test_filter_equals_the_joint_gaussian_posterior():
+    rng, d, D = np.random.default_rng(0), 2, 5
+    P0, T = np.diag([1.0, 2.0, 0.5, 1.5, 1.0]), rng.normal(size=(d, D))
+    Q, W = 0.3 * np.eye(d)[None], 0.1 * np.eye(D)[None]
+    first, second = random_site(rng, d), random_site(rng, d)
+    bank = Bank(np.zeros((1, D)), P0[None])
+    likelihood = bank.learn(first)[0]
+    bank.move(Move(T, Q, W))
+    likelihood += bank.learn(second)[0]
+
+    # All at once: x0 ~ N(0, P0), x1 = F (x0 + wander) + noise, both sites observe p.
+    F = np.vstack([T, np.eye(D)[d:]])
+    joint = np.block([[P0, P0 @ F.T], [F @ P0, F @ (P0 + W[0]) @ F.T]])
+    joint[D : D + d, D : D + d] += Q[0]
+    H = np.zeros((2 * d, 2 * D))
+    H[:d, :d], H[d:, D : D + d] = first.root.T, second.root.T
+    y = np.concatenate([first.seen, second.seen])
+    spread = H @ joint @ H.T + np.eye(2 * d)
+    gain = joint @ H.T @ np.linalg.inv(spread)
+    assert_allclose(bank.mean[0], (gain @ y)[D:], rtol=1e-9)
+    assert_allclose(bank.covariance[0], (joint - gain @ H @ joint)[D:, D:], rtol=1e-8, atol=1e-12)
+    _, logdet = np.linalg.slogdet(spread)
+    expected = -0.5 * y @ np.linalg.solve(spread, y) - 0.5 * logdet + first.constant + second.constant
+    assert_allclose(likelihood, expected, rtol=1e-10)
+
+
+def test_learner_moves_as_ridge_regression_does():
+    rng, d, l2 = np.random.default_rng(1), 3, 0.7
+    before, chosen = rng.normal(size=(30, d)), rng.normal(size=(20, d))
+    theta, c, b = rng.normal(size=d), 0.4, rng.normal(size=d)
+    psi = l2 * np.eye(d) + before.T @ before
+    p = np.linalg.solve(psi, b)
+    move = learner(np.array([0.1]), np.array([0.0]), np.eye(d), psi, chosen.T @ chosen, chosen.sum(axis=0))
+    bank = Bank(np.concatenate([p, theta, [c]])[None], np.zeros((1, 2 * d + 1, 2 * d + 1)))
+    bank.move(move)
+    after = np.linalg.solve(psi + chosen.T @ chosen, b + chosen.T @ (chosen @ theta + c))
+    assert_allclose(bank.mean[0, :d], after, rtol=1e-10)
+    back = np.linalg.inv(psi + chosen.T @ chosen)
+    assert_allclose(bank.covariance[0, :d, :d], 0.01 * back @ chosen.T @ chosen @ back, rtol=1e-9)
+
+
+def test_walk_keeps_the_policy_and_adds_doubt():
+    bank = Bank(np.array([[1.0, -2.0]]), np.eye(2)[None])
+    bank.move(walk(np.array([0.5]), np.diag([4.0, 1.0])))
+    assert_array_equal(bank.mean[0], [1.0, -2.0])
+    assert_allclose(bank.covariance[0], np.diag([2.0, 1.25]))
+
+
+def test_what_is_believed_of_an_episode_is_its_policy(run):
+    """The policy believed is the decider's own, and makes the episode's choices."""
+    kind, log = run.expert_settings.kind, run.log
+    known = follow(log[:3], 0.3, kind)
+    episode, before = log[2], ridge(follow(log[:2], 0.3, kind).phi, 0.3)
+    X = episode.contexts.reshape(episode.n_steps, -1, 5)
+    scores = X @ known.policies[2]
+    if kind == "sbucb":
+        scores += before.widths(episode.contexts).reshape(scores.shape)
+    agreement = np.mean(scores.argmax(axis=1) == episode.chosen)
+    truth = run.policy_coefs[2] / run.expert_settings.alpha
+    cosine = known.policies[2] @ truth / np.linalg.norm(known.policies[2]) / np.linalg.norm(truth)
+    assert cosine > 0.98
+    assert agreement > (0.99 if kind == "sbucb" else 0.6)
+
+
+def test_site_recovers_the_policy_of_its_episode(run):
+    """The policy that a Thompson sampler's choices are summarised by is its own."""
+    if run.expert_settings.kind == "sbucb":
+        pytest.skip("sbucb is learned from row by row")
+    before = ridge(follow(run.log[:2], 0.3, "sbts").phi, 0.3)
+    site = observe(blocks(run.log[2])[0], before, np.zeros(5), 1e-6 * np.eye(5))
+    p, truth = np.linalg.solve(site.root.T, site.seen), run.policy_coefs[2]
+    assert p @ truth / np.linalg.norm(p) / np.linalg.norm(truth) > 0.98
+
+
+def test_forecast_of_a_learner_in_a_linear_world_is_the_learner_run_on():
+    """Rewards exactly <theta, s>: the policy k updates on is the decider's own, for k = 1 and k = 5."""
+    rng = np.random.default_rng(5)
+    theta, expert, episodes = np.array([0.5, -0.3, 0.2, 0.1]), ibcb.SBUCB(4, alpha=0.4, l2=0.5), []
+    policies = []
+    for number in range(13):
+        contexts = rng.normal(size=(400, 6, 4)) + 0.5
+        chosen = rng.integers(6, size=400) if number == 0 else expert.act(contexts)
+        policies.append(expert.coef_)
+        episodes.append((contexts, chosen))
+        picked = contexts[np.arange(400), chosen]
+        expert.update(picked, picked @ theta)
+    log = ibcb.BehaviorLog.from_episodes(episodes[:8], warmup=1)
+    known = follow(log, 0.5, "sbucb")
+    for updates in (1, 5):
+        foreseen, own = known.forecast(updates), policies[7 + updates] / 0.4
+        assert foreseen @ own / np.linalg.norm(foreseen) / np.linalg.norm(own) > 0.9995
+        assert_allclose(np.linalg.norm(foreseen), np.linalg.norm(own), rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
+def test_forecast_beats_the_choice_model_on_a_short_log(kind):
+    run = ibcb.simulate("synthetic", expert=kind, noise=0.03, n_episodes=3, batch_size=500, seed=301)
+    model, last = ibcb.IBCB(expert=kind).fit(run.log), ibcb.ChoiceModel(episodes=1).fit(run.log)
+    assert ibcb.metrics.bt_fitness(model, run) > ibcb.metrics.bt_fitness(last, run) + 0.02
+    assert model.forecast_model_.startswith("learner")
+    assert not any("forecast" in note for note in model.notes_)
+
+
+def test_a_decider_that_does_not_learn_is_not_run_on():
+    rng = np.random.default_rng(2)
+    p = np.array([1.0, -1.0, 0.5])
+    contexts = [rng.normal(size=(150, 5, 3)) for _ in range(6)]
+    # Draws of its own, around a policy that stays.
+    log = ibcb.BehaviorLog.from_episodes(
+        [(X, (X @ p + 0.3 * rng.gumbel(size=(150, 5))).argmax(axis=1)) for X in contexts]
+    )
+    known = follow(log, 1.0, "sbts")
+    foreseen = known.forecast(9)
+    assert foreseen @ p / np.linalg.norm(foreseen) / np.linalg.norm(p) > 0.98
+
+
+def test_same_input_same_bits_and_copies_are_independent(run):
+    kind = run.expert_settings.kind
+    one, other = follow(run.log, 0.3, kind), follow(run.log, 0.3, kind)
+    assert_array_equal(one.forecast(7), other.forecast(7))
+    before = one.forecast(1)
+    twin = one.copy()
+    twin.follow(run.test_log[0])
+    assert_array_equal(one.forecast(1), before)
+    assert len(twin.foreseen) == len(one.foreseen) + 1
+
+
+def test_partial_fit_equals_fit_and_survives_storage(run, tmp_path):
+    kind = run.expert_settings.kind
+    whole = ibcb.IBCB(expert=kind, solver="robust").fit(run.log)
+    parts = ibcb.IBCB(expert=kind, solver="robust")
+    for number, episode in enumerate(run.log):
+        if number == 3:
+            ibcb.save_model(parts, tmp_path / "m.safetensors")
+            parts = ibcb.load_model(tmp_path / "m.safetensors")
+        parts.partial_fit(episode)
+    for updates in (0, 1, 6):
+        assert_array_equal(parts.forecast(updates), whole.forecast(updates))
+    assert_array_equal(parts.policy_interval().lower, whole.policy_interval().lower)
+
+
+def test_order_of_candidates_and_of_steps_does_not_matter(run):
+    kind, log, rng = run.expert_settings.kind, run.log, np.random.default_rng(0)
+    episodes = []
+    for _, episode in log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, -1, log.n_features)
+        steps, order = rng.permutation(len(X)), rng.permutation(X.shape[1])
+        episodes.append((X[steps][:, order], np.argsort(order)[episode.chosen[steps]]))
+    shuffled = ibcb.BehaviorLog.from_episodes(episodes, warmup=log.warmup)
+    one, other = follow(log, 0.3, kind).forecast(1), follow(shuffled, 0.3, kind).forecast(1)
+    assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.9999
+
+
+def test_alpha_scales_the_forecast_of_sbucb(run):
+    if run.expert_settings.kind == "sbts":
+        pytest.skip("sbts has no alpha")
+    one, three = (ibcb.IBCB(alpha=alpha).fit(run.log).forecast(2) for alpha in (1.0, 3.0))
+    assert_allclose(three, 3 * one, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
+def test_intervals_cover(kind):
+    inside = []
+    for seed in range(300, 325):
+        run = ibcb.simulate("synthetic", expert=kind, noise=0.03, n_episodes=8, batch_size=300, n_features=8, seed=seed)
+        policy = run.policy_coefs[-2] / (
+            run.expert_settings.alpha if kind == "sbucb" else np.linalg.norm(run.policy_coefs[-2])
+        )
+        found = follow(run.log, 0.3, kind).interval(0.9)
+        inside.append((found.lower <= policy) & (policy <= found.upper))
+    # 200 weights, of which those of one log go together: wider than the 85 to 95% of a hundred logs.
+    assert 0.80 <= np.mean(inside) <= 0.98
+
+
+def test_certainty_is_a_probability_that_tells_right_from_wrong(run):
+    known, test = follow(run.log, 0.3, run.expert_settings.kind), run.test_log
+    certain = known.certainty(test.contexts, test.step_offsets)
+    right = (test.contexts @ known.forecast(1)).reshape(test.n_steps, -1).argmax(axis=1) == test.chosen
+    assert ((certain >= 0) & (certain <= 1)).all()
+    assert certain[right].mean() > certain[~right].mean()
+
+
+def test_features_that_never_differ_are_unidentified(run):
+    kind, rng = run.expert_settings.kind, np.random.default_rng(0)
+    episodes = []
+    for _, episode in run.log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, -1, 5)
+        user = np.broadcast_to(rng.normal(size=(len(X), 1, 1)), (*X.shape[:2], 1))
+        episodes.append((np.concatenate([X, user], axis=2), episode.chosen))
+    known = follow(ibcb.BehaviorLog.from_episodes(episodes, warmup=1), 0.3, kind)
+    assert_array_equal(known.unidentified(), [5])
+
+
+def test_sample_is_bounded_uniform_and_grows_by_episode(run):
+    sample = ContextSample.empty(5)
+    seen = 0
+    for number, (_, episode) in enumerate(run.log.episodes()):
+        sample = sample.extend(picked(blocks(episode)[0], most=sample.bar, episode=number))
+        seen += episode.n_steps
+    assert sample.contexts.size <= 1.5 * MOST
+    assert len(sample.counts) == seen
+    best = sample.choose(sample.contexts[:, 0])
+    assert_array_equal(best[0], sample.contexts[: sample.counts[0]][sample.contexts[: sample.counts[0], 0].argmax()])
+
+
+def test_steps_with_one_candidate_say_nothing():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 1, 3))
+    log = ibcb.BehaviorLog.from_episodes([(X, np.zeros(20, dtype=int)) for _ in range(3)])
+    known = follow(log, 1.0, "sbts")
+    assert np.isfinite(known.forecast(3)).all()
+
+
+def test_a_model_without_foresight_says_so(run):
+    model = ibcb.IBCB(expert=run.expert_settings.kind, forecast=None).fit(run.log)
+    with pytest.raises(ValueError, match="forecast='auto'"):
+        model.forecast()
+    with pytest.raises(ValueError, match="forecast"):
+        ibcb.IBCB(forecast="yes").fit(run.log)
+
+
+# -- what the estimator tells ----------------------------------------------------------------------------------------
+
+
+def with_user(run: ibcb.Run, names: tuple[str, ...] | None = None) -> ibcb.BehaviorLog:
+    """The run's log with a sixth feature that all candidates of a step share."""
+    rng, episodes = np.random.default_rng(0), []
+    for _, episode in run.log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, -1, 5)
+        user = np.broadcast_to(rng.normal(size=(len(X), 1, 1)), (*X.shape[:2], 1))
+        episodes.append((np.concatenate([X, user], axis=2), episode.chosen))
+    return ibcb.BehaviorLog.from_episodes(episodes, warmup=1, feature_names=names)
+
+
+def test_certainty_is_the_share_of_drawn_policies_that_agree(run):
+    """Drawn again from the forecast's own mean and covariance, by another route and other numbers."""
+    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    known = model._foresight
+    mean, covariance = (part[known.best] for part in known._next)
+    mean, covariance = mean[:5], covariance[:5, :5]
+    drawn = np.random.default_rng(1).multivariate_normal(mean, covariance, size=4000)
+    X = run.test_log.contexts[: 60 * 10].reshape(60, 10, 5)
+    picks = model.predict(X)
+    shares = np.mean((X @ drawn.T).argmax(axis=1) == picks[:, None], axis=1)
+    found = model.certainty(X)
+    assert found.shape == (60,)
+    # 200 draws: a standard error of 0.035 at most.
+    assert np.abs(found - shares).max() < 0.15
+    assert np.abs(found - shares).mean() < 0.01
+    assert model.certainty(X[0]) == found[0]
+    assert_array_equal(model.certainty(run.test_log)[:60], found)
+    ragged = model.certainty([X[0], X[1, :4]])
+    assert ragged[0] == found[0]
+    with pytest.raises(ValueError, match="4 features"):
+        model.certainty(X[:, :, :4])
+
+
+def test_certainty_does_not_depend_on_how_many_steps_are_asked_at_once(run, monkeypatch):
+    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    whole = model.certainty(run.test_log)
+    monkeypatch.setattr("ibcb.estimators.ibcb._AT_ONCE", 7)
+    assert_array_equal(model.certainty(run.test_log), whole)
+
+
+@pytest.mark.parametrize("names", [None, ("a", "b", "c", "d", "e", "user")])
+def test_unidentified_features_are_named_and_have_no_bounds(run, names, tmp_path):
+    kind = run.expert_settings.kind
+    model = ibcb.IBCB(expert=kind, l2=0.3).fit(with_user(run, names))
+    name = "5" if names is None else "user"
+    assert model.unidentified_features_ == (name,)
+    assert any(f"weight of feature {name!r}" in note for note in model.notes_)
+    if kind == "sbucb":
+        interval = model.policy_interval()
+        assert (interval.lower[5], interval.upper[5]) == (-np.inf, np.inf)
+        assert np.isfinite(interval.lower[:5]).all()
+        assert np.isfinite(interval.upper[:5]).all()
+    direction = model.policy_interval(direction=True)
+    assert_allclose([direction.estimate[5], direction.lower[5], direction.upper[5]], 0.0, atol=1e-12)
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+    again = ibcb.load_model(tmp_path / "m.safetensors")
+    assert (again.unidentified_features_, again.notes_) == (model.unidentified_features_, model.notes_)
+    plain = ibcb.IBCB(expert=kind, l2=0.3).fit(run.log)
+    assert plain.unidentified_features_ == ()
+    assert not any("do not determine" in note for note in plain.notes_)
+
+
+def test_one_of_each_kind_is_told_only_against_the_others():
+    """One-hot columns add up to 1 for every candidate: adding a number to all their weights changes nothing."""
+    rng, expert, episodes = np.random.default_rng(3), ibcb.SBUCB(4, alpha=0.4, l2=1.0), []
+    for _ in range(5):
+        X = np.concatenate([np.eye(3)[rng.integers(3, size=(150, 6))], rng.normal(size=(150, 6, 1))], axis=2)
+        chosen = expert.act(X)
+        S = X[np.arange(150), chosen]
+        expert.update(S, S @ [1.0, 0.0, -0.5, 0.7])
+        episodes.append((X, chosen))
+    log = ibcb.BehaviorLog.from_episodes(episodes, feature_names=["kind=a", "kind=b", "kind=c", "price"])
+    model = ibcb.IBCB(l2=1.0).fit(log)
+    assert model.unidentified_features_ == ("kind=a", "kind=b", "kind=c")
+    some = np.array([0.3, -0.2, 0.6, 1.0])
+    moved = some + 5.0 * np.array([1, 1, 1, 0])
+    assert_allclose(model.direction(moved), model.direction(some), atol=1e-9)
+    centred = np.append(some[:3] - some[:3].mean(), 1.0)
+    assert_allclose(model.direction(some), centred / np.linalg.norm(centred), atol=1e-9)
+    last = expert.coef_ - np.array([1, 1, 1, 0]) * expert.coef_[:3].mean()
+    assert model.direction(model.forecast()) @ last / np.linalg.norm(last) > 0.999
+
+
+def test_direction_intervals_of_sbucb_cover():
+    inside = []
+    for seed in range(300, 325):
+        run = ibcb.simulate("synthetic", noise=0.03, n_episodes=8, batch_size=300, n_features=8, seed=seed)
+        policy = run.policy_coefs[-2] / np.linalg.norm(run.policy_coefs[-2])
+        found = follow(run.log, 0.3, "sbucb").interval(0.9, direction=True)
+        inside.append((found.lower <= policy) & (policy <= found.upper))
+    assert 0.80 <= np.mean(inside) <= 0.98
+
+
+def test_policy_at_is_the_policy_believed_and_then_the_forecast(run):
+    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    assert_array_equal(model.policy_at(5), model.forecast(0))
+    X = run.test_log.contexts.reshape(run.test_log.n_steps, -1, 5)
+    agreement = []
+    for episode in range(1, 6):
+        own = (X @ run.policy_coefs[episode]).argmax(axis=1)
+        points = model.policy_at(episode), model.policy_coefs_[episode]
+        agreement.append([np.mean((X @ p).argmax(axis=1) == own) for p in points])
+    believed, edge = np.mean(agreement, axis=0)
+    assert believed > edge
+    assert_array_equal(model.policy_at(6), model.next_policy_coef_)
+    assert_array_equal(model.policy_at(9), model.forecast(4))
+    blind = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3, forecast=None).fit(run.log)
+    assert_array_equal(blind.policy_at(6), blind.next_policy_coef_)
+    assert_array_equal(blind.policy_at(3), blind.policy_coefs_[3])
+    for ask, value in ((blind.policy_at, 7), (blind.certainty, run.test_log), (blind.policy_interval, 0.9)):
+        with pytest.raises(ValueError, match="fitted with forecast=None"):
+            ask(value)
+    assert blind.unidentified_features_ is None
+    assert blind.forecast_note_ is None
+    with pytest.raises(ValueError, match="episode=-1"):
+        model.policy_at(-1)
+    for level in (0.0, 1.0, 90):
+        with pytest.raises(ValueError, match="level="):
+            model.policy_interval(level)
+    with pytest.raises(ValueError, match="weights have shape"):
+        model.direction(np.ones(4))
+
+
+def test_where_nothing_was_learned_nothing_is_certain():
+    rng = np.random.default_rng(0)
+    log = ibcb.BehaviorLog.from_episodes([(rng.normal(size=(20, 1, 3)), np.zeros(20, dtype=int)) for _ in range(3)])
+    model = ibcb.IBCB(expert="sbts").fit(log)
+    assert np.isnan(model.certainty(rng.normal(size=(4, 3, 3)))).all()
+    assert model.unidentified_features_ == ("0", "1", "2")
+    assert not any("do not determine" in note for note in model.notes_)
