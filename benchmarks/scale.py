@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import expit
 
 import ibcb
-from ibcb.deciders.live import SBUCB
+from ibcb.deciders import SBUCB
 from ibcb.log.disk import DiskLog
 
 EPISODES, CANDIDATES, ALPHA, L2 = 20, 10, 0.4, 0.3

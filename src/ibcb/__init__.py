@@ -16,7 +16,7 @@ from ibcb.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ibcb import io, report
-    from ibcb.deciders.live import SBTS, SBUCB, TopK
+    from ibcb.deciders import SBTS, SBUCB, TopK
     from ibcb.estimators.choice_model import ChoiceModel
     from ibcb.estimators.ibcb import IBCB
     from ibcb.estimators.models import load_model, save_model
@@ -36,8 +36,8 @@ _HOMES = {
     "BICB": "ibcb.paper.rivals",
     "BIRL": "ibcb.paper.rivals",
     "IBCB": "ibcb.estimators.ibcb",
-    "SBTS": "ibcb.deciders.live",
-    "SBUCB": "ibcb.deciders.live",
+    "SBTS": "ibcb.deciders",
+    "SBUCB": "ibcb.deciders",
     "Averaged": "ibcb.paper.rivals",
     "BaseSVC": "ibcb.paper.rivals",
     "BehaviorLog": "ibcb.log",
@@ -47,7 +47,7 @@ _HOMES = {
     "LogFormatError": "ibcb.log",
     "Run": "ibcb.paper.simulate",
     "SolverError": "ibcb.inverse.solvers",
-    "TopK": "ibcb.deciders.live",
+    "TopK": "ibcb.deciders",
     "explain": "ibcb.report.explain",
     "load_model": "ibcb.estimators.models",
     "open_log": "ibcb.io",

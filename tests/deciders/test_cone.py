@@ -8,18 +8,21 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm, truncnorm
 
 import ibcb
-from ibcb.deciders.cone import STRAY, ConeRows, Learned, factor, learn_rows, telling_rows
+from ibcb.deciders.cone import ConeRows, EPSettings, Posterior, informative_rows, propagate
 from ibcb.engine import blocks
+from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.ridge import Ridge, gram, ridge
+
+STRAY = EPSettings().stray
 
 
 def learn(rows: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Mean and covariance of w after the rows, and their log-likelihood, of one model."""
-    found = learn_rows(ConeRows.fresh(rows), mean[None], covariance[None])
+    found = propagate(ConeRows.fresh(rows), Beliefs(mean[None], covariance[None]))
     return *after(found, mean), float(found.log_likelihood[0])
 
 
-def after(found: Learned, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def after(found: Posterior, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     L = found.root[0]
     return mean + L @ found.mean[0], L @ found.covariance[0] @ L.T
 
@@ -98,9 +101,9 @@ def test_models_side_by_side_learn_as_each_alone():
     rows = rng.normal(size=(40, 3))
     rows *= -np.sign(rows @ [1.0, 1.0, 0.5])[:, None]
     means, covariances = rng.normal(size=(3, 3)), np.stack([np.eye(3), 0.1 * np.eye(3), 4 * np.eye(3)])
-    together = learn_rows(ConeRows.fresh(rows), means, covariances)
+    together = propagate(ConeRows.fresh(rows), Beliefs(means, covariances))
     for number in range(3):
-        alone = learn_rows(ConeRows.fresh(rows), means[[number]], covariances[[number]])
+        alone = propagate(ConeRows.fresh(rows), Beliefs(means[[number]], covariances[[number]]))
         assert_allclose(together.mean[number], alone.mean[0], atol=0.05)
         assert_allclose(together.log_likelihood[number], alone.log_likelihood[0], atol=0.05)
 
@@ -128,10 +131,10 @@ def every_row(log: ibcb.BehaviorLog, before: Ridge) -> np.ndarray:
     return leads[np.arange(leads.shape[1]) != log.chosen[:, None]]
 
 
-def test_the_telling_rows_tell_as_much_as_all(episode):
+def test_the_informative_rows_tell_as_much_as_all(episode):
     log, before, w = episode
     mean, covariance = np.zeros(5), np.diag([4.0, 4.0, 4.0, 4.0, 1.0])
-    told = telling_rows(blocks(log)[0], before, mean, covariance)
+    told = informative_rows(blocks(log)[0], before, mean, covariance)
     rows = np.vstack([-np.eye(5)[-1:], every_row(log, before)])
     assert (rows @ w <= 1e-9).all()
     assert len(told.leads) < len(rows) / 2
@@ -139,7 +142,7 @@ def test_the_telling_rows_tell_as_much_as_all(episode):
     width = every[2] - every[0]
     assert (np.abs(few - every) < 0.15 * width).all()
     # The guesses that come along lead to the same belief.
-    guessed = quantiles(*after(learn_rows(told, mean[None], covariance[None]), mean))
+    guessed = quantiles(*after(propagate(told, Beliefs(mean[None], covariance[None])), mean))
     assert (np.abs(guessed - few) < 0.15 * width).all()
 
 
@@ -157,7 +160,7 @@ def test_candidates_that_do_not_differ_have_no_row(episode):
     twice = np.concatenate([X, X[np.arange(log.n_steps), log.chosen][:, None]], axis=1)
     both = ibcb.BehaviorLog.from_episodes([(twice, log.chosen)])
     mean, covariance = np.zeros(5), np.eye(5)
-    one, other = (telling_rows(blocks(part)[0], before, mean, covariance) for part in (log, both))
+    one, other = (informative_rows(blocks(part)[0], before, mean, covariance) for part in (log, both))
     assert (np.abs(other.leads).max(axis=1) > 0).all()
     assert_allclose(learn(other.leads, mean, covariance)[2], learn(one.leads, mean, covariance)[2], atol=0.1)
 
@@ -167,7 +170,7 @@ def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
     _, before, _ = episode
     same = ibcb.BehaviorLog.from_episodes([(np.ones((20, 3, 4)), np.zeros(20, dtype=int))])
     mean, covariance = np.array([1.0, 0.0, 0.0, 0.0, 5.0]), np.eye(5)
-    told = telling_rows(blocks(same)[0], before, mean, covariance)
+    told = informative_rows(blocks(same)[0], before, mean, covariance)
     assert len(told.leads) == 1
     got, spread, likelihood = learn(told.leads, mean, covariance)
     assert_allclose(got, mean, atol=1e-3)

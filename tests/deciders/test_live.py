@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import ibcb
-from ibcb.deciders.live import draw, top_k_softmax
+from ibcb.deciders import draw, top_k_softmax
 
 
 def taught(expert, rng, batches=3):

@@ -234,8 +234,8 @@ def test_the_better_candidates_may_win(top_k):
 @pytest.mark.parametrize("top_k, sharpness", [(2, 1.5), (3, 0.7)])
 def test_the_scale_of_the_draws_is_found_within_its_error(rng, top_k, sharpness):
     scores = rng.normal(size=(4000, 6))
-    p = ibcb.deciders.live.top_k_softmax(sharpness * scores, top_k)
-    chosen = ibcb.deciders.live.draw(p, rng.random(4000))
+    p = ibcb.deciders.top_k_softmax(sharpness * scores, top_k)
+    chosen = ibcb.deciders.draw(p, rng.random(4000))
     offsets = np.arange(0, 24_001, 6)
     found = draw_scale(scores.ravel(), offsets, chosen, top_k)
     assert abs(found.scale - sharpness) < 4 * found.error < 0.3

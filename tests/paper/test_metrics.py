@@ -7,7 +7,7 @@ from scipy.spatial.distance import jensenshannon
 
 import ibcb
 from ibcb import metrics
-from ibcb.deciders.live import draw, top_k_softmax
+from ibcb.deciders import draw, top_k_softmax
 from ibcb.paper.environments import Streams
 
 RUNS = [("sbucb", None), ("sbts", None), ("sbucb", 2), ("sbts", 3)]

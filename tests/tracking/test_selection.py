@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import ibcb
-from ibcb.tracking import selection
-from ibcb.tracking.pursuit import Pursuit, Steps
+from ibcb.deciders import KINDS
+from ibcb.engine import blocks
+from ibcb.estimators.fitting import PENALTIES
+from ibcb.tracking import selection, track_log
 
 SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
 
@@ -53,9 +55,11 @@ def test_the_kind_is_told_and_the_evidence_given(fitted, kind):
     best = next(one for one in model.evidence_ if one.chosen)
     assert (best.expert, best.top_k) == (kind, 2 if kind == "topk" else None)
     assert {one.expert for one in model.evidence_} == {"sbucb", "sbts", "topk", "stationary", "other"}
-    assert {one.l2 for one in model.evidence_ if one.expert == "sbucb"} == set(selection.PENALTIES)
+    assert {one.l2 for one in model.evidence_ if one.expert == "sbucb"} == set(PENALTIES)
     assert all(one.log_likelihood <= 0 and 0 <= one.agreement <= 1 for one in model.evidence_)
-    assert any(best.name in note for note in model.notes_)
+    (note,) = (note for note in model.notes_ if note.code == "kind-chosen")
+    assert best.name in note.text
+    assert note.figures["log_likelihood"] == best.log_likelihood
 
 
 @pytest.mark.parametrize("kind", ["sbucb", "sbts", "topk", "stationary"])
@@ -144,7 +148,7 @@ def test_draws_have_the_scale_of_the_decider():
 
 
 def unexplained(model):
-    return any("no linear theta explains this log well" in note for note in model.notes_)
+    return any(note.code in ("restless", "not-predicted") for note in model.notes_)
 
 
 def test_a_restless_decider_is_said_to_have_no_linear_theta():
@@ -176,29 +180,48 @@ def test_errors_of_estimation_are_no_unrest():
     """One that never moves, in episodes so small that no two estimates of its policy agree well."""
     for seed in range(3):
         log, _ = fixed(seed, greedy=False, steps=25)
-        pursuit = Pursuit(5)
-        for episode in log:
-            pursuit.add(selection.episode_steps(episode))
-        assert len(pursuit.moved) == len(log) - 1
-        assert all(0 <= share <= 1 for share in pursuit.moved)
-        assert selection._steadiness(log, pursuit) > 0.93
-        alone = [Pursuit(5) for _ in log]
-        for each, episode in zip(alone, log, strict=True):
-            each.add(selection.episode_steps(episode))
-        best = [(log.contexts @ each.policies[0]).reshape(-1, 6).argmax(axis=1) for each in alone]
+        kind = KINDS["other"]()
+        track = track_log(log, kind)
+        assert len(track.own_moves) == len(log) - 1
+        assert all(0 <= share <= 1 for share in track.own_moves)
+        picks = (log.contexts @ track.policies.T).reshape(-1, 6, len(log)).argmax(axis=1)
+        changed = np.mean(picks[:, 1:] != picks[:, :-1], axis=0)
+        assert 1 - np.mean((changed * track.own_moves)[-3:]) > 0.93
+        alone = [kind.policy_alone(blocks(episode)[0]) for episode in log]
+        best = [(log.contexts @ each).reshape(-1, 6).argmax(axis=1) for each in alone]
         assert np.mean(best[-1] == best[-2]) < 0.9
 
 
-def test_of_a_large_log_some_steps_are_looked_at(fitted, monkeypatch, tmp_path):
-    log, _ = fitted["stationary"]
-    monkeypatch.setattr(selection, "_MOST", log.contexts.size // 3)
-    some, share = selection._sample(log)
-    assert share == 0.25
-    assert len(some) == len(log)
-    assert some.contexts.size <= log.contexts.size // 3
+def test_a_log_on_disk_is_told_apart_to_the_same_bits(fitted, tmp_path):
+    log, model = fitted["stationary"]
     ibcb.write_log(log, tmp_path / "log.parquet")
-    assert auto().fit(ibcb.open_log(tmp_path / "log.parquet")).expert_ == "stationary"
-    assert auto().fit(log).expert_ == "stationary"
+    streamed = auto().fit(ibcb.open_log(tmp_path / "log.parquet"))
+    assert streamed.evidence_ == model.evidence_
+    np.testing.assert_array_equal(streamed.next_policy_coef_, model.next_policy_coef_)
+
+
+def test_a_rule_that_overrides_the_likeliest_kind_says_so(fitted):
+    found = []
+    small = [auto().fit(fixed(seed, greedy=False, episodes=4, steps=25)[0]) for seed in range(4)]
+    for model in [*small, *(model for _, model in fitted.values())]:
+        chosen = next(one for one in model.evidence_ if one.chosen)
+        likeliest = max(model.evidence_, key=lambda one: one.log_likelihood)
+        notes = [note for note in model.notes_ if note.code == "override"]
+        assert len(notes) == (likeliest is not chosen)
+        for note in notes:
+            assert note.figures["its_log_likelihood"] == likeliest.log_likelihood > note.figures["log_likelihood"]
+            assert note.figures["log_likelihood"] == chosen.log_likelihood
+        found += notes
+    assert found, "no log here is overridden: find one that is"
+
+
+def test_partial_fit_keeps_the_note_on_how_the_kind_was_chosen(fitted):
+    log, _ = fitted["sbts"]
+    model = auto().fit(log[:7])
+    before = [note for note in model.notes_ if note.code in ("kind-chosen", "override")]
+    assert before
+    model.partial_fit(log[7])
+    assert [note for note in model.notes_ if note.code in ("kind-chosen", "override")] == before
 
 
 def test_candidates_may_vary_in_number_and_not_differ():
@@ -215,14 +238,9 @@ def test_candidates_may_vary_in_number_and_not_differ():
     assert np.isfinite(model.next_policy_coef_).all()
 
 
-def test_pursuit_learns_from_each_episode_and_never_from_what_comes():
+def test_a_track_learns_from_each_episode_and_never_from_what_comes():
     log, theta = fixed(6)
-    pursuit, short = Pursuit(5), Pursuit(5)
-    for number, episode in enumerate(log):
-        steps = Steps(episode.contexts, episode.step_offsets, episode.chosen)
-        pursuit.add(steps)
-        if number < 4:
-            short.add(steps)
-    np.testing.assert_array_equal(short.policies, pursuit.policies[:4])
-    aims = [p @ theta / np.linalg.norm(p) / np.linalg.norm(theta) for p in pursuit.policies]
+    whole, short = track_log(log, KINDS["other"]()), track_log(log[:4], KINDS["other"]())
+    np.testing.assert_array_equal(short.policies, whole.policies[:4])
+    aims = [p @ theta / np.linalg.norm(p) / np.linalg.norm(theta) for p in whole.policies]
     assert aims[-1] > max(0.999, aims[0])

@@ -1,1 +1,28 @@
-"""Kinds of deciders."""
+"""Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
+
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Lessons, Motions, Scales, Words
+from ibcb.deciders.other import Other
+from ibcb.deciders.sbts import DRAWS, SBTS, Sbts
+from ibcb.deciders.sbucb import SBUCB, Sbucb
+from ibcb.deciders.stationary import Stationary
+from ibcb.deciders.topk import TopK, Topk, draw, top_k_softmax
+
+__all__ = [
+    "DRAWS",
+    "FIRST_STRAY",
+    "KINDS",
+    "SBTS",
+    "SBUCB",
+    "Believed",
+    "Kind",
+    "Lessons",
+    "Motions",
+    "Scales",
+    "TopK",
+    "Words",
+    "draw",
+    "top_k_softmax",
+]
+
+#: by name, in the order in which they are tried
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Sbucb, Sbts, Topk, Stationary, Other)}

@@ -1,4 +1,4 @@
-"""What choices without error say of the policy behind them: rows of a cone, and beliefs that learn from them.
+"""Choices without error: half-spaces for (policy, alpha), learned from by expectation propagation.
 
 An "sbucb" decider with the policy p prefers its choice c to another candidate o:
 
@@ -7,14 +7,15 @@ An "sbucb" decider with the policy p prefers its choice c to another candidate o
 So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)). Choices tell only its direction, which is
 p / alpha. Beliefs about w are normal all the same; its length is a matter of the prior. In these coordinates every row
 is a half-space through the origin, and expectation propagation (Minka 2001) learns from all of them nearly exactly:
-each row gets a normal factor of its own, such that the belief has the moments of the belief without this factor, cut by
-the row. Laplace's approximation would not do: it goes by slopes, and the walls of a cone have none.
+each row has a Gaussian site of its own, chosen so that the belief has the moments of the cavity (the belief without
+this site) cut by the row. Laplace's approximation would not do: it goes by slopes, and the walls of a cone have none.
 
-A row may be wrong with probability STRAY: one that contradicts what is firmly known is left alone.
+A row may be wrong with probability ``stray``: one that contradicts what is firmly known is left alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,43 +23,64 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from ibcb.engine import Block
+from ibcb.numerics.gaussians import Beliefs, factor, symmetric_inverse
 from ibcb.numerics.ridge import Ridge, widths
 
-__all__ = ["STRAY", "ConeRows", "Learned", "factor", "learn_rows", "telling_rows"]
+__all__ = ["ConeRows", "EPSettings", "Posterior", "RowSearch", "informative_rows", "propagate"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: probability that a row is wrong
-STRAY = 1e-3
-#: rows that hold by more than so many deviations tell nothing
-_FAR = 8.0
-#: what is believed after a look at some rows is widened by this factor before others are put aside
-_DOUBT = 4.0
-#: rows per weight that are looked at: an errorless episode has fewer that tell
-_MOST, _LOOKS = 64, 4
-_PASSES, _CLOSE = 24, 0.02
-#: by how much the information about each weight may grow in a pass, as a share of itself
-_HASTE = 1.0
-#: after these passes rows that tell nothing are dropped
-_DROPS, _LITTLE = (10, 20), 1e-5
-#: a belief this much narrower than before is an accident of numbers
-_BEYOND = 1e16
-_LOG_STRAY, _LOG_MEANT = np.log(STRAY), np.log1p(-STRAY)
+
+@dataclass(frozen=True)
+class EPSettings:
+    """Expectation propagation; set by benchmarks/forecast.py (seeds 210-214) and dirty.py (seeds 300-301)."""
+
+    #: probability that a row is wrong
+    stray: float = 1e-3
+    #: passes over the sites, and the move in posterior deviations at which they end
+    max_passes: int = 24
+    tolerance: float = 0.02
+    #: by how much the information about each weight may grow in a pass, as a share of itself: many rows that say the
+    #: same, learned from at once, would each be believed in full
+    growth: float = 1.0
+    #: after these passes rows whose site is weaker than `settled` are dropped
+    drop_after: tuple[int, ...] = (10, 20)
+    settled: float = 1e-5
+    #: a belief this much narrower than before is an accident of rounding
+    overflow: float = 1e16
+
+
+@dataclass(frozen=True)
+class RowSearch:
+    """Which rows are learned from; set on benchmarks/forecast.py, seeds 210-214."""
+
+    #: rows that hold by more deviations than this tell nothing
+    far: float = 8.0
+    #: what is believed after a look at some rows is widened by this factor before others are called settled
+    widening: float = 4.0
+    #: rows per weight that are looked at (an errorless episode has fewer that matter), in so many rounds
+    rows_per_weight: int = 64
+    rounds: int = 4
+
+
+_EP, _SEARCH = EPSettings(), RowSearch()
+_LOG_STRAY, _LOG_MEANT = np.log(_EP.stray), np.log1p(-_EP.stray)
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
 class ConeRows(NamedTuple):
-    """Rows of a cone, each with a guess of its factor exp(shift y - sharp y^2 / 2) of y = row w.
+    """Rows of a cone, each with a first guess of its site exp(shift y - precision y^2 / 2) of y = row w.
 
     Attributes
     ----------
     leads : ndarray of shape (n, o)
-    sharp, shift : ndarray of shape (n,)
+    precision, shift : ndarray of shape (n,)
+        Natural parameters of the sites.
     """
 
     leads: Matrix
-    sharp: Vector
+    precision: Vector
     shift: Vector
 
     @classmethod
@@ -68,11 +90,11 @@ class ConeRows(NamedTuple):
 
     def joined(self, other: ConeRows) -> ConeRows:
         """These rows and then the others."""
-        leads, sharp, shift = (np.concatenate(both) for both in zip(self, other, strict=True))
-        return ConeRows(leads, sharp, shift)
+        leads, precision, shift = (np.concatenate(both) for both in zip(self, other, strict=True))
+        return ConeRows(leads, precision, shift)
 
 
-class Learned(NamedTuple):
+class Posterior(NamedTuple):
     """Beliefs N(m, V) of K models after some rows, in coordinates v with w = m + L v and V = L L'.
 
     Attributes
@@ -85,85 +107,87 @@ class Learned(NamedTuple):
         Of v; it was I before.
     log_likelihood : ndarray of shape (K,)
         Of the rows.
-    telling : ndarray of int
+    informative : ndarray of int
         Which rows changed a belief.
-    factors : ConeRows
-        These rows, with their factors in the first model.
+    sites : ConeRows
+        These rows, with their sites in the first model.
     """
 
     root: Matrix
     mean: Matrix
     covariance: Matrix
     log_likelihood: Vector
-    telling: NDArray[np.int64]
-    factors: ConeRows
+    informative: NDArray[np.int64]
+    sites: ConeRows
 
 
 @np.errstate(all="ignore")
-def learn_rows(given: ConeRows, mean: Matrix, covariance: Matrix) -> Learned:
-    """Learn that rows w <= 0, by expectation propagation with all factors at once.
+def propagate(given: ConeRows, before: Beliefs) -> Posterior:
+    """Learn that rows w <= 0, by expectation propagation with all sites at once.
 
     A model that is so far from the rows that no number can say it learns nothing, at a likelihood of zero.
 
     Parameters
     ----------
     given : ConeRows
-    mean, covariance : ndarray of shape (K, o) and (K, o, o)
+    before : Beliefs
+        K of them, about w.
     """
-    L, rows = factor(covariance), given.leads
-    B, ahead = rows @ L, mean @ rows.T
+    L, rows = factor(before.covariance), given.leads
+    B, ahead = rows @ L, before.mean @ rows.T
     K, n, o = B.shape
     places = np.arange(n)
-    # Factors of x = y - ahead, the row's product with L v.
-    sharp = np.tile(given.sharp, (K, 1))
-    shift = given.shift - sharp * ahead
-    v, most, stride, before = np.zeros((K, o)), np.full(K, 0.5), np.ones(K), np.full(K, np.inf)
+    # Sites of x = y - ahead, the row's product with L v: natural parameters tau (precision) and nu (shift).
+    tau = np.tile(given.precision, (K, 1))
+    nu = given.shift - tau * ahead
+    v, largest_stride, stride, moved_before = np.zeros((K, o)), np.full(K, 0.5), np.ones(K), np.full(K, np.inf)
     lost = np.zeros(K, dtype=bool)
-    for passes in range(_PASSES + 1):
-        precision = np.swapaxes(B * sharp[:, :, None], 1, 2) @ B
+    for passes in range(_EP.max_passes + 1):
+        precision = np.swapaxes(B * tau[:, :, None], 1, 2) @ B
         precision += np.eye(o)
-        beyond = ~(np.abs(precision).max(axis=(1, 2)) < _BEYOND)
+        beyond = ~(np.abs(precision).max(axis=(1, 2)) < _EP.overflow)
         if beyond.any():
             lost |= beyond
-            sharp[beyond], shift[beyond], precision[beyond] = 0.0, 0.0, np.eye(o)
-        C = _symmetric_inverse(precision)
-        told = (shift[:, None] @ B)[:, 0]
+            tau[beyond], nu[beyond], precision[beyond] = 0.0, 0.0, np.eye(o)
+        C = symmetric_inverse(precision)
+        told = (nu[:, None] @ B)[:, 0]
         reached = (C @ told[:, :, None])[:, :, 0]
         step, v = reached - v, reached
         moved = np.sqrt(np.maximum(np.einsum("ko,kop,kp->k", step, precision, step), 0.0))
-        # x in the belief without the row's own factor, and what the row itself makes of it.
-        whole = np.maximum(((B @ C) * B).sum(axis=2), np.finfo(np.float64).tiny)
-        left = np.maximum(1 - sharp * whole, 1e-3)
-        spread = whole / left
-        x = ((B @ v[:, :, None])[:, :, 0] - shift * whole) / left
-        likelihood, pull, shrink = _tilt(ahead + x, spread)
-        if (passes and (moved < _CLOSE * stride).all()) or passes == _PASSES:
+        # The cavity of x, and what the row itself makes of it.
+        marginal = np.maximum(((B @ C) * B).sum(axis=2), np.finfo(np.float64).tiny)
+        share_left = np.maximum(1 - tau * marginal, 1e-3)
+        cavity = marginal / share_left
+        x = ((B @ v[:, :, None])[:, :, 0] - nu * marginal) / share_left
+        likelihood, pull, shrink = _tilt(ahead + x, cavity)
+        if (passes and (moved < _EP.tolerance * stride).all()) or passes == _EP.max_passes:
             break
-        wanted = shrink / (1 - shrink) / spread
-        most = np.where(moved > before, np.maximum(0.1, 0.7 * most), np.minimum(0.8, 1.1 * most))
-        before = moved
-        # Many rows that say the same, learned from at once, would each be believed in full.
-        change = np.maximum((np.abs(wanted - sharp) * whole).sum(axis=1), o * _HASTE)
-        stride = np.minimum(most, o * _HASTE / change)
-        sharp += stride[:, None] * (wanted - sharp)
-        shift += stride[:, None] * (wanted * x - pull * (1 + wanted * spread) - shift)
-        if passes in _DROPS:
-            telling = ((shrink > _LITTLE) | (sharp * spread > _LITTLE)).any(axis=0)
-            rows, places, B, ahead = rows[telling], places[telling], B[:, telling], ahead[:, telling]
-            sharp, shift = sharp[:, telling], shift[:, telling]
-    # What each factor replaces, and what all of them together make of the prior.
-    apart = (x + shift * spread) ** 2 / (spread * (1 + sharp * spread))
-    each = likelihood + 0.5 * (np.log1p(sharp * spread) + x**2 / spread - apart)
+        wanted = shrink / (1 - shrink) / cavity
+        largest_stride = np.where(
+            moved > moved_before, np.maximum(0.1, 0.7 * largest_stride), np.minimum(0.8, 1.1 * largest_stride)
+        )
+        moved_before = moved
+        change = np.maximum((np.abs(wanted - tau) * marginal).sum(axis=1), o * _EP.growth)
+        stride = np.minimum(largest_stride, o * _EP.growth / change)
+        tau += stride[:, None] * (wanted - tau)
+        nu += stride[:, None] * (wanted * x - pull * (1 + wanted * cavity) - nu)
+        if passes in _EP.drop_after:
+            informative = ((shrink > _EP.settled) | (tau * cavity > _EP.settled)).any(axis=0)
+            rows, places, B, ahead = rows[informative], places[informative], B[:, informative], ahead[:, informative]
+            tau, nu = tau[:, informative], nu[:, informative]
+    # What each site replaces, and what all of them together make of the prior.
+    apart = (x + nu * cavity) ** 2 / (cavity * (1 + tau * cavity))
+    each = likelihood + 0.5 * (np.log1p(tau * cavity) + x**2 / cavity - apart)
     total = each.sum(axis=1) + 0.5 * (np.einsum("ko,ko->k", told, v) - np.linalg.slogdet(precision)[1])
     known = ~lost & (total <= 0) & np.isfinite(v).all(axis=1)
-    telling = (sharp * spread > _LITTLE).any(axis=0)
-    return Learned(
+    informative = (tau * cavity > _EP.settled).any(axis=0)
+    return Posterior(
         L,
         np.where(known[:, None], v, 0.0),
         np.where(known[:, None, None], C, np.eye(o)),
         np.where(known, total, -np.inf),
-        places[telling],
-        ConeRows(rows[telling], sharp[0, telling], (shift + sharp * ahead)[0, telling]),
+        places[informative],
+        ConeRows(rows[informative], tau[0, informative], (nu + tau * ahead)[0, informative]),
     )
 
 
@@ -183,27 +207,27 @@ def _tilt(x: Matrix, spread: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 # -- which rows ----------------------------------------------------------------------------------------------------
 
 
-def telling_rows(block: Block, ridge: Ridge, mean: Vector, covariance: Matrix) -> ConeRows:
+def informative_rows(block: Block, ridge: Ridge, mean: Vector, covariance: Matrix) -> ConeRows:
     """The rows of an episode's block that can change a belief N(mean, covariance) of w, and alpha > 0.
 
     Nearly all rows of a log hold anyway. Of those that are not settled by what is known, some are learned from first;
     after that most of the others are settled too.
     """
-    seen, most = _Features(block, ridge), _MOST * len(mean)
+    seen, most = _Features(block, ridge), _SEARCH.rows_per_weight * len(mean)
     found = seen.open_rows(mean, covariance)
     looked = found[: most // 2]
     rows = ConeRows.fresh(seen.leads(looked))
-    for _ in range(_LOOKS):
-        learned = learn_rows(rows, mean[None], covariance[None])
+    for _ in range(_SEARCH.rounds):
+        learned = propagate(rows, Beliefs(mean[None], covariance[None]))
         after = mean + learned.root[0] @ learned.mean[0]
         shape = learned.root[0] @ learned.covariance[0] @ learned.root[0].T
-        all_seen, found = len(looked) == len(found), seen.open_rows(after, _DOUBT * shape)
+        all_seen, found = len(looked) == len(found), seen.open_rows(after, _SEARCH.widening * shape)
         # What was learned stays learned, and the rows next to it come in.
-        told = looked[learned.telling]
+        told = looked[learned.informative]
         more = found[~np.isin(found, told)]
         looked = np.concatenate([told, more])[:most]
         fresh = ConeRows.fresh(seen.leads(looked[len(told) :]))
-        rows = learned.factors.joined(fresh)
+        rows = learned.sites.joined(fresh)
         if all_seen or len(told) + len(more) <= most or not len(fresh.leads):
             break
     positive = np.zeros((1, len(mean)))
@@ -232,7 +256,7 @@ class _Features:
         return np.repeat(rows[self.block.chosen_rows], self.counts, axis=0)
 
     def open_rows(self, mean: Vector, covariance: Matrix) -> NDArray[np.int64]:
-        """ConeRows that neither hold nor fail by _FAR deviations, the most open first; equal ones in any order."""
+        """Rows that neither hold nor fail by `RowSearch.far` deviations, the most open first; equals in any order."""
         kind = self.features.dtype
         lead = self.block.leads(self.features @ mean.astype(kind))
         white = self.features @ factor(covariance).astype(kind)
@@ -243,7 +267,7 @@ class _Features:
             white -= np.outer(np.where(self.differs, lead, 0.0) / typical, white[self.differs].mean(axis=0))
         deviation = np.sqrt(np.einsum("no,no->n", white, white))
         lead = np.abs(lead)
-        found = np.random.default_rng(0).permutation(np.flatnonzero(self.differs & (lead < _FAR * deviation)))
+        found = np.random.default_rng(0).permutation(np.flatnonzero(self.differs & (lead < _SEARCH.far * deviation)))
         return found[np.argsort(lead[found] / deviation[found], kind="stable")]
 
     def leads(self, rows: NDArray[np.int64]) -> Matrix:
@@ -252,23 +276,3 @@ class _Features:
         both = self.block.contexts.take(np.concatenate([rows, chosen]), axis=0).astype(np.float64, copy=False)
         wide, count = widths(self.whitener, both), len(rows)
         return np.column_stack([both[:count] - both[count:], wide[:count] - wide[count:]])
-
-
-def factor(covariance: Matrix) -> Matrix:
-    """Roots L of covariances L L', which may lack a direction or have features of any unit."""
-    unit = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0.0))
-    unit = np.where(unit > 0, unit, 1.0)
-    scaled = covariance / unit[..., :, None] / unit[..., None, :]
-    try:
-        root = np.linalg.cholesky(scaled + 1e-10 * np.eye(scaled.shape[-1]))
-    except np.linalg.LinAlgError:
-        values, V = np.linalg.eigh(scaled)
-        root = V * np.sqrt(np.maximum(values, 1e-10))[..., None, :]
-    found: Matrix = unit[..., :, None] * root
-    return found
-
-
-def _symmetric_inverse(matrices: Matrix) -> Matrix:
-    inverse = np.linalg.inv(matrices).astype(np.float64, copy=False)
-    symmetric: Matrix = (inverse + np.swapaxes(inverse, -1, -2)) / 2
-    return symmetric

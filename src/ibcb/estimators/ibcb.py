@@ -8,49 +8,37 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from functools import cached_property, partial
+from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders.live import DRAWS, SBTS, SBUCB
-from ibcb.engine import first_steps, one_blas_thread, workers
-from ibcb.estimators.imitator import Imitator, as_candidates, check_log, shaped
-from ibcb.inverse.evolution import EpisodeDiagnosis, Evolution, Solver
-from ibcb.inverse.solvers import Certificate, Contradiction, InfeasibleError, SolverError, hard, paper, robust, soft
+from ibcb.deciders import DRAWS, KINDS, SBTS, SBUCB, Kind
+from ibcb.estimators.fitting import Fit, Settings, continued, fit_log
+from ibcb.estimators.imitator import Imitator, as_candidates, check_log
+from ibcb.estimators.remarks import NOTHING_LEARNED, how_it_moves, outdone, undetermined
+from ibcb.estimators.state import pack, unpack
+from ibcb.inverse.evolution import EpisodeDiagnosis, Evolution
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
-from ibcb.log.validation.first_episode import missing_past
+from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
 from ibcb.numerics.directions import direction
-from ibcb.tracking import Deferred, Foresight, Interval
-from ibcb.tracking.pursuit import Pursuit
-from ibcb.tracking.selection import BEST_OF, CHOOSERS, PENALTIES, Candidate, episode_steps, select
+from ibcb.tracking import Interval, Track, certainty, forecast, identified, interval, unidentified
+from ibcb.tracking.selection import Candidate
 
 __all__ = ["IBCB"]
 
-EXPERTS = ("sbucb", "sbts", *CHOOSERS)
 SOLVERS = ("auto", "hard", "soft", "robust", "paper")
-_NOTHING_LEARNED = (
-    "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
-    "candidates do not differ, or steps have one candidate, or exploration alone decided."
-)
-_OUTDONE = (
-    "the forecast is the policy that coef_ leads to, because no model of how policies move foresees this log as well: "
-    "{:.1%} of the later episodes' choices against {:.1%}."
-)
-#: a share of choices by which one must be foreseen better than another, to be believed instead
-_CLEARLY = 0.01
-#: steps whose certainty is computed at once, and names in a note
-_AT_ONCE, _MOST_NAMES = 1024, 12
-#: what the forecast tells, found when it is first asked for
-_LATER = ("next_policy_coef_", "_outdone", "notes_", "forecast_model_", "forecast_note_", "unidentified_features_")
+#: a share of choices by which ``coef_`` must predict more than the forecast, to be believed instead
+_CLEARLY_MORE = 0.01
+#: steps whose certainty is computed at once: every row has a score under each of the policies drawn
+_STEPS_AT_ONCE = 1024
+#: parameters that a fitted model depends on: `partial_fit` goes on with the same
 _MEANING = (
     *("expert", "alpha", "l2", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance", "forecast"),
 )
@@ -198,18 +186,17 @@ class IBCB(Imitator):
 
         A log on disk (`ibcb.open_log`) is streamed, to the same bits: converted by `ibcb convert` it may be of any
         size; in other formats one episode at a time must fit in memory. With a ``client`` of a Dask cluster
-        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves.
+        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. An interrupted fit
+        leaves the model as it was.
         """
-        self._check_parameters()
-        check_log(log, on_disk=True)
+        settings = self._settings(log, client)
         if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
             raise ValueError(
                 "the log has one episode and nothing before it: its choices were made before anything had been "
                 "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
                 "prior_gram=; partial_fit takes one at a time."
             )
-        self._begin(log, client)
-        self._publish()
+        self._adopt(self._first(log, settings), self._meaning(), [log], log)
         return self
 
     def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
@@ -221,11 +208,11 @@ class IBCB(Imitator):
         named solver keeps none. A loaded model goes on in the mode it had chosen, and raises where all would have to be
         solved again.
         """
-        self._check_parameters()
-        check_log(log, on_disk=True)
-        if self._to_choose and not hasattr(self, "_evolution"):
+        settings = self._settings(log, client)
+        begun = hasattr(self, "_fit")
+        if settings.open and not begun:
             raise ValueError(
-                f"partial_fit cannot begin with {' and '.join(self._to_choose)}: one episode tells nothing of it. Call "
+                f"partial_fit cannot begin with {' and '.join(settings.open)}: one episode tells nothing of it. Call "
                 "fit on the first episodes, and partial_fit goes on from there; or name it."
             )
         if not self.incremental:
@@ -237,20 +224,21 @@ class IBCB(Imitator):
                 f"partial_fit takes exactly one episode but the log has {len(log)}; "
                 "write: for episode in log: model.partial_fit(episode)."
             )
-        if not hasattr(self, "_evolution"):
-            self._begin(log, client)
-        else:
-            self._check_features(log.n_features, log.feature_names)
-            for name, value in self._meaning().items():
-                if value != self._fitted_with[name]:
-                    raise ValueError(
-                        f"{name} is {value!r} but the episodes so far were fitted with {self._fitted_with[name]!r}; "
-                        "set it back, or call fit on the whole log."
-                    )
-            if log.warmup:
-                raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
-            self._continue(log, client)
-        self._publish()
+        if not begun:
+            self._adopt(self._first(log, settings), self._meaning(), [log], log)
+            return self
+        self._check_features(log.n_features, log.feature_names)
+        for name, value in self._meaning().items():
+            if value != self._fitted_with[name]:
+                raise ValueError(
+                    f"{name} is {value!r} but the episodes so far were fitted with {self._fitted_with[name]!r}; "
+                    "set it back, or call fit on the whole log."
+                )
+        if log.warmup:
+            raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
+        seen = getattr(self, "_seen", None)
+        fit = continued(self._fit, log, seen, settings)
+        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, log], None)
         return self
 
     def recall(self, log: BehaviorLog | DiskLog) -> None:
@@ -267,214 +255,73 @@ class IBCB(Imitator):
         if self.solver == "auto" and self.solver_ == "hard":
             self._seen = seen
 
-    def _begin(self, log: BehaviorLog | DiskLog, client: Any) -> None:
-        self._decide(log)
-        foresight = None
-        if self.forecasts is not None and self._pursuit is None:
-            prior = _prior(self.prior_gram, log.n_features)
-            foresight = Deferred(Foresight(self.l2_, prior, draws=self.rows_ == "sbts"))
-        self._evolution, self.solver_, self._remarks = self._run([log], client, foresight)
-        self._remarks = (*self._remarks, *self._choice)
-        self._later = foresight
-        self._fitted_with = self._meaning()
-        self._set_features(log, self._evolution.fingerprint)
-        self._seen = [log]
-
-    @property
-    def rows_(self) -> str:
-        """Whose rows were solved: "sbucb" or "sbts"."""
-        return "sbucb" if self.expert_ == "sbucb" else "sbts"
-
-    @property
-    def _to_choose(self) -> list[str]:
-        """The parameters that the log has to decide."""
-        named = {"expert": self.expert, "l2": self.l2 if self.expert not in CHOOSERS else None}
-        if self.expert == "topk":
-            named["top_k"] = self.top_k
-        return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
-
-    def _decide(self, log: BehaviorLog | DiskLog) -> None:
-        """Choose what is left to choose, and pursue a decider that is only followed."""
-        self.expert_, self._choice = self.expert, tuple[str, ...]()
-        self.evidence_: tuple[Candidate, ...] = ()
-        self.l2_ = 1.0 if self.l2 == "auto" else float(self.l2)
-        self.top_k_: int | None = None
-        self._pursuit: Pursuit | None = None
-        self._unit = 1.0
-        if not self._to_choose and self.expert not in CHOOSERS:
-            return
-        if len(log) < 2:
+    def _first(self, log: BehaviorLog | DiskLog, settings: Settings) -> Fit:
+        if (settings.open or not KINDS[settings.expert].learns) and len(log) < 2:
             raise ValueError(
-                "the log has one episode; to choose or follow a decider takes two or more, each foreseen from those "
+                "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
                 "before. Name expert='sbucb' or 'sbts', and l2."
             )
-        experts = EXPERTS if self.expert == "auto" else (self.expert,)
-        penalties = PENALTIES if self.l2 == "auto" else (float(self.l2),)
-        best_of = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
-        with one_blas_thread():
-            found = select(log, experts, penalties, best_of, _prior(self.prior_gram, log.n_features))
-        self.expert_, self.top_k_ = found.chosen.expert, found.chosen.top_k
-        self.l2_ = self.l2_ if found.chosen.l2 is None else found.chosen.l2
-        self._choice, self._pursuit, self._unit = found.notes, found.pursuit, found.scale
-        self.evidence_ = found.evidence
+        return fit_log(log, settings)
 
-    def _continue(self, log: BehaviorLog | DiskLog, client: Any) -> None:
-        candidate = self._evolution.copy()
-        foresight = None if self._later is None else self._later.copy()
-        try:
-            with one_blas_thread(), workers(self.n_jobs) as team:
-                solver = self._solver(self.solver_)
-                candidate.add_log(
-                    log, solver, watch=None if foresight is None else foresight.add, client=client, team=team
-                )
-            self._evolution = candidate
-        except SolverError as error:
-            if self.solver != "auto" or self.solver_ != "hard":
-                raise
-            if not hasattr(self, "_seen"):
-                raise SolverError(
-                    f"episode {len(self.policy_coefs_)} has no exact solution ({_reason(error)}), so solver='auto' "
-                    "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
-                    "fit on the whole log, or start with solver='robust'."
-                ) from error
-            self._evolution, self.solver_, self._remarks = self._run([*self._seen, log], client, foresight)
-        if self.solver == "auto" and self.solver_ == "hard" and hasattr(self, "_seen"):
-            self._seen.append(log)
-        self._later = foresight
-        if self._pursuit is not None:
-            self._pursuit = self._pursuit.copy()
-            self._pursuit.add(episode_steps(log if isinstance(log, BehaviorLog) else log.read()))
-
-    def _run(
-        self, logs: Sequence[BehaviorLog | DiskLog], client: Any, foresight: Deferred | None
-    ) -> tuple[Evolution, str, tuple[str, ...]]:
-        """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
-
-        def walk(mode: str) -> Evolution:
-            evolution = self._start(logs[0])
-            with one_blas_thread(), workers(self.n_jobs) as team:
-                where: dict[str, Any] = {
-                    "watch": None if foresight is None else foresight.add,
-                    "client": client,
-                    "team": team,
-                }
-                for log in logs:
-                    if self.incremental:
-                        evolution.add_log(log, self._solver(mode), progress=bool(self.verbose), **where)
-                    else:
-                        evolution.add_jointly(log, self._solver(mode), **where)
-            return evolution
-
-        if self.solver != "auto" or self.expert_ in CHOOSERS:
-            mode = "robust" if self.solver == "auto" else self.solver
-            return walk(mode), mode, self._remark_on(logs[0], None)
-        try:
-            return walk("hard"), "hard", self._remark_on(logs[0], None)
-        except SolverError as error:
-            evolution = walk("robust")
-            if isinstance(error, InfeasibleError):
-                evolution.attach(error.certificate)
-            return evolution, "robust", self._remark_on(logs[0], error)
+    def _settings(self, log: Any, client: Any) -> Settings:
+        self._check_parameters()
+        check_log(log, on_disk=True)
+        return Settings(
+            expert=self.expert,
+            l2=self.l2,
+            top_k=self.top_k,
+            margin=float(self.margin),
+            solver=self.solver,
+            incremental=bool(self.incremental),
+            prune=bool(self.prune),
+            penalty=float(self.penalty),
+            bend=float(self.bend),
+            tolerance=float(self.tolerance),
+            forecast=self.forecasts is not None,
+            prior_gram=_prior(self.prior_gram, log.n_features),
+            late_start=self.prior_gram is not None,
+            n_jobs=self.n_jobs,
+            verbose=bool(self.verbose),
+            client=client,
+        )
 
     def _meaning(self) -> dict[str, Any]:
         """The parameters that a fitted model depends on."""
         params = self.get_params(deep=False)
         return {name: params[name] for name in _MEANING}
 
-    def _start(self, log: BehaviorLog | DiskLog) -> Evolution:
-        prior = _prior(self.prior_gram, log.n_features)
-        margin = float(self.margin) if self.rows_ == "sbts" else None
-        return Evolution(prior, self.l2_, margin, bool(self.prune))
+    # -- what fitting found ----------------------------------------------------------------------------------------
 
-    def _policies(self) -> NDArray[np.float64]:
-        return np.array(self._evolution.policies).reshape(-1, self.n_features_in_)
+    def _adopt(self, fit: Fit, fitted_with: dict[str, Any], seen: Any, log: BehaviorLog | DiskLog | None) -> None:
+        """Become fitted: all attributes at once, so that nobody ever sees half of them.
 
-    def _solver(self, mode: str) -> Solver:
-        solvers: dict[str, Solver] = {
-            "hard": hard,
-            "soft": partial(soft, penalty=float(self.penalty)),
-            "robust": partial(robust, penalty=float(self.penalty), bend=float(self.bend)),
-            "paper": partial(paper, tolerance=float(self.tolerance)),
-        }
-        return solvers[mode]
-
-    def _publish(self) -> None:
-        """Set the fitted attributes, at the scale that alpha asks for."""
-        evolution = self._evolution
-        fitted_with = self._fitted_with
-        scale = float(fitted_with["alpha"]) if self.rows_ == "sbucb" else 1.0
-        self.coef_ = scale * evolution.theta
-        self.policy_coefs_ = scale * self._policies()
-        self._reached = scale * (evolution.ridge().shrinkage @ evolution.theta)
-        if self._pursuit is not None:
-            self.policy_coefs_ = self._unit * np.array(self._pursuit.policies)
-        self.diagnostics_ = list(evolution.diagnostics)
-        self.log_fingerprint_ = evolution.fingerprint
-        for name in _LATER:
-            self.__dict__.pop(name, None)
-        if self.solver != "auto" or self.solver_ != "hard":
-            # Nothing will ever be solved again: let go of the logs.
-            self.__dict__.pop("_seen", None)
-
-    # -- what comes next: found when it is first asked for ----------------------------------------------------------
+        ``seen``: the logs so far; ``log``: the first, whose features the model takes over.
+        """
+        d = len(fit.evolution.theta)
+        names = (self.feature_names_in_ if log is None else log.feature_names) if d else None
+        found = _published(fit, float(fitted_with["alpha"]), names) | {"_fit": fit, "_fitted_with": fitted_with}
+        if log is not None:
+            found |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
+        # Where nothing will ever be solved again, let go of the logs.
+        keep = seen is not None and self.solver == "auto" and fit.solver == "hard"
+        found |= {"_seen": seen} if keep else {}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_seen"}
+        self.__dict__ = kept | found
 
     @property
-    def _foresight(self) -> Foresight | None:
-        return None if self._later is None else self._later.known()
-
-    @cached_property
-    def next_policy_coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
-        return self._reached if self._foresight is None and self._pursuit is None else self.forecast()
-
-    @cached_property
-    def _outdone(self) -> tuple[float, float] | None:
-        """Shares of later choices foreseen by the forecast and by ``coef_`` alone, where the latter is clearly more."""
-        if self._foresight is None:
-            return None
-        pairs = [
-            (foreseen.agreement, entry.next_agreement)
-            for foreseen, entry in zip(self._foresight.foreseen, self.diagnostics_, strict=True)
-            if entry.next_agreement is not None
-        ]
-        if not pairs:
-            return None
-        forecast, plain = np.mean(pairs[len(pairs) // 2 :], axis=0).tolist()
-        return (forecast, plain) if forecast < plain - _CLEARLY else None
-
-    @cached_property
-    def forecast_model_(self) -> str | None:
-        followed = self._pursuit or self._foresight
-        return None if followed is None else followed.model
-
-    @cached_property
-    def forecast_note_(self) -> str | None:
-        if self._outdone is not None:
-            return _OUTDONE.format(*self._outdone)
-        return None if self._foresight is None else self._foresight.note()
-
-    @cached_property
-    def unidentified_features_(self) -> tuple[str, ...] | None:
-        return None if self._foresight is None else self._named(self._foresight.unidentified())
-
-    @cached_property
-    def notes_(self) -> tuple[str, ...]:
-        if not self._evolution.theta.any():
-            return (*self._remarks, _NOTHING_LEARNED)
-        if self._foresight is None:
-            return self._remarks
-        if self._outdone is not None:
-            more: tuple[str, ...] = (_OUTDONE.format(*self._outdone),)
-        else:
-            more = () if self._foresight.runs_on else (self._foresight.note(),)
-        return (*self._remarks, *more, *_on_unidentified(self.unidentified_features_ or ()))
+    def decider_(self) -> Kind:
+        """The kind of decider with its parameters, as given or chosen: what it does, and words for it."""
+        check_is_fitted(self, "coef_")
+        kind: Kind = self._fit.kind
+        return kind
 
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:
         """The policy parameters ``updates`` updates after those that made the last episode's choices.
 
         1 is the policy right after the log, the first that has learned from its last episode. Where the decider was
-        found to learn as ridge regression does, it is run on, choosing among candidates like those it has seen, or by
-        one update only if it hardly foresees more than a policy that stays; where it was not, every forecast is its
-        last policy. ``notes_`` say so in both cases. At the scale of ``policy_coefs_``.
+        found to learn as ridge regression does, it is projected forward, choosing among candidates like those it has
+        seen, or by one update only if it hardly predicts more than a policy that stays; where it was not, every
+        forecast is its last policy. ``notes_`` say so in both cases. At the scale of ``policy_coefs_``.
 
         Returns
         -------
@@ -482,18 +329,14 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
-        if self._pursuit is not None:
-            return self._unit * (self._pursuit.coming if updates else self._pursuit.policies[-1])
-        known = self._known("to forecast")
-        recovered: NDArray[np.float64] = self._reached if updates else self.policy_coefs_[-1]
-        return recovered if self._outdone is not None else self._scaled(known.forecast(updates), recovered)
+        return _forecast(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
 
         Within the log, what was believed of the policy once the episode was seen: a point amid all those that explain
         the choices, nearer to the decider's own than ``policy_coefs_``, which lies at the edge of them
-        (``benchmarks/centres.py``); without foresight ``policy_coefs_`` itself. Equal to ``next_policy_coef_`` right
+        (``benchmarks/centres.py``); without a forecast ``policy_coefs_`` itself. Equal to ``next_policy_coef_`` right
         after the log, and to `forecast` further on; at the same scale.
 
         Returns
@@ -502,12 +345,13 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
-        if ahead <= 0:
-            logged: NDArray[np.float64] = self.policy_coefs_[episode]
-            if self._foresight is None or self._outdone is not None:
-                return logged
-            return self._scaled(self._foresight.policies[episode], logged)
-        return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
+        if ahead > 0:
+            return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
+        logged: NDArray[np.float64] = self.policy_coefs_[episode]
+        track = self._fit.track
+        if track is None or not track.kind.learns or _outdone(self._fit) is not None:
+            return logged
+        return _scaled(self._fit.kind, float(self._fitted_with["alpha"]), track.policies[episode], logged)
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
@@ -532,12 +376,10 @@ class IBCB(Imitator):
         level = positive("level", level, "it is a probability")
         if level >= 1:
             raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
-        if self._pursuit is not None:
-            return self._pursuit.interval(level)
-        known = self._known("for intervals")
-        found = known.interval(level, direction=direction)
-        if self._fitted_with["expert"] == "sbucb" and not direction:
-            free = known.unidentified()
+        track = self._known("for intervals")
+        found = interval(track, level, direction=direction)
+        if track.kind.adds_bonus and not direction:
+            free = unidentified(track)
             found.lower[free], found.upper[free] = -np.inf, np.inf
         return found
 
@@ -553,10 +395,11 @@ class IBCB(Imitator):
         given = np.asarray(weights, dtype=np.float64)
         if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
-        return direction(given if self._foresight is None else self._foresight.identified(given))
+        track = self._fit.track
+        return direction(given if track is None or not track.kind.learns else identified(track, given))
 
     def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
-        """Probability that the decider, right after the log, prefers the candidate that `predict` picks.
+        """Probability that the decider, right after the log, likes none better than the candidate that `predict` picks.
 
         Without exploration, and given that its policies evolve as ``forecast_model_`` says. NaN where nothing has been
         learned.
@@ -570,40 +413,33 @@ class IBCB(Imitator):
         probability : ndarray of shape (steps,); a float for one candidate set (M, d)
         """
         check_is_fitted(self, "coef_")
-        known = self._known("for probabilities")
+        track = self._known("for probabilities")
         sets, alone = as_candidates(log)
         self._check_features(sets.n_features, sets.feature_names)
         if not self.next_policy_coef_.any():
             found = np.full(sets.n_steps, np.nan)
         else:
-            # A few steps at a time: every row has a score under each of the policies drawn.
-            edges = [*range(0, sets.n_steps, _AT_ONCE), sets.n_steps]
-            rows = sets.step_offsets
-            found = np.concatenate(
-                [
-                    known.certainty(sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a])
-                    for a, b in pairwise(edges)
-                ]
-            )
+            rows, picked = sets.step_offsets, sets.step_offsets[:-1] + self.predict(sets)
+            edges = [*range(0, sets.n_steps, _STEPS_AT_ONCE), sets.n_steps]
+            parts = [
+                certainty(
+                    track,
+                    sets.contexts[rows[a] : rows[b]],
+                    rows[a : b + 1] - rows[a],
+                    picked[a:b] - rows[a],
+                )
+                for a, b in pairwise(edges)
+            ]
+            found = np.concatenate(parts)
         return float(found[0]) if alone else found
 
-    def _known(self, what: str) -> Foresight:
-        if self._foresight is None:
+    def _known(self, what: str) -> Track:
+        track: Track | None = self._fit.track
+        if track is None:
+            if self._fit.tracking:
+                raise ValueError(f"there is nothing to go by {what}: {self._fit.tracking[-1]}")
             raise ValueError(f"this model was fitted with forecast=None; fit it with forecast='auto' {what}.")
-        return self._foresight
-
-    def _named(self, features: NDArray[np.int64]) -> tuple[str, ...]:
-        names = self.feature_names_in_
-        return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
-
-    def _scaled(self, policy: NDArray[np.float64], recovered: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A policy per unit alpha at the scale of ``policy_coefs_``; ``recovered`` is what ``coef_`` makes of it."""
-        if not recovered.any():
-            return recovered
-        if self.rows_ == "sbucb":
-            return float(self._fitted_with["alpha"]) * policy
-        # Only the direction is known: the length is that of the recovered one.
-        return float(np.linalg.norm(recovered) / (np.linalg.norm(policy) or 1.0)) * policy
+        return track
 
     # -- from here on ----------------------------------------------------------------------------------------------
 
@@ -648,92 +484,72 @@ class IBCB(Imitator):
         >>> chosen = policy.act(candidates)
         >>> policy.update(candidates[[chosen]], [0.7])
         """
-        check_is_fitted(self, "next_policy_coef_")
+        check_is_fitted(self, "coef_")
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
-        if self._pursuit is not None:
-            raise ValueError(
-                f"a decider of the kind {self.expert_!r} is followed, but how it learns is not known, so it cannot be "
-                "brought to life; predict imitates it, and a fit with expert='sbucb' or 'sbts' assumes how it learns."
-            )
-        fitted_with, phi, l2 = self._fitted_with, self._evolution.phi, self.l2_
+        phi, kind = self._fit.evolution.phi, self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_.
-        b = phi @ (scale * self.next_policy_coef_) + l2 * scale * self.next_policy_coef_
-        weight = scale * float(fitted_with["alpha"]) if alpha is None else alpha
-        if self.rows_ == "sbucb":
-            return SBUCB(self.n_features_in_, alpha=weight, l2=l2, gram=phi, moment=b)
-        state: dict[str, Any] = {"gram": phi, "moment": b, "random_state": random_state}
-        return SBTS(self.n_features_in_, alpha=weight, l2=l2, draws=draws, **state)
+        b = phi @ (scale * self.next_policy_coef_) + kind.l2 * scale * self.next_policy_coef_
+        weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
+        policy: SBUCB | SBTS = kind.live(phi, b, weight, draws=draws, random_state=random_state)
+        return policy
 
     # -- storing ---------------------------------------------------------------------------------------------------
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays, state = super().get_state()
-        evolution = self._evolution
-        arrays |= {"gram": evolution.phi, "theta": evolution.theta, "policies": self._policies()}
-        state |= {
-            "fitted_with": self._fitted_with,
-            "solver": self.solver_,
-            "remarks": list(self._remarks),
-            "diagnostics": [entry._asdict() for entry in self.diagnostics_],
-            "stored": evolution.stored,
-            "foresight": None,
-            "kind": {"expert": self.expert_, "l2": self.l2_, "top_k": self.top_k_, "unit": self._unit},
-            "evidence": [list(one) for one in self.evidence_],
-            "pursuit": None,
-        }
-        if self._pursuit is not None:
-            more, state["pursuit"] = self._pursuit.get_state()
-            arrays |= {f"pursuit_{name}": array for name, array in more.items()}
-        if self._foresight is not None:
-            more, state["foresight"] = self._foresight.get_state()
-            arrays |= {f"foresight_{name}": array for name, array in more.items()}
-        return arrays, state
+        fit = self._fit
+        stored = _StoredFit(
+            fit.kind,
+            fit.l2,
+            fit.scale,
+            fit.evolution.phi,
+            fit.evolution.theta,
+            np.array(fit.evolution.policies).reshape(-1, self.n_features_in_),
+            tuple(fit.evolution.diagnostics),
+            fit.evolution.stored,
+            fit.solver,
+            fit.track,
+            fit.solving,
+            fit.choosing,
+            fit.tracking,
+            fit.evidence,
+        )
+        return arrays, state | {"fitted_with": self._fitted_with, "fit": pack(stored, "fit", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
         self._check_parameters()
-        self.solver_ = one_of("solver", state["solver"], SOLVERS[1:])
-        self._remarks = tuple(str(remark) for remark in state["remarks"])
-        self._fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
-        entries = [EpisodeDiagnosis(**entry) for entry in state["diagnostics"]]
         d = self.n_features_in_
         _prior(self.prior_gram, d)
-        kind = state["kind"]
-        self.expert_, self.top_k_ = one_of("expert", kind["expert"], EXPERTS), kind["top_k"]
-        self.l2_, self._unit = float(kind["l2"]), float(kind["unit"])
-        self.evidence_ = tuple(Candidate(*one) for one in state["evidence"])
-        margin = float(self._fitted_with["margin"]) if self.rows_ == "sbts" else None
-        evolution = Evolution(
-            gram_matrix("gram", shaped(arrays, "gram", (d, d)), d),
-            self.l2_,
-            margin,
-            self._fitted_with["prune"],
+        fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
+        positive("alpha", fitted_with["alpha"], "it is the scale of theta")
+        stored = unpack(_StoredFit, state["fit"], arrays, d)
+        one_of("solver", stored.solver, SOLVERS[1:])
+        if len(stored.diagnostics) != len(stored.policies):
+            raise ValueError(f"there are {len(stored.policies)} policies but {len(stored.diagnostics)} diagnostics")
+        margin = None if stored.kind.adds_bonus else positive("margin", fitted_with["margin"], "it is a width")
+        evolution = Evolution(gram_matrix("gram", stored.gram, d), stored.l2, margin, bool(fitted_with["prune"]))
+        evolution.theta, evolution.fingerprint = stored.theta, self.log_fingerprint_
+        evolution.policies, evolution.diagnostics = list(stored.policies), list(stored.diagnostics)
+        evolution.stored = stored.stored
+        fit = Fit(
+            stored.kind,
+            stored.l2,
+            stored.scale,
+            evolution,
+            stored.solver,
+            stored.track,
+            stored.solving,
+            stored.choosing,
+            stored.tracking,
+            stored.evidence,
         )
-        evolution.theta, evolution.fingerprint = shaped(arrays, "theta", (d,)), self.log_fingerprint_
-        evolution.policies = list(shaped(arrays, "policies", (len(entries), d)))
-        evolution.diagnostics = [
-            entry._replace(
-                certificate=entry.certificate and Certificate(Contradiction(*row) for row in entry.certificate)
-            )
-            for entry in entries
-        ]
-        evolution.stored = int(state["stored"])
-        self._evolution = evolution
-
-        def part(name: str) -> dict[str, NDArray[Any]]:
-            return {key.removeprefix(name): array for key, array in arrays.items() if key.startswith(name)}
-
-        known, pursued = state["foresight"], state["pursuit"]
-        self._later = None if known is None else Deferred(Foresight.from_state(part("foresight_"), known))
-        self._pursuit = None if pursued is None else Pursuit.from_state(part("pursuit_"), pursued)
-        self._publish()
+        self._adopt(fit, fitted_with, None, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        if getattr(self, "_later", None) is not None:
-            self._foresight  # noqa: B018 - so that its episodes need not be kept
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_seen", None)
         return state
@@ -741,7 +557,7 @@ class IBCB(Imitator):
     # -- checks and explanations -----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        one_of("expert", self.expert, (*EXPERTS, "auto"))
+        one_of("expert", self.expert, (*KINDS, "auto"))
         one_of("solver", self.solver, SOLVERS)
         if self.forecasts is not None:
             one_of("forecast", self.forecasts, ("auto",))
@@ -759,40 +575,108 @@ class IBCB(Imitator):
         if self.n_jobs not in (None, -1):
             whole("n_jobs", self.n_jobs, 1, "it counts threads, -1 takes one per core")
 
-    def _remark_on(self, log: BehaviorLog | DiskLog, found: SolverError | None) -> tuple[str, ...]:
-        notes = []
-        if found is not None:
-            notes.append(
-                f"no exact solution as {self.rows_} with l2={self.l2_:g}: {_reason(found)}. The whole log was solved "
-                "in robust mode."
-            )
-        if self.prior_gram is None and log.warmup == 0 and self.expert_ not in CHOOSERS:
-            missing = missing_past(first_steps(log), self.rows_)
-            if missing:
-                notes.append(missing)
-                if self.expert == "sbucb":
-                    warnings.warn(missing, UserWarning, stacklevel=5)
-        return tuple(notes)
+
+@dataclass(frozen=True)
+class _StoredFit:
+    """A `Fit` as a model file holds it."""
+
+    kind: Kind
+    l2: float
+    scale: float
+    gram: Annotated[NDArray[np.float64], "d d"]
+    theta: Annotated[NDArray[np.float64], "d"]
+    policies: Annotated[NDArray[np.float64], "N d"]
+    diagnostics: tuple[EpisodeDiagnosis, ...]
+    stored: int
+    solver: str
+    track: Track | None
+    solving: tuple[Note, ...]
+    choosing: tuple[Note, ...]
+    tracking: tuple[Note, ...]
+    evidence: tuple[Candidate, ...]
 
 
-def _reason(error: SolverError) -> str:
-    if not isinstance(error, InfeasibleError):
-        return str(error).partition(";")[0]
-    steps = list(dict.fromkeys(f"{row.episode}:{row.step}" for row in error.certificate))
-    return f"steps {', '.join(steps)} (episode:step) contradict each other"
+# -- attributes from a fit -------------------------------------------------------------------------------------------
 
 
-def _on_unidentified(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    shown = ", ".join(repr(name) for name in names[:_MOST_NAMES])
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    if len(names) == 1:
-        return (f"the choices do not determine the weight of feature {shown}: no choice depends on it.",)
-    return (
-        f"the choices do not determine the weights of features {shown}{more} one by one: no choice depends on some "
-        "combination of them. Read them together, or leave one out.",
-    )
+def _published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str, Any]:
+    """The fitted attributes by name."""
+    evolution, kind, track = fit.evolution, fit.kind, fit.track
+    scale = alpha if kind.adds_bonus else 1.0
+    policies = scale * np.array(evolution.policies).reshape(-1, len(evolution.theta))
+    coef, reached = scale * evolution.theta, scale * (evolution.ridge().shrinkage @ evolution.theta)
+    if track is not None and not kind.learns:
+        policies = fit.scale * track.policies
+    moves, unknown = None, None
+    if track is not None:
+        unknown = _named(unidentified(track), names)
+        better = _outdone(fit)
+        moves = (better or how_it_moves(track)) if kind.learns else None
+    notes = (*fit.solving, *fit.choosing, *fit.tracking)
+    if not evolution.theta.any():
+        notes += (NOTHING_LEARNED,)
+    elif track is not None:
+        notes += (moves,) if moves is not None and not (kind.learns and track.projects and not better) else ()
+        notes += undetermined(unknown or ())
+    return {
+        "coef_": coef,
+        "policy_coefs_": policies,
+        "next_policy_coef_": reached if track is None else _forecast(fit, track, alpha, 1),
+        "expert_": kind.name,
+        "l2_": fit.l2,
+        "top_k_": kind.top_k if kind.draws_from_best else None,
+        "evidence_": fit.evidence,
+        "diagnostics_": list(evolution.diagnostics),
+        "solver_": fit.solver,
+        "log_fingerprint_": evolution.fingerprint,
+        "forecast_model_": None if track is None else track.model,
+        "forecast_note_": None if moves is None else str(moves),
+        "unidentified_features_": unknown,
+        "notes_": notes,
+    }
+
+
+def _forecast(fit: Fit, track: Track, alpha: float, updates: int) -> NDArray[np.float64]:
+    """The policy some updates after the last episode's, at the scale of ``policy_coefs_``."""
+    policy = forecast(track, updates)
+    if not fit.kind.learns:
+        return fit.scale * policy
+    evolution = fit.evolution
+    scale = alpha if fit.kind.adds_bonus else 1.0
+    reached = evolution.ridge().shrinkage @ evolution.theta if updates else evolution.policies[-1]
+    recovered: NDArray[np.float64] = scale * reached
+    return recovered if _outdone(fit) is not None else _scaled(fit.kind, alpha, policy, recovered)
+
+
+def _scaled(
+    kind: Kind, alpha: float, policy: NDArray[np.float64], recovered: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """A policy per unit alpha at the scale of ``policy_coefs_``; ``recovered`` is what ``coef_`` makes of it."""
+    if not recovered.any():
+        return recovered
+    if kind.adds_bonus:
+        return alpha * policy
+    # Only the direction is known: the length is that of the recovered one.
+    return float(np.linalg.norm(recovered) / (np.linalg.norm(policy) or 1.0)) * policy
+
+
+def _outdone(fit: Fit) -> Note | None:
+    """A note where ``coef_`` alone predicts clearly more of the later episodes than the track does."""
+    if fit.track is None or not fit.kind.learns:
+        return None
+    pairs = [
+        (predicted.agreement, entry.next_agreement)
+        for predicted, entry in zip(fit.track.predicted, fit.evolution.diagnostics, strict=True)
+        if entry.next_agreement is not None
+    ]
+    if not pairs:
+        return None
+    tracked, plain = np.mean(pairs[len(pairs) // 2 :], axis=0).tolist()
+    return outdone(tracked, plain) if tracked < plain - _CLEARLY_MORE else None
+
+
+def _named(features: NDArray[np.int64], names: tuple[str, ...] | None) -> tuple[str, ...]:
+    return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:

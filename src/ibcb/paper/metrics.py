@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders.live import draw, top_k_softmax
+from ibcb.deciders import draw, top_k_softmax
 from ibcb.log import BehaviorLog
 from ibcb.paper.environments import Phase, Streams
 from ibcb.paper.simulate import Run

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders.live import DRAWS, SBTS, SBUCB, TopK
+from ibcb.deciders import DRAWS, SBTS, SBUCB, TopK
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import finite, one_of
 from ibcb.paper.environments import MovieLens, Phase, Streams, Synthetic, World

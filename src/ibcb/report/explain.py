@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.deciders.topk import Topk
+from ibcb.engine import Block
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.numerics.laplace import read_choices
 from ibcb.numerics.ridge import Ridge, gram, ridge
-from ibcb.tracking.pursuit import Pursuit, Steps
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain", "explored_choices", "seen_regret"]
 
@@ -97,7 +98,7 @@ class Explanation:
     def __init__(self, model: IBCB, log: BehaviorLog) -> None:
         self._log, self._policies = log, model.policy_coefs_.copy()
         self._l2, self._top_k = model.l2_, model.top_k_ or 1
-        self._alpha = float(model.to_policy().alpha) if model.rows_ == "sbucb" else None
+        self._alpha = float(model.to_policy().alpha) if model.decider_.adds_bonus else None
         d = log.n_features
         self._prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
         coef = model.coef_ / (self._alpha or 1.0)
@@ -118,9 +119,8 @@ class Explanation:
         for _, episode, now in self._walk():
             contexts = episode.contexts.astype(np.float64, copy=False)
             seen = np.column_stack([contexts, now.widths(contexts)])
-            alone = Pursuit(seen.shape[1], self._top_k)
-            alone.add(Steps(seen, episode.step_offsets, episode.chosen))
-            scores, counts = seen @ alone.policies[0], np.diff(episode.step_offsets)
+            block = Block(seen, episode.chosen_rows, episode.step_offsets, episode.candidates_per_step, 0, 0)
+            scores, counts = seen @ Topk(top_k=self._top_k).policy_alone(block), np.diff(episode.step_offsets)
             found.append(read_choices(scores, counts, episode.chosen, self._top_k).strayed)
         return np.concatenate(found)
 

@@ -1,7 +1,16 @@
-"""What the decider will do next: its policy filtered from the log, run forward, with the evidence and the doubt."""
+"""How a decider's policy evolved and what it will be next: beliefs move by a motion and learn by a choice rule."""
 
-from ibcb.deciders.sites import Site, observe
-from ibcb.tracking.deferred import Deferred
-from ibcb.tracking.outlook import Foreseen, Foresight, Interval
+from ibcb.tracking.forecast import Interval, certainty, forecast, identified, interval, unidentified
+from ibcb.tracking.tracker import Predicted, Track, track_log
 
-__all__ = ["Deferred", "Foreseen", "Foresight", "Interval", "Site", "observe"]
+__all__ = [
+    "Interval",
+    "Predicted",
+    "Track",
+    "certainty",
+    "forecast",
+    "identified",
+    "interval",
+    "track_log",
+    "unidentified",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ class ContextSample:
     keys : ndarray of shape (steps,)
     """
 
-    contexts: NDArray[np.float32]
-    counts: NDArray[np.int64]
-    keys: NDArray[np.float64]
+    contexts: Annotated[NDArray[np.float32], "rows d"]
+    counts: Annotated[NDArray[np.int64], "steps"]
+    keys: Annotated[NDArray[np.float64], "steps"]
 
     @classmethod
     def empty(cls, d: int) -> Self:

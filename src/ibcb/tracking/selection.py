@@ -1,67 +1,72 @@
-"""Which kind of decider left a log, told without rewards: by how well each kind foresees its choices.
+"""Which kind of decider left a log, told without rewards: by how well each kind predicts its choices.
 
-Every candidate goes through the log once. Before each episode it has a policy from the episodes before, and scores the
-episode's candidates with it as its kind does: an "sbucb" decider adds the confidence width; an "sbts" decider draws,
-the more widely the less it has seen, so that its scores count in units of the step's width; a "topk" decider draws from
-its k best; the others only have a policy. Scores become probabilities by a softmax whose scale, and a share of steps
-that stray, are fitted to all episodes judged. That leaves a log-likelihood per step that can be compared across kinds.
+Every candidate kind goes through the log once, with a tracker of its own. Before each episode it has a policy from the
+episodes before, and scores the episode's candidates with it as its kind does (`Kind.scores`). Scores become
+probabilities by a softmax, with a share of steps that stray. Two numbers per kind, the unit of its scores and that
+share, are fitted to all episodes judged. What decides is one figure with one meaning for every kind: the log-likelihood
+of each choice under the probabilities predicted from the episodes before, over all episodes but the first two.
 
-Between known kinds the likelihood of all episodes but the first two decides. The kind chosen must also foresee
-significantly more than a chooser of no known kind does, and do so in the later half too: in its youth a decider is hard
-to foresee, and that tells little of what it does next. And one that moves must foresee more than one that does not.
+A kind must earn its assumptions. One that says how the decider learns must be significantly likelier than one that
+assumes nothing of it, in the later half of the log too: in its youth a decider is hard to predict, and that tells
+little of what it does next. And one that moves must predict more than one that does not. Where such a rule overrides
+the likeliest kind, a note says so, with both figures.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.deciders import Kind
+from ibcb.engine import Block, Rows, Workers, episodes
+from ibcb.inverse.constraints import Experience, experienced
+from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
+from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale, read_choices
-from ibcb.numerics.ridge import gram, ridge
-from ibcb.tracking import Foresight
-from ibcb.tracking.pursuit import Pursuit, Steps
+from ibcb.numerics.ridge import Ridge, ridge
+from ibcb.tracking.tracker import Track
 
-__all__ = ["BEST_OF", "CHOOSERS", "PENALTIES", "Candidate", "Selection", "episode_steps", "select"]
+__all__ = ["Candidate", "Selection", "select"]
 
 Vector = NDArray[np.float64]
 
-#: kinds that are pursued, not solved
-CHOOSERS = ("topk", "stationary", "other")
-PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
-BEST_OF = (2, 3, 4)
-#: numbers of the log that are looked at; of a longer one every m-th step
-_MOST = 1 << 22
-#: lead in standard errors at which a known kind is believed, in all episodes and in the later half, and a move
-_KNOWN, _LATE, _MOVING = 3.0, 1.0, 2.0
-#: and it must foresee at least this share of what chance does not
-_BEYOND = 0.2
-#: a decider that moves must be foreseen better in this share of steps
-_MORE = 0.002
+#: lead in standard errors at which a kind that learns is believed: in all episodes, and in the later half
+#: (benchmarks/selection.py, seeds 100-119)
+_LEARNER_LEAD, _LATE_LEAD = 3.0, 1.0
+#: and it must predict at least this share of what chance does not: widths alone predict a little of any log whose
+#: decider likes large contexts
+_BEYOND_CHANCE = 0.2
+#: lead, and share of further choices predicted, at which a decider is said to move (benchmarks/selection.py, seeds
+#: 300-419)
+_MOVING_LEAD, _MOVING_GAIN = 2.0, 0.002
 #: episodes whose draws tell the scale of a topk decider's scores
-_DRAWN = 10
-#: a decider whose policies of consecutive episodes agree less, in the last moves, is restless, unless it is young
-_STEADY, _LAST, _GROWN = 0.9, 3, 6
-#: what is foreseen less, of what chance leaves open, is not explained
-_SOME = 0.05
+_DRAWN_EPISODES = 10
+#: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, by its last three moves,
+#: unless it has had fewer than six episodes (benchmarks/deciders.py, seeds 5-6)
+_STEADY, _LAST_MOVES, _GROWN_UP = 0.9, 3, 6
+#: a log of which less is predicted, of what chance leaves open, is not explained
+_EXPLAINED = 0.05
 
 
 class Candidate(NamedTuple):
-    """A kind of decider, and how well it foresaw the log.
+    """A kind of decider, and how well it predicted the log.
 
     Attributes
     ----------
     expert : str
     l2 : float or None
-        Of "sbucb" and "sbts".
+        Of kinds that learn.
     top_k : int or None
         Of "topk".
     log_likelihood : float
-        Per step of the episodes judged, each foreseen from those before.
+        Per step of the episodes judged, each predicted from those before.
     agreement : float
         Share of these steps whose choice had the best score.
     chosen : bool
@@ -82,154 +87,147 @@ class Candidate(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The candidate chosen, all of them, and what a reader should know.
+    """The kind chosen, all candidates, and what a reader should know.
 
     Attributes
     ----------
-    chosen : Candidate
-    evidence : tuple of Candidate
-    notes : tuple of str
-    pursuit : Pursuit or None
-        Of a kind in `CHOOSERS`: what is known of its policies.
+    track : Track
+        Of the kind chosen, through the whole log.
     scale : float
         What its policies have to be multiplied with so that a softmax of their scores draws as the decider did.
+    evidence : tuple of Candidate
+    notes : tuple of Note
     """
 
-    chosen: Candidate
-    evidence: tuple[Candidate, ...]
-    notes: tuple[str, ...]
-    pursuit: Pursuit | None
+    track: Track
     scale: float
+    evidence: tuple[Candidate, ...]
+    notes: tuple[Note, ...]
 
 
 def select(
     log: BehaviorLog | DiskLog,
-    experts: Sequence[str],
-    penalties: Sequence[float],
-    best_of: Sequence[int],
+    kinds: Sequence[Kind],
     prior_gram: NDArray[np.float64],
+    *,
+    client: Any = None,
+    team: Workers | None = None,
 ) -> Selection:
-    """Choose between kinds of deciders, and their parameters, by foresight.
+    """Choose between kinds of deciders, and their parameters, by what they predict.
 
     Parameters
     ----------
     log : BehaviorLog or DiskLog
-        Of two episodes or more. Of a large one only some steps of each episode are looked at.
-    experts : sequence of str
-    penalties : sequence of float
-        Candidates for l2.
-    best_of : sequence of int
-        Candidates for top_k.
+        Of two episodes or more. Of a long episode only the first block is looked at.
+    kinds : sequence of Kind
     prior_gram : ndarray of shape (d, d)
         Gram matrix of the contexts chosen before the log begins.
     """
-    log, share = _sample(log)
-    d = log.n_features
-    trials: list[_Learner | _Chooser] = []
-    for expert in experts:
-        if expert in ("sbucb", "sbts"):
-            trials += [_Learner(expert, l2, share, prior_gram) for l2 in penalties]
-    if "topk" in experts:
-        trials += [_Chooser("topk", Pursuit(d, k)) for k in best_of]
-    if {"stationary", "other"} & {*experts}:
-        pursuit = Pursuit(d)
-        trials += [_Chooser(expert, pursuit) for expert in ("other", "stationary") if expert in experts]
-    # Kinds that are far from the truth may lead to numbers beyond all bounds; they foresee nothing then.
+    trials = [_Trial(kind, Track.begin(kind, prior_gram)) for kind in kinds]
+    # Kinds that are far from the truth may lead to numbers beyond all bounds; they predict nothing then.
     with np.errstate(all="ignore"):
-        told = _judge(log, trials)
-    chosen = _choose(trials, told)
-    followed = chosen if isinstance(chosen, _Chooser) else next((t for t in trials if t.expert == "other"), None)
-    steady = _steadiness(log, followed.pursuit) if isinstance(followed, _Chooser) else 1.0
-    if chosen.expert == "stationary" and "other" in experts and steady < _STEADY:
-        # It is foreseen no worse than one that moves, but only because neither is foreseen.
-        chosen = next(t for t in trials if t.expert == "other")
+        judged = _judge(log, trials, prior_gram, client, team)
+    chosen, override = _choose(trials, judged)
     evidence = tuple(
-        Candidate(t.expert, t.l2, t.top_k, float(one.likelihoods.mean()), one.agreement, t is chosen)
-        for t, one in zip(trials, told, strict=True)
+        Candidate(
+            trial.kind.name,
+            trial.kind.l2 if trial.kind.learns else None,
+            trial.kind.top_k if trial.kind.top_k > 1 else None,
+            float(one.likelihoods.mean()),
+            one.agreement,
+            trial is chosen,
+        )
+        for trial, one in zip(trials, judged, strict=True)
     )
-    place = trials.index(chosen)
-    best = evidence[place]
-    notes: tuple[str, ...] = (_in_words(best, evidence),) if len(evidence) > 1 else ()
-    if isinstance(chosen, _Chooser) or best.agreement < _STEADY:
-        notes += _unexplained(steady if len(log) >= _GROWN else 1.0, told[place])
-    if not isinstance(chosen, _Chooser):
-        return Selection(best, evidence, notes, None, 1.0)
-    chosen.pursuit.moves = chosen.expert != "stationary"
-    scale = _draws(log, chosen.pursuit) if chosen.expert == "topk" else 1.0
-    return Selection(best, evidence, notes, chosen.pursuit, scale)
-
-
-def episode_steps(episode: BehaviorLog) -> Steps:
-    """The steps of an episode that the policy chose."""
-    return Steps(*episode.step_arrays(episode.policy_steps))
+    best = evidence[trials.index(chosen)]
+    notes: tuple[Note, ...] = (_how_chosen(best, chosen.kind, evidence),) if len(evidence) > 1 else ()
+    notes += () if override is None else (override,)
+    if not chosen.kind.learns or best.agreement < _STEADY:
+        plain = (trial for trial in trials if _assumes_nothing(trial.kind) and trial.kind.moves)
+        followed = chosen if not chosen.kind.learns else next(plain, None)
+        steady = followed.steadiness if followed is not None and len(log) >= _GROWN_UP else 1.0
+        notes += _unexplained(steady, judged[trials.index(chosen)])
+    if chosen.track is None:
+        raise ValueError(
+            f"the choices cannot be tracked as those of {chosen.kind.label}: numbers leave the range of floating "
+            "point. Rescale the contexts to about 1."
+        )
+    return Selection(chosen.track, chosen.scale(), evidence, notes)
 
 
 # -- candidates ----------------------------------------------------------------------------------------------------
 
 
-class _Learner:
-    """An "sbucb" or "sbts" decider with one l2."""
+@dataclass
+class _Trial:
+    """A kind on its way through the log.
 
-    top_k = None
+    ``track`` is None once numbers could not hold what it believed. Of the last episodes it keeps, of kinds that do not
+    learn, the scores by the policy that it believed once they were seen, and how often that policy's choice was another
+    than that of the policy before.
+    """
 
-    def __init__(self, expert: str, l2: float, share: float, phi: NDArray[np.float64]) -> None:
-        # With a share of all steps the Gram matrix is that share of itself: so must l2 be.
-        self.expert, self.l2, self._l2, self._phi = expert, l2, share * l2, share * phi
-        self._foresight: Foresight | None = Foresight(self._l2, self._phi, draws=expert == "sbts")
+    kind: Kind
+    track: Track | None
+    scores: list[Vector] = field(default_factory=list)
+    drawn: deque[tuple[Vector, NDArray[np.int64], NDArray[np.int64]]] = field(
+        default_factory=lambda: deque(maxlen=_DRAWN_EPISODES)
+    )
+    changes: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST_MOVES))
 
-    def scores(self, steps: Steps) -> Vector:
-        """Of every candidate, from the episodes before."""
-        now, X = ridge(self._phi, self._l2), steps.contexts
-        if self._foresight is None:
-            return np.full(len(X), np.nan)
-        scores: Vector = X @ self._foresight.forecast()
-        if self.expert == "sbucb":
-            scores += now.widths(X)
-            return scores
-        starts, counts = steps.offsets[:-1], np.diff(steps.offsets)
-        middle = np.add.reduceat(X, starts, axis=0) / counts[:, None]
-        square = np.add.reduceat(now.widths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
-        # Steps whose candidates do not differ have no width, and no lead either.
-        unit = np.sqrt(np.where(square > 0, square, 1.0))
-        scores /= np.repeat(unit, counts)
-        return scores
+    @property
+    def policy(self) -> Vector | None:
+        """Predicted for the coming episode; zeros before the first, None where nothing can be predicted."""
+        if self.track is None:
+            return None
+        return np.zeros(len(self.track.gram)) if self.track.now is None else self.track.next_policy
 
-    def add(self, by_policy: bool, episode: BehaviorLog) -> None:
+    def add(self, rows: Rows | None, before: Ridge, lesson: Experience) -> None:
+        """Learn from one more episode."""
+        if self.track is None:
+            return
         try:
-            if self._foresight is not None:
-                self._foresight.learn(episode, by_policy)
+            self.track = self.track.after(rows, before, lesson)
         except (np.linalg.LinAlgError, ValueError, ArithmeticError):
-            self._foresight = None
-        self._phi = self._phi + gram(episode.contexts[episode.chosen_rows])
+            self.track = None
+            return
+        if rows is not None and not self.kind.learns:
+            self._compare(rows, before)
 
+    def _compare(self, rows: Rows, before: Ridge) -> None:
+        assert self.track is not None
+        policies = self.track.policies[-2:]
+        scores, counts, chosen = rows.head(partial(_scored_by, kind=self.kind, before=before, policies=policies))
+        self.drawn.append((scores[-1], counts, chosen))
+        if len(policies) > 1:
+            picks = [_argmax(each, counts) for each in scores]
+            # The share of steps that change is about in proportion to the length of a move.
+            self.changes.append(self.track.own_moves[-1] * float(np.mean(picks[0] != picks[1])))
 
-class _Chooser:
-    """A decider of which only choices are known. "stationary" and "other" share a pursuit, which "other" feeds."""
+    @property
+    def steadiness(self) -> float:
+        """How often the policies of consecutive episodes prefer the same candidate, lately, errors of estimation aside.
 
-    l2 = None
+        1 where there is nothing to compare.
+        """
+        return 1 - float(np.mean(self.changes)) if self.changes else 1.0
 
-    def __init__(self, expert: str, pursuit: Pursuit) -> None:
-        self.expert, self.pursuit = expert, pursuit
-        self.top_k = pursuit.top_k if expert == "topk" else None
-
-    def scores(self, steps: Steps) -> Vector:
-        """Of every candidate, from the episodes before."""
-        policy = self.pursuit.still if self.expert == "stationary" else self.pursuit.coming
-        scores: Vector = steps.contexts @ policy
-        return scores
-
-    def add(self, by_policy: bool, episode: BehaviorLog) -> None:
-        if by_policy:
-            self.pursuit.add(episode_steps(episode))
+    def scale(self) -> float:
+        """The unit of a drawing decider's scores, from its latest draws."""
+        if self.kind.top_k == 1 or not self.drawn:
+            return 1.0
+        scores, counts, chosen = (np.concatenate(part) for part in zip(*self.drawn, strict=True))
+        found = draw_scale(scores, np.append(0, counts.cumsum()), chosen, self.kind.top_k)
+        return found.scale if found.scale > 0 else 1.0
 
 
 # -- judgement -----------------------------------------------------------------------------------------------------
 
 
-class _Told(NamedTuple):
+class _Judged(NamedTuple):
     """Log-likelihood of every step judged, the share of them whose choice had the best score, and where half begins.
 
-    ``beyond_chance`` is how much of what chance leaves open is foreseen, 1 if all is.
+    ``beyond_chance`` is how much of what chance leaves open is predicted, 1 if all is.
     """
 
     likelihoods: Vector
@@ -238,153 +236,178 @@ class _Told(NamedTuple):
     beyond_chance: float
 
 
-def _judge(log: BehaviorLog, trials: Sequence[_Learner | _Chooser]) -> list[_Told]:
+def _judge(
+    log: BehaviorLog | DiskLog,
+    trials: Sequence[_Trial],
+    prior_gram: NDArray[np.float64],
+    client: Any,
+    team: Workers | None,
+) -> list[_Judged]:
     first = min(2, len(log) - 1)
-    scores: list[list[Vector]] = [[] for _ in trials]
-    counts, chosen = [], []
-    for number, (by_policy, episode) in enumerate(log.episodes(), start=-log.warmup):
-        steps = episode_steps(episode)
-        if number >= first:
-            counts.append(np.diff(steps.offsets))
-            chosen.append(steps.chosen)
-            for found, trial in zip(scores, trials, strict=True):
-                found.append(trial.scores(steps))
-        fed: list[Pursuit] = []
+    phi, number = prior_gram, 0
+    counts, chosen = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+    for by_policy, rows in episodes(log, client=client, team=team):
+        lesson = Experience.join(list(rows.map(experienced)))
+        before = {l2: ridge(phi, l2) for l2 in {trial.kind.l2 for trial in trials}}
+        if by_policy and number >= first:
+            asked = [(trial.kind, before[trial.kind.l2], trial.policy) for trial in trials]
+            of_step, taken, scores = rows.head(partial(_scored, asked=asked))
+            counts.append(of_step)
+            chosen.append(taken)
+            for trial, each in zip(trials, scores, strict=True):
+                trial.scores.append(each)
         for trial in trials:
-            if isinstance(trial, _Chooser):
-                if any(trial.pursuit is pursuit for pursuit in fed):
-                    continue
-                fed.append(trial.pursuit)
-            trial.add(by_policy, episode)
+            trial.add(rows if by_policy else None, before[trial.kind.l2], lesson)
+        phi = phi + lesson.phi
+        number += by_policy
     of_step, taken = np.concatenate(counts), np.concatenate(chosen)
     half = sum(len(one) for one in counts[: len(counts) // 2])
-    return [
-        _foreseen(np.concatenate(s), of_step, taken, t.top_k or 1, half) for s, t in zip(scores, trials, strict=True)
-    ]
+    return [_predictions(np.concatenate(t.scores), of_step, taken, t.kind.top_k, half) for t in trials]
 
 
-def _foreseen(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int, half: int) -> _Told:
+def _scored(
+    block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector | None]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Vector]]:
+    """Candidates and choice of every step, and the scores of all candidates by each of some policies."""
+    nothing = np.full(len(block.contexts), np.nan)
+    scores = [nothing if policy is None else kind.scores(block, before, policy) for kind, before, policy in asked]
+    return np.diff(block.offsets), block.chosen_rows - block.offsets[:-1], scores
+
+
+def _scored_by(
+    block: Block, *, kind: Kind, before: Ridge, policies: NDArray[np.float64]
+) -> tuple[list[Vector], NDArray[np.int64], NDArray[np.int64]]:
+    """Scores of all candidates by each of some policies, and candidates and choice of every step."""
+    counts, chosen, scores = _scored(block, asked=[(kind, before, policy) for policy in policies])
+    return scores, counts, chosen
+
+
+def _argmax(scores: Vector, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of the best candidate of each step, the first of equals."""
+    starts = np.cumsum(counts) - counts
+    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
+    return best[np.searchsorted(best, starts)]
+
+
+def _predictions(
+    scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int, half: int
+) -> _Judged:
     """How likely choices are given scores, whose unit and the share of steps that stray are fitted."""
     if not np.isfinite(scores).all():
         scores = np.zeros(len(scores))
     read = read_choices(scores, counts, chosen, top_k)
     chance = float(np.mean(1.0 / counts))
     beyond = (read.agreement - chance) / (1 - chance) if chance < 1 else 0.0
-    return _Told(read.log_likelihoods, read.agreement, half, beyond)
+    return _Judged(read.log_likelihoods, read.agreement, half, beyond)
 
 
-def _choose(trials: Sequence[_Learner | _Chooser], told: Sequence[_Told]) -> _Learner | _Chooser:
-    plain = {t.expert: place for place, t in enumerate(trials) if t.expert in ("other", "stationary")}
+def _choose(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[_Trial, Note | None]:
+    """The trial to believe, and why it is not the likeliest if it is not."""
+    likeliest = max(range(len(trials)), key=lambda place: judged[place].likelihoods.sum())
+    chosen, why = _rules(trials, judged)
+    if chosen == likeliest:
+        return trials[chosen], None
+    (name, figure), (rival, other) = (
+        (trials[place].kind.label, float(judged[place].likelihoods.mean())) for place in (chosen, likeliest)
+    )
+    return trials[chosen], Note(
+        "override",
+        "info",
+        f"{rival} is likelier than {name} (log-likelihood {other:.4f} per step against {figure:.4f}) but was not "
+        f"chosen, because {why}.",
+        {"chosen": name, "log_likelihood": figure, "likeliest": rival, "its_log_likelihood": other},
+    )
+
+
+def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, str]:
+    """The place of the trial to believe, and the rule that kept a likelier one from it."""
+    plain = {trial.kind.name: place for place, trial in enumerate(trials) if _assumes_nothing(trial.kind)}
     known = [place for place in range(len(trials)) if place not in plain.values()]
+    why = ""
     if known:
-        best = max(known, key=lambda place: told[place].likelihoods.sum())
-        rival = told[plain["other"]] if plain else None
-        leads = rival is None or (_lead(told[best], rival) >= _KNOWN and _lead(told[best], rival, rival.half) >= _LATE)
-        # Widths alone foresee a little of any log whose decider likes large contexts.
-        if leads and (rival is None or told[best].beyond_chance >= _BEYOND):
-            return trials[best]
-    if len(plain) == 2:
-        other, still = told[plain["other"]], told[plain["stationary"]]
-        # A length that grows is likelier too, but foresees no choice better.
-        moves = _lead(other, still) >= _MOVING and other.agreement > still.agreement + _MORE
-        return trials[plain["other" if moves else "stationary"]]
-    return trials[next(iter(plain.values()))]
+        best = max(known, key=lambda place: judged[place].likelihoods.sum())
+        if not plain:
+            return best, why
+        rival = judged[max(plain.values(), key=lambda place: trials[place].kind.moves)]
+        lead, late = _lead(judged[best], rival), _lead(judged[best], rival, rival.half)
+        if lead >= _LEARNER_LEAD and late >= _LATE_LEAD and judged[best].beyond_chance >= _BEYOND_CHANCE:
+            return best, "another kind is significantly likelier than one of no known kind"
+        why = (
+            f"a kind that says how the decider chooses and learns must lead one of no known kind by {_LEARNER_LEAD:g} "
+            f"standard errors (it leads by {lead:.1f}), by {_LATE_LEAD:g} in the later half ({late:.1f}), and predict "
+            f"{_BEYOND_CHANCE:.0%} of what chance leaves open ({max(0.0, judged[best].beyond_chance):.0%})"
+        )
+    if len(plain) == 1:
+        return next(iter(plain.values())), why
+    still, moving = sorted(plain.values(), key=lambda place: trials[place].kind.moves)
+    other, stays = judged[moving], judged[still]
+    # A length that grows is likelier too, but predicts no choice better.
+    lead, gain = _lead(other, stays), other.agreement - stays.agreement
+    if lead >= _MOVING_LEAD and gain > _MOVING_GAIN:
+        return moving, why
+    if trials[moving].steadiness < _STEADY:
+        # It is predicted no worse by one that stays, but only because neither predicts it.
+        return moving, "its policy changes so much from episode to episode that it cannot be standing still"
+    moves = (
+        f"a decider that moves must lead one that stays by {_MOVING_LEAD:g} standard errors (it leads by {lead:.1f}) "
+        f"and predict {_MOVING_GAIN:.1%} more of the choices ({gain:.1%})"
+    )
+    return still, f"{why}; and {moves}" if why else moves
 
 
-def _lead(one: _Told, other: _Told, first: int = 0) -> float:
+def _assumes_nothing(kind: Kind) -> bool:
+    """Whether a kind says neither how the decider learns nor that it draws from its best."""
+    return not kind.learns and kind.top_k == 1
+
+
+def _lead(one: _Judged, other: _Judged, first: int = 0) -> float:
     """By how many standard errors the first is likelier, from some step on."""
     apart = (one.likelihoods - other.likelihoods)[first:]
     error = float(np.sqrt(np.square(apart).sum()))
     return float(apart.sum()) / error if error > 0 else 0.0
 
 
-# -- what follows ----------------------------------------------------------------------------------------------------
+# -- what a reader should know -------------------------------------------------------------------------------------
 
 
-def _draws(log: BehaviorLog, pursuit: Pursuit) -> float:
-    """The unit of a drawing decider's scores, from its latest draws."""
-    first = max(0, len(log) - _DRAWN)
-    last = [episode_steps(log[number]) for number in range(first, len(log))]
-    scores = [steps.contexts @ policy for steps, policy in zip(last, pursuit.policies[first:], strict=True)]
-    counts = np.concatenate([np.diff(steps.offsets) for steps in last])
-    chosen = np.concatenate([steps.chosen for steps in last])
-    found = draw_scale(np.concatenate(scores), np.append(0, counts.cumsum()), chosen, pursuit.top_k)
-    return found.scale if found.scale > 0 else 1.0
-
-
-def _steadiness(log: BehaviorLog, pursuit: Pursuit) -> float:
-    """How often the policies of consecutive episodes prefer the same candidate, lately, errors of estimation aside."""
-    changes = []
-    for number in range(max(1, len(log) - _LAST), len(log)):
-        episode = log[number]
-        before, now = (argmax_per_step(episode.contexts @ pursuit.policies[n], episode) for n in (number - 1, number))
-        # The share of steps that change is about in proportion to the length of a move.
-        changes.append(pursuit.moved[number - 1] * float(np.mean(before != now)))
-    return 1 - float(np.mean(changes))
-
-
-def _unexplained(steady: float, told: _Told) -> tuple[str, ...]:
-    if told.beyond_chance < _SOME:
-        why = f"of what chance leaves open, the episodes before foresee {max(0.0, told.beyond_chance):.0%}"
-    elif steady < _STEADY:
-        why = (
-            "from one episode to the next the policy that explains the choices changes its mind in "
-            f"{1 - steady:.0%} of the steps, so the next policy can hardly be foreseen"
+def _unexplained(steady: float, judged: _Judged) -> tuple[Note, ...]:
+    if judged.beyond_chance < _EXPLAINED:
+        share = max(0.0, judged.beyond_chance)
+        return (
+            Note(
+                "not-predicted",
+                "warning",
+                "no linear theta explains this log well: one episode ahead, the model predicts "
+                f"{share:.0%} of what chance leaves open.",
+                {"beyond_chance": share},
+            ),
         )
-    else:
-        return ()
-    return (f"no linear theta explains this log well: {why}.",)
+    if steady < _STEADY:
+        return (
+            Note(
+                "restless",
+                "warning",
+                "no linear theta explains this log well: from one episode to the next the policy that explains the "
+                f"choices changes its mind in {1 - steady:.0%} of the steps, so the next policy can hardly be "
+                "predicted.",
+                {"changes": 1 - steady},
+            ),
+        )
+    return ()
 
 
-_MEANING = {
-    "sbucb": "a learner that adds a confidence bound",
-    "sbts": "a learner that draws from its posterior",
-    "topk": "a decider that draws from its best candidates",
-    "stationary": "a decider that does not learn",
-    "other": "no kind that is known here, so its policies are only followed",
-}
-
-
-def _in_words(best: Candidate, evidence: Sequence[Candidate]) -> str:
+def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> Note:
     rival = max(
         (one for one in evidence if one.expert != best.expert), key=lambda one: one.log_likelihood, default=None
     )
     beside = f"; next {rival.name}: {rival.log_likelihood:.4f} and {rival.agreement:.3f}" if rival else ""
-    return (
-        f"the decider was taken for {best.name}, {_MEANING[best.expert]}: one episode ahead, a log-likelihood of "
-        f"{best.log_likelihood:.4f} per step and {best.agreement:.3f} of the choices foreseen{beside}."
+    figures: dict[str, Any] = {"log_likelihood": best.log_likelihood, "agreement": best.agreement}
+    if rival:
+        figures |= {"next": rival.name, "next_log_likelihood": rival.log_likelihood, "next_agreement": rival.agreement}
+    return Note(
+        "kind-chosen",
+        "info",
+        f"the decider was taken for {best.name}, {kind.words.meaning}: one episode ahead, a log-likelihood of "
+        f"{best.log_likelihood:.4f} per step and {best.agreement:.3f} of the choices predicted{beside}.",
+        {"kind": best.name} | figures,
     )
-
-
-# -- sampling ------------------------------------------------------------------------------------------------------
-
-
-def _sample(log: BehaviorLog | DiskLog) -> tuple[BehaviorLog, float]:
-    """The log, or of a large one every m-th step of each part; and 1 / m."""
-    if isinstance(log, BehaviorLog) and log.contexts.size <= _MOST:
-        return log, 1.0
-    stride, kept = 1, list[tuple[int, BehaviorLog]]()
-    for number, part in log.parts():
-        kept.append((number, _thinned(number, part, stride)))
-        while sum(one.contexts.size for _, one in kept) > _MOST and any(one.n_steps > 1 for _, one in kept):
-            stride, kept = 2 * stride, [(n, _thinned(n, one, 2)) for n, one in kept]
-    counts = np.concatenate([np.diff(part.step_offsets) for _, part in kept])
-    numbers = np.repeat([number for number, _ in kept], [part.n_steps for _, part in kept])
-    whole = BehaviorLog(
-        np.concatenate([part.contexts for _, part in kept]),
-        np.append(0, counts.cumsum()),
-        np.concatenate([part.chosen for _, part in kept]),
-        np.append(0, np.cumsum(np.unique(numbers, return_counts=True)[1])),
-        warmup=len({number for number, _ in kept if number < 0}),
-    )
-    return whole, 1 / stride
-
-
-def _thinned(number: int, part: BehaviorLog, stride: int) -> BehaviorLog:
-    """Every m-th step."""
-    if stride == 1:
-        return part
-    counts = np.diff(part.step_offsets)
-    kept = np.arange(part.n_steps) % stride == 0
-    rows = part.contexts[np.repeat(kept, counts)]
-    return BehaviorLog.part(rows, counts[kept], part.chosen[kept], origin=(number, 0))

@@ -8,22 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.log.notes import Note
 
 __all__ = ["missing_past"]
 
 
-def missing_past(first: BehaviorLog, expert: str) -> str | None:
-    """Why the first episode does not look like the first: nothing learned, nothing seen. None if it does."""
+def missing_past(first: BehaviorLog, *, bonus: bool) -> Note | None:
+    """Why the first episode does not look like the first: nothing learned, nothing seen. None if it does.
+
+    ``bonus``: of a decider that adds a confidence bonus, or of one that draws from its posterior.
+    """
     remedy = "pass prior_gram= (S'S of the contexts chosen before), or mark a random start with warmup="
-    if expert == "sbucb":
+    if bonus:
         # A decider with theta = 0 and Phi = 0 takes the candidate of largest norm.
         longest = np.einsum("ij,ij->i", first.contexts, first.contexts)
         share = float(np.mean(longest[first.chosen_rows] >= (1 - 1e-6) * _maximum_per_step(longest, first)))
         if share >= 0.9:
             return None
-        return (
+        return Note(
+            "late-start",
+            "warning",
             f"the log seems to start in the middle: an sbucb decider that knows nothing takes the candidate of "
-            f"largest norm, but the first episode does so in {share:.0%} of its steps; {remedy}."
+            f"largest norm, but the first episode does so in {share:.0%} of its steps; {remedy}.",
+            {"share": share},
         )
     # A Thompson sampler that knows nothing draws theta from N(0, c I): its choices favour no direction but by the
     # shape of the candidate sets, which the same sets with fresh draws show.
@@ -33,10 +40,13 @@ def missing_past(first: BehaviorLog, expert: str) -> str | None:
     statistic, degrees = _hotelling(_advantage(first, first.chosen), _advantage(first, picks))
     if statistic <= degrees + 10 * np.sqrt(2 * degrees) + 20:
         return None
-    return (
+    return Note(
+        "late-start",
+        "warning",
         f"the first episode's choices lean in one direction, {np.sqrt(statistic):.0f} standard errors from those of an "
         "sbts decider that knows nothing and draws at every step: either one draw served the whole episode, or the log "
-        f"starts in the middle. In the latter case {remedy}."
+        f"starts in the middle. In the latter case {remedy}.",
+        {"standard_errors": float(np.sqrt(statistic))},
     )
 
 

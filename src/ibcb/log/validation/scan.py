@@ -335,7 +335,7 @@ class _Walk:
             facts.edge = None if self.before is None else find_change(self.before.across(sample))
         if len(result.episodes) == 1 and len(sample.steps) >= _STEPS_PER_FEATURE * result.d:
             log = sample.log()
-            result.has_past = all(missing_past(log, expert) for expert in ("sbucb", "sbts"))
+            result.has_past = all(missing_past(log, bonus=bonus) for bonus in (True, False))
         self.before = sample
         self.first = sample if self.first is None else self.first
 

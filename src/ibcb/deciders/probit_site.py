@@ -4,7 +4,7 @@ An "sbts" decider draws from N(p, Psi^-1). That it prefers its choice c to anoth
 x_o = <p, s_o - s_c> / |s_o - s_c|_Psi^-1 is below a standard normal number. A row costs log(1 + exp(k x_o)), where
 k = 1.7 makes the logistic function the normal one. The expansion point minimises
 
-    F(p) = loss(p) + LOSS d log size(p),        size = root mean square of k x over the rows,
+    F(p) = loss(p) + LENGTH_COST d log size(p),        size = root mean square of k x over the rows,
 
 where the second term keeps p finite if choices tell only its direction; it is left out where the rows cost more than it
 can. Expanded to second order there, the rows can be forgotten.
@@ -13,48 +13,32 @@ can. Expanded to second order there, the rows can be forgotten.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from ibcb.engine import Block
+from ibcb.numerics.gaussians import Site, site_at
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Site", "observe"]
+__all__ = ["draws_site"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: cost per feature of rows that tell only a direction
-LOSS = 0.5
+#: cost per feature of rows that tell only a direction; half a log-likelihood unit per weight, as a prior on its size
+LENGTH_COST = 0.5
+#: the logistic function of 1.7 x is the normal distribution function of x to within .01
 PROBIT = 1.7
-#: rows that hold by more than BAND / k cost less than exp(-BAND)
-BAND = 8.0
-_LOOKS = 6
-_PASSES = 60
+#: rows that hold by more than this over k cost less than exp(-8) each
+SETTLED = 8.0
+#: rounds in which rows left out at first are looked at again, each four times further; none has needed more than four
+_ROUNDS = 6
+_MAX_PASSES = 60
 
 
-class Site(NamedTuple):
-    """The choices of an episode as if y = R' p + N(0, 1) had been observed.
-
-    Attributes
-    ----------
-    root : ndarray of shape (d, r)
-        R; R R' is the information about p.
-    seen : ndarray of shape (r,)
-        y.
-    constant : float
-        The log-likelihood of the rows is constant - |y - R' p|^2 / 2.
-    """
-
-    root: Matrix
-    seen: Vector
-    constant: float
-
-
-def observe(block: Block, ridge: Ridge, centre: Vector, precision: Matrix) -> Site:
+def draws_site(block: Block, ridge: Ridge, centre: Vector, precision: Matrix) -> Site:
     """Summarise an episode.
 
     Parameters
@@ -72,11 +56,11 @@ def observe(block: Block, ridge: Ridge, centre: Vector, precision: Matrix) -> Si
     start = _start(centre, moment, rows)
     if start is None:
         # Nothing had been learned, so that p is 0; or the candidates never differ.
-        return Site(np.zeros((d, 0)), np.zeros(0), 0.0)
+        return Site.empty(d)
     found = _Expansion(start, moment, centre, precision)
-    for look in range(_LOOKS):
+    for look in range(_ROUNDS):
         # Rows left out at first may be violated where p has gone: look further each time.
-        if found.minimise(rows[rows @ found.p > -BAND * 4**look / PROBIT]):
+        if found.minimise(rows[rows @ found.p > -SETTLED * 4**look / PROBIT]):
             break
     return found.site()
 
@@ -107,13 +91,13 @@ def _start(centre: Vector, moment: Matrix, rows: Matrix) -> Vector | None:
 class _Expansion:
     """F of the module's docstring, minimised over the weights w = k p.
 
-    In w the loss is convex, and so is L size(w) for a fixed L. Starting from a small L and ending with LOSS d / size,
-    Newton's method keeps to the solution that explains most rows.
+    In w the loss is convex, and so is L size(w) for a fixed L. Starting from a small L and ending with
+    LENGTH_COST d / size, Newton's method keeps to the solution that explains most rows.
     """
 
     def __init__(self, p: Vector, moment: Matrix, centre: Vector, precision: Matrix) -> None:
         self.p, self.moment, self.centre, self.precision = p, moment, centre, precision
-        self.cost = LOSS * len(p)
+        self.cost = LENGTH_COST * len(p)
         self.pressure = 0.2 * self.cost / self._size(PROBIT * p)
 
     def _size(self, w: Vector) -> float:
@@ -123,7 +107,7 @@ class _Expansion:
         """Newton's method on some rows; whether hardly anything was left to do."""
         w = PROBIT * self.p
         self._look(A, w)
-        for passes in range(_PASSES):
+        for passes in range(_MAX_PASSES):
             gradient = self.gradient + self.precision @ (self.p - self.centre) / PROBIT
             _, step, failed = lapack.dposv(self.hessian + self.precision / PROBIT**2, -gradient, lower=1)
             decrement = -float(gradient @ step)
@@ -169,12 +153,4 @@ class _Expansion:
 
     def site(self) -> Site:
         """Second-order expansion of F at p."""
-        unit = np.sqrt(self.information.diagonal())
-        unit[unit == 0] = 1.0
-        values, V = np.linalg.eigh(self.information / unit / unit[:, None])
-        kept = values > 1e-12 * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
-        scale, V = np.sqrt(values[kept]), V[:, kept]
-        root = unit[:, None] * V * scale
-        # F rises from here with R (y - R' p) = -gradient.
-        ahead = -(V.T @ (self.slope / unit)) / scale
-        return Site(root, root.T @ self.p + ahead, 0.5 * float(ahead @ ahead) - self.loss)
+        return site_at(self.p, self.information, self.slope, self.loss, least=1e-12)

@@ -1,0 +1,219 @@
+"""What every kind of decider has: a choice rule, the motions it is tracked with, words, and a live policy.
+
+A kind answers two questions about an episode. *What do its choices say of the policy?* `Kind.observe` finds that out
+where the rows live, and `Kind.learn` lets Gaussian beliefs learn from it. *How good is each candidate to a decider
+with this policy?* `Kind.scores`, exploration included; `ibcb.tracking.selection` makes probabilities of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import Block
+from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.ridge import Ridge
+
+__all__ = ["FIRST_STRAY", "Believed", "Kind", "Lessons", "Motions", "Scales", "Words", "candidate_scale"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: share of straying steps that is assumed before the first episode is seen
+FIRST_STRAY = 0.01
+#: a feature's own share of the second moment that every direction has at least, so that it can be inverted
+_RIDGE_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How large things are before anything is seen, in units of scores; set on benchmarks/forecast.py, seeds 210-214.
+
+    Attributes
+    ----------
+    policy, rewards : float
+        Deviations of whole scores, or of what one feature adds to them where ``per_feature``.
+    alpha : float
+        Deviation of alpha; 0 where it is not tracked.
+    per_feature : bool
+    first_policy : float
+        How far the first policy may lie from what the learner's law makes of the choices before the log.
+    """
+
+    policy: float
+    rewards: float = 0.0
+    alpha: float = 0.0
+    per_feature: bool = True
+    first_policy: float = 0.0
+
+
+@dataclass(frozen=True)
+class Motions:
+    """Which motions a kind is tracked with, side by side; see `ibcb.tracking.motions`.
+
+    Attributes
+    ----------
+    walks, settling, restless : tuple of float
+        q of the walks: the same at every update, falling as 1 / n, and the same again but named for what it means.
+    still : bool
+        Whether one model does not move.
+    stretch : float
+        Share of its length by which a policy may grow or shrink in a move.
+    noise, wander : tuple of float
+        Every pair is a ridge learner: the deviation of rewards, and how far the reward parameters may wander.
+    early : int
+        Model of the first family that is believed before there is evidence.
+    fading : float
+        Weight that the evidence so far keeps with every further episode.
+    """
+
+    walks: tuple[float, ...] = ()
+    settling: tuple[float, ...] = ()
+    restless: tuple[float, ...] = ()
+    still: bool = False
+    stretch: float = 0.0
+    noise: tuple[float, ...] = ()
+    wander: tuple[float, ...] = ()
+    early: int = -1
+    fading: float = 1.0
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a kind is spoken of.
+
+    Attributes
+    ----------
+    meaning : str
+        After "the decider was taken for ...".
+    luck : str
+        Why some choices cannot be predicted, for a verdict; empty where all could.
+    """
+
+    meaning: str
+    luck: str = ""
+
+
+class Believed(NamedTuple):
+    """What is believed of an episode's policy before its choices are seen, one model each.
+
+    Attributes
+    ----------
+    best, walk : Beliefs
+        Of the model preferred, and of the walk preferred.
+    young : bool
+        Whether fewer than two episodes have been seen: too few to tell one model from another.
+    """
+
+    best: Beliefs
+    walk: Beliefs
+    young: bool
+
+
+class Lessons(NamedTuple):
+    """What beliefs learned from an episode.
+
+    Attributes
+    ----------
+    families : tuple of Beliefs
+    log_likelihoods : tuple of ndarray
+        Of the episode's choices under every model.
+    information : ndarray of shape (d, d)
+        What the choices told of the policy.
+    """
+
+    families: tuple[Beliefs, ...]
+    log_likelihoods: tuple[Vector, ...]
+    information: Matrix
+
+
+@dataclass(frozen=True)
+class Kind(ABC):
+    """A kind of decider with its parameters.
+
+    Parameters
+    ----------
+    l2 : float
+        Ridge parameter, of kinds that learn.
+    top_k : int
+        How many of its best candidates the decider draws from, of kinds that do.
+    """
+
+    l2: float = 1.0
+    top_k: int = 1
+
+    name: ClassVar[str]
+    words: ClassVar[Words]
+    scales: ClassVar[Scales]
+    motions: ClassVar[Motions]
+    #: whether it learns as ridge regression does: then l2 matters, and rewards are part of its state
+    learns: ClassVar[bool] = False
+    #: whether it adds a confidence bonus to what it expects: then only weights per unit of alpha are known
+    adds_bonus: ClassVar[bool] = False
+    #: whether its choices are drawn: then no policy explains all of them
+    draws: ClassVar[bool] = True
+    #: whether it draws from its best candidates, so that top_k matters
+    draws_from_best: ClassVar[bool] = False
+    #: whether models are compared by choices predicted too, not by evidence alone
+    compares_predictions: ClassVar[bool] = False
+    #: models less likely than the best of their family by more than this no longer learn
+    hopeless: ClassVar[float] = np.inf
+    #: shares of what chance leaves to predict, at which a verdict is good, and fair
+    good: ClassVar[float] = 0.6
+    fair: ClassVar[float] = 0.35
+
+    @property
+    def label(self) -> str:
+        """The kind with its parameter, such as "sbucb(l2=0.3)"."""
+        return f"{self.name}(l2={self.l2:g})" if self.learns else self.name
+
+    @property
+    def moves(self) -> bool:
+        """Whether its policy can change."""
+        chosen = self.motions
+        return bool(chosen.walks or chosen.settling or chosen.restless or chosen.noise)
+
+    @abstractmethod
+    def measure(self, block: Block) -> Matrix:
+        """S^-1, the inverse second moment of the candidates: the unit of policies. Shape (d, d)."""
+
+    @abstractmethod
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Any:
+        """What the choices of an episode's first block say of its policy; ``stray``: of the episode before.
+
+        Runs where the rows live, so what it gives is small and can be sent.
+        """
+
+    @abstractmethod
+    def learn(self, seen: Any, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]) -> Lessons:
+        """Let the beliefs of all families learn from what `observe` gave; only those alive have to."""
+
+    @abstractmethod
+    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
+        """Of every candidate, to a decider with this policy per unit of alpha, exploration included. Shape (rows,)."""
+
+    def stray_of(self, seen: Any) -> float:
+        """Share of the episode's steps that strayed, from what `observe` gave; 0 where the kind has no such thing."""
+        return 0.0
+
+    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
+        """Scores of imagined candidate sets, exploration included, for running a learner on. Shape (rows,)."""
+        raise NotImplementedError(f"{self.name} is not run on: how it learns is not known.")
+
+    def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> Any:
+        """The decider as a policy that acts and learns, with S'S and S'R of what it has learned."""
+        raise ValueError(
+            f"a decider of the kind {self.name!r} is tracked, but how it learns is not known, so it cannot be brought "
+            "to life; predict imitates it, and a fit with expert='sbucb' or 'sbts' assumes how it learns."
+        )
+
+
+def candidate_scale(second_moment: Matrix, own: Vector) -> Matrix:
+    """The inverse of a second moment of candidates, with a share of each feature's ``own`` size on its diagonal."""
+    S = second_moment.copy()
+    S.flat[:: len(S) + 1] += _RIDGE_SHARE * own
+    return symmetric_inverse(S)

@@ -1,0 +1,83 @@
+"""Deciders of which only choices are known, read by a conditional logit in which some choices may stray.
+
+The chosen candidate need only be among the ``top_k`` best. Scores are in units of the decider's own randomness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Lessons, Scales, candidate_scale
+from ibcb.engine import Block
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
+from ibcb.numerics.laplace import summarise_straying
+from ibcb.numerics.ridge import Ridge
+
+__all__ = ["LogitKind"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: the prediction of an episode's policy is trusted this much less than itself (benchmarks/deciders.py, seeds 5-6)
+_WIDENING = 2.0
+#: the search for the share of straying steps begins at least here: from 0 no step could lift it again
+_LEAST_STRAY = 0.001
+
+
+class StrayingSite(NamedTuple):
+    """A site, and the share of steps that strayed."""
+
+    site: Site
+    stray: float
+
+
+@dataclass(frozen=True)
+class LogitKind(Kind):
+    """The choice rule that these kinds share."""
+
+    scales = Scales(policy=10.0)
+
+    def measure(self, block: Block) -> Matrix:
+        """Of the candidates about their step's mean."""
+        X, counts = block.contexts.astype(np.float64, copy=False), np.diff(block.offsets)
+        means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]
+        centred = X - np.repeat(means, counts, axis=0)
+        S: Matrix = centred.T @ centred / len(X)
+        own = S.diagonal()
+        # Of a feature in which candidates never differ any scale will do: 1.
+        return candidate_scale(S, np.where(own > 0, own, 20.0))
+
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> StrayingSite:
+        return self._site(block, believed.best, stray)
+
+    def _site(self, block: Block, believed: Beliefs, stray: float) -> StrayingSite:
+        centre, precision = believed.mean[0], symmetric_inverse(_WIDENING * believed.covariance[0])
+        chosen = block.chosen_rows - block.offsets[:-1]
+        loss = ChoiceLoss(block.contexts, block.offsets, chosen, top_k=self.top_k, stray=max(stray, _LEAST_STRAY))
+        found = summarise_straying(loss, centre, precision)
+        slope = -precision @ (found.mode - centre)
+        return StrayingSite(site_at(found.mode, found.hessian - precision, slope, found.loss, least=1e-10), found.stray)
+
+    def stray_of(self, seen: StrayingSite) -> float:
+        return seen.stray
+
+    def learn(self, seen: StrayingSite, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]) -> Lessons:
+        learned, likely = zip(*(family.given(seen.site) for family in families), strict=True)
+        return Lessons(learned, likely, seen.site.information)
+
+    def policy_alone(self, block: Block) -> Vector:
+        """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""
+        d = block.contexts.shape[1]
+        prior = Beliefs(np.zeros((1, d)), self.scales.policy**2 * self.measure(block)[None])
+        site = self._site(block, prior, FIRST_STRAY).site
+        policy: Vector = prior.given(site)[0].mean[0]
+        return policy
+
+    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
+        scores: Vector = block.contexts @ policy
+        return scores

@@ -1,0 +1,32 @@
+"""A decider of no known kind: it chooses by a linear policy, which moves from update to update in no known way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ibcb.deciders.kind import Motions, Words
+from ibcb.deciders.logit_kind import LogitKind
+
+__all__ = ["FOLLOWED", "Other"]
+
+_MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+#: *settling*: q / (n + 1) after episode n, as a decider moves that learns from all it has seen; *restless*: q / 10 each
+#: time, as one that forgets. Evidence of long ago fades, because deciders change most in their youth. Set on
+#: benchmarks/deciders.py, seeds 5-6.
+FOLLOWED = Motions(
+    settling=_MOVES,
+    restless=tuple(q / 10 for q in _MOVES),
+    still=True,
+    stretch=0.05,
+    early=-2,
+    fading=0.8,
+)
+
+
+@dataclass(frozen=True)
+class Other(LogitKind):
+    """The kind."""
+
+    name = "other"
+    words = Words("no kind that is known here, so its policies are only tracked")
+    motions = FOLLOWED

@@ -1,0 +1,142 @@
+"""Live policies around one ridge model of the rewards (Algorithm 1): they act on candidate sets, and learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcb.deciders.kind import candidate_scale
+from ibcb.engine import Block
+from ibcb.log import BehaviorLog
+from ibcb.log.arrays import candidate_array
+from ibcb.numerics.checks import at_least_zero, gram_matrix, positive, whole
+from ibcb.numerics.ridge import gram, ridge
+
+__all__ = ["RidgePolicy", "as_candidate_sets", "as_choice", "ridge_unit"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class RidgePolicy:
+    """One shared ridge model: Phi = S'S, b = S'R and theta = Psi^-1 b, kept as ``gram_``, ``moment_`` and ``coef_``."""
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        alpha: float,
+        l2: float,
+        gram: ArrayLike | None = None,
+        moment: ArrayLike | None = None,
+    ) -> None:
+        d = whole("n_features", n_features, 1, "the length of a context")
+        self.alpha = at_least_zero("alpha", alpha, "0 never explores")
+        self.l2 = positive("l2", l2, "without it Psi has no inverse before the first update")
+        self.gram_, self.moment_ = _state(gram, moment, d)
+        self._refit()
+
+    @property
+    def n_features(self) -> int:
+        return len(self.moment_)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n_features={self.n_features}, alpha={self.alpha:g}, l2={self.l2:g})"
+
+    def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
+        """Learn from a batch: the chosen contexts, shape (B, d), and their rewards, shape (B,)."""
+        S = np.asarray(contexts, dtype=np.float64)
+        R = np.asarray(rewards, dtype=np.float64)
+        if S.ndim != 2 or S.shape[1] != self.n_features or R.shape != (len(S),):
+            raise ValueError(
+                f"update got contexts of shape {S.shape} and rewards of shape {R.shape}; expected "
+                f"(B, {self.n_features}) and (B,)."
+            )
+        for what, values in (("contexts", S), ("rewards", R)):
+            if not np.isfinite(values).all():
+                place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+                raise ValueError(f"update: {what}{list(place)} is {values[place]}; they must be finite.")
+        before = self.gram_, self.moment_
+        self.gram_, self.moment_ = self.gram_ + gram(S), self.moment_ + S.T @ R
+        try:
+            self._refit()
+        except ValueError:
+            self.gram_, self.moment_ = before
+            raise
+
+    def pseudo_data(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """At most d contexts S and rewards R that teach what this policy has learned: S'S = gram_, S'R = moment_.
+
+        Any other ridge model with the same l2 is in the same state after learning from them.
+
+        Returns
+        -------
+        contexts : ndarray of shape (k, d)
+        rewards : ndarray of shape (k,)
+        """
+        # S = sqrt(w) V' with gram_ = V diag(w) V', in the directions that have been seen.
+        w, V = np.linalg.eigh(self.gram_)
+        seen = w > len(w) * np.finfo(np.float64).eps * w[-1]
+        root = np.sqrt(w[seen])
+        return root[:, None] * V.T[seen], V.T[seen] @ self.moment_ / root
+
+    def _refit(self) -> None:
+        self._ridge = ridge(self.gram_, self.l2)
+        #: policy parameters theta_n, shape (d,)
+        self.coef_ = self._ridge.solve(self.moment_)
+
+    def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
+        """Expected reward of every candidate, without exploration."""
+        contexts = log.contexts if isinstance(log, BehaviorLog) else np.asarray(log)
+        scores: NDArray[Any] = contexts @ self.coef_
+        return scores
+
+    def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        """Score of every candidate with exploration: shape (..., M, d) to (..., M)."""
+        raise NotImplementedError
+
+    def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
+        """Choose: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
+        contexts = as_candidate_sets(candidates, self.n_features)
+        scores = self.scores(contexts) if explore else self.decision_function(contexts)
+        return as_choice(scores.argmax(axis=-1))
+
+
+def ridge_unit(block: Block) -> Matrix:
+    """S^-1 of the candidates as they are: a learner's scores depend on where its features have their zero."""
+    X = block.contexts.astype(np.float64, copy=False)
+    S, present = X.T @ X, np.count_nonzero(X, axis=0).astype(np.float64)
+    # Scores are bounded where a feature shows, however rarely it does; of one that never does any scale will do.
+    shown = np.where(present > 0, S.diagonal() / np.maximum(present, 1.0), 1.0)
+    return candidate_scale(S / len(X), shown)
+
+
+def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]:
+    """What an expert starts with: the given S'S and S'R, or nothing."""
+    if gram is None and moment is None:
+        return np.zeros((d, d)), np.zeros(d)
+    if gram is None or moment is None:
+        missing = "gram" if gram is None else "moment"
+        raise ValueError(f"{missing} is missing; give both S'S as gram= and S'R as moment=, or neither.")
+    try:
+        b = np.array(moment, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"moment={moment!r} is not a vector; it must be S'R, {d} numbers.") from None
+    if b.shape != (d,) or not np.isfinite(b).all():
+        raise ValueError(f"moment is {b} of shape {b.shape}; it must be S'R, {d} finite numbers.")
+    return gram_matrix("gram", gram, d).copy(), b
+
+
+def as_candidate_sets(candidates: Any, d: int) -> NDArray[Any]:
+    """Candidate sets of d features: shape (M, d), or (B, M, d)."""
+    array = candidate_array(candidates)
+    if array.shape[-1] != d:
+        raise ValueError(f"the candidates have {array.shape[-1]} features but the expert was made for {d} features.")
+    return array
+
+
+def as_choice(chosen: NDArray[np.int64]) -> Any:
+    """An int for one candidate set, an array for several."""
+    return int(chosen) if chosen.ndim == 0 else chosen

@@ -1,0 +1,132 @@
+"""SBTS: Thompson sampling, the best candidate of a policy drawn from N(policy, alpha^2 Psi^-1).
+
+What an episode of its choices says is a site, see `ibcb.deciders.probit_site`. Policies are in units of alpha; of a
+decider that draws once an episode only the direction is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+from ibcb.deciders.kind import Believed, Kind, Lessons, Motions, Scales, Words
+from ibcb.deciders.probit_site import draws_site
+from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
+from ibcb.engine import Block
+from ibcb.numerics.checks import one_of
+from ibcb.numerics.gaussians import Beliefs, Site, symmetric_inverse
+from ibcb.numerics.ridge import Ridge
+
+__all__ = ["DRAWS", "SBTS", "Sbts"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+DRAWS = ("step", "episode")
+#: the expansion point of an episode trusts the walk's prediction this much less than the walk does
+#: (benchmarks/forecast.py, seeds 210-214)
+_WIDENING = 25.0
+
+
+@dataclass(frozen=True)
+class Sbts(Kind):
+    """The kind."""
+
+    name = "sbts"
+    words = Words("a learner that draws from its posterior", luck="A Thompson sampler's luck has no exact explanation")
+    scales = Scales(policy=10.0, rewards=5.0, first_policy=0.1)
+    motions = Motions(
+        walks=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+        noise=(0.05, 0.2, 0.8, 1.6, 3.2, 8.0),
+        wander=(0.0, 0.03),
+    )
+    learns = True
+    compares_predictions = True
+
+    def measure(self, block: Block) -> Matrix:
+        return ridge_unit(block)
+
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Site:
+        precision = symmetric_inverse(_WIDENING * believed.walk.covariance[0])
+        return draws_site(block, before, believed.best.mean[0], precision)
+
+    def learn(self, seen: Site, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]) -> Lessons:
+        learned, likely = zip(*(family.given(seen) for family in families), strict=True)
+        return Lessons(learned, likely, seen.information)
+
+    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
+        """In units of the step's width: the less a decider has seen, the more widely it draws."""
+        X, starts, counts = block.contexts, block.offsets[:-1], np.diff(block.offsets)
+        scores: Vector = X @ policy
+        middle = np.add.reduceat(X, starts, axis=0) / counts[:, None]
+        square = np.add.reduceat(before.widths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
+        # Steps whose candidates do not differ have no width, and no lead either.
+        unit = np.sqrt(np.where(square > 0, square, 1.0))
+        scores /= np.repeat(unit, counts)
+        return scores
+
+    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
+        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
+        # L'^-1 z has the covariance Psi^-1.
+        drawn = (rng.standard_normal((len(counts), len(p))) @ now.whitener).astype(contexts.dtype)
+        scores += np.einsum("rd,rd->r", contexts, np.repeat(drawn, counts, axis=0))
+        return scores
+
+    def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> SBTS:
+        state: dict[str, Any] = {"gram": gram, "moment": moment, "random_state": random_state}
+        return SBTS(len(moment), alpha=alpha, l2=self.l2, draws=draws, **state)
+
+
+class SBTS(RidgePolicy):
+    """Batched Thompson sampling: the largest <theta~, s> with theta~ drawn from N(theta, alpha^2 Psi^-1).
+
+    Parameters
+    ----------
+    n_features, alpha, l2, gram, moment
+        As of `SBUCB`.
+    draws : {"step", "episode"}
+        A fresh theta~ at every step, or one after every update that serves until the next.
+    random_state : int, Generator or None
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        alpha: float = 0.4,
+        l2: float = 1.0,
+        draws: str = "step",
+        random_state: int | np.random.Generator | None = None,
+        gram: ArrayLike | None = None,
+        moment: ArrayLike | None = None,
+    ) -> None:
+        self.draws = one_of("draws", draws, DRAWS)
+        self._rng = np.random.default_rng(random_state)
+        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, draws={self.draws!r})"
+
+    def _refit(self) -> None:
+        super()._refit()
+        if self.draws == "episode":
+            self._drawn = self._draw(1)[0]
+
+    def _draw(self, count: int) -> NDArray[np.float64]:
+        """theta + alpha L^-T z, whose covariance is alpha^2 Psi^-1. Shape (count, d)."""
+        z = self._rng.standard_normal((count, self.n_features))
+        spread = solve_triangular(self._ridge.cholesky, z.T, lower=True, trans="T", check_finite=False)
+        drawn: NDArray[np.float64] = self.coef_ + self.alpha * spread.T
+        return drawn
+
+    def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        if self.draws == "episode":
+            return np.asarray(candidates @ self._drawn)
+        drawn = self._draw(1 if candidates.ndim == 2 else len(candidates))
+        if candidates.ndim == 2:
+            return np.asarray(candidates @ drawn[0])
+        return np.asarray((candidates @ drawn[:, :, None])[:, :, 0])

@@ -1,0 +1,19 @@
+"""A decider that does not learn: one policy made all choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ibcb.deciders.kind import Motions, Words
+from ibcb.deciders.logit_kind import LogitKind
+
+__all__ = ["Stationary"]
+
+
+@dataclass(frozen=True)
+class Stationary(LogitKind):
+    """The kind."""
+
+    name = "stationary"
+    words = Words("a decider that does not learn")
+    motions = Motions(still=True)

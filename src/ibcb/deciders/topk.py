@@ -1,0 +1,100 @@
+"""Top-k: a draw from the softmax of the scores, cut to the k best candidates; fairness around another decider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcb.deciders.kind import Words
+from ibcb.deciders.logit_kind import LogitKind
+from ibcb.deciders.other import FOLLOWED
+from ibcb.deciders.ridge_policy import as_candidate_sets, as_choice
+from ibcb.deciders.sbts import SBTS
+from ibcb.deciders.sbucb import SBUCB
+from ibcb.log import BehaviorLog
+from ibcb.numerics.checks import whole
+
+__all__ = ["TopK", "Topk", "draw", "top_k_softmax"]
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Topk(LogitKind):
+    """The kind."""
+
+    name = "topk"
+    words = Words("a decider that draws from its best candidates", luck="Draws have no exact explanation")
+    motions = FOLLOWED
+    draws_from_best = True
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}(top_k={self.top_k})"
+
+
+class TopK:
+    """Fairness around an expert: draw from the softmax of its scores, cut to the k best and renormalised.
+
+    Parameters
+    ----------
+    expert : SBUCB or SBTS
+    k : int
+        How many of the best candidates can be drawn.
+    random_state : int, Generator or None
+    """
+
+    def __init__(self, expert: SBUCB | SBTS, k: int, *, random_state: int | np.random.Generator | None = None) -> None:
+        if not isinstance(expert, (SBUCB, SBTS)):
+            raise TypeError(f"TopK goes around an SBUCB or SBTS expert; got {expert!r}.")
+        self.expert = expert
+        self.k = whole("k", k, 1, "the number of candidates that can be drawn")
+        self._rng = np.random.default_rng(random_state)
+
+    def __repr__(self) -> str:
+        return f"TopK({self.expert!r}, k={self.k})"
+
+    @property
+    def coef_(self) -> Vector:
+        return self.expert.coef_
+
+    @property
+    def n_features(self) -> int:
+        return self.expert.n_features
+
+    def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
+        """Learn from a batch, as the expert inside does."""
+        self.expert.update(contexts, rewards)
+
+    def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
+        """Expected reward of every candidate, without exploration."""
+        return self.expert.decision_function(log)
+
+    def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
+        """Draw: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
+        contexts = as_candidate_sets(candidates, self.n_features)
+        scores = self.expert.scores(contexts) if explore else self.decision_function(contexts)
+        probabilities = top_k_softmax(scores, self.k)
+        return as_choice(draw(probabilities, self._rng.random(probabilities.shape[:-1])))
+
+
+def top_k_softmax(scores: NDArray[Any], k: int) -> NDArray[np.float64]:
+    """Softmax over the last axis, cut to the k largest and renormalised; equals go to the earlier candidate."""
+    order = np.argsort(-scores, axis=-1, kind="stable")[..., :k]
+    best = np.take_along_axis(scores, order, axis=-1)
+    weights = np.exp(best - best[..., :1])
+    probabilities = np.zeros(scores.shape)
+    np.put_along_axis(probabilities, order, weights / weights.sum(axis=-1, keepdims=True), axis=-1)
+    return probabilities
+
+
+def draw(probabilities: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Candidate at which the cumulative probability passes each uniform number: equal uniforms, equal luck."""
+    cumulative = np.cumsum(probabilities, axis=-1)
+    # Against the total, which may miss 1 by rounding: the last candidate with weight catches the rest.
+    threshold = np.asarray(uniforms)[..., None] * cumulative[..., -1:]
+    picked: NDArray[np.int64] = np.argmax(cumulative > threshold, axis=-1)
+    return picked

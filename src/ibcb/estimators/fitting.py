@@ -1,0 +1,235 @@
+"""What fitting finds, as one value: solve the log by Algorithm 2, track the policy beside it, choose what is left open.
+
+A `Fit` is never changed. `fit_log` makes one, `continued` makes the next one from it. So an interrupted fit leaves a
+model as it was, and whatever a model says of itself it says of one and the same fit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.deciders import KINDS, Kind
+from ibcb.engine import Rows, first_steps, one_blas_thread, workers
+from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
+from ibcb.inverse.constraints import Experience
+from ibcb.inverse.evolution import Evolution, Solver
+from ibcb.inverse.solvers import InfeasibleError, SolverError, hard, paper, robust, soft
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.log.notes import Note
+from ibcb.log.validation.first_episode import missing_past
+from ibcb.numerics.ridge import Ridge
+from ibcb.tracking import Track
+from ibcb.tracking.selection import Candidate, select
+
+__all__ = ["Fit", "Settings", "continued", "fit_log"]
+
+Log = BehaviorLog | DiskLog
+Matrix = NDArray[np.float64]
+
+#: values of l2 and top_k that "auto" chooses from
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+BEST_OF = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of an `IBCB` that fitting depends on, checked; ``prior_gram`` as a matrix."""
+
+    expert: str
+    l2: float | str
+    top_k: int | str
+    margin: float
+    solver: str
+    incremental: bool
+    prune: bool
+    penalty: float
+    bend: float
+    tolerance: float
+    forecast: bool
+    prior_gram: Matrix
+    late_start: bool
+    n_jobs: int | None
+    verbose: bool
+    client: Any
+
+    @property
+    def open(self) -> list[str]:
+        """The parameters that the log has to decide."""
+        named = {"expert": self.expert}
+        if self.expert == "auto" or KINDS[self.expert].learns:
+            named["l2"] = str(self.l2)
+        if self.expert in _WITH_TOP_K:
+            named["top_k"] = str(self.top_k)
+        return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
+
+    def candidates(self) -> list[Kind]:
+        """The kinds to choose from, with their parameters."""
+        kinds = list[Kind]()
+        for name in KINDS if self.expert == "auto" else (self.expert,):
+            if KINDS[name].learns:
+                penalties = PENALTIES if self.l2 == "auto" else (float(self.l2),)
+                kinds += [KINDS[name](l2=l2) for l2 in penalties]
+            elif name in _WITH_TOP_K:
+                kinds += [KINDS[name](top_k=k) for k in (BEST_OF if self.top_k == "auto" else (int(self.top_k),))]
+            else:
+                kinds.append(KINDS[name]())
+        return kinds
+
+    def solve_with(self, mode: str) -> Solver:
+        """The solver of that name."""
+        solvers: dict[str, Solver] = {
+            "hard": hard,
+            "soft": partial(soft, penalty=self.penalty),
+            "robust": partial(robust, penalty=self.penalty, bend=self.bend),
+            "paper": partial(paper, tolerance=self.tolerance),
+        }
+        return solvers[mode]
+
+
+#: kinds that draw from their best candidates
+_WITH_TOP_K = tuple(name for name, kind in KINDS.items() if kind.draws_from_best)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """All that fitting found.
+
+    Attributes
+    ----------
+    kind : Kind
+        Of the decider, with its parameters, as given or chosen.
+    l2 : float
+        With which the rows were solved.
+    scale : float
+        What tracked policies have to be multiplied with so that a softmax of their scores draws as the decider did.
+    evolution : Evolution
+        Algorithm 2 after the last episode.
+    solver : str
+        That made it.
+    track : Track or None
+        None without a forecast, or where numbers could not hold it.
+    solving, choosing, tracking : tuple of Note
+        What a reader should know of each.
+    evidence : tuple of Candidate
+    """
+
+    kind: Kind
+    l2: float
+    scale: float
+    evolution: Evolution
+    solver: str
+    track: Track | None
+    solving: tuple[Note, ...]
+    choosing: tuple[Note, ...]
+    tracking: tuple[Note, ...]
+    evidence: tuple[Candidate, ...]
+
+
+class _Watcher:
+    """Lets a track learn from the episodes that Algorithm 2 goes through, once each, however often it starts again."""
+
+    def __init__(self, track: Track | None) -> None:
+        self.track, self.notes = track, tuple[Note, ...]()
+
+    def __call__(self, place: int, rows: Rows | None, before: Ridge, lesson: Experience) -> None:
+        if self.track is None or place != self.track.stored:
+            return
+        try:
+            self.track = self.track.after(rows, before, lesson)
+        except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
+            self.track, self.notes = None, (not_tracked(place, error),)
+
+
+def fit_log(log: Log, settings: Settings) -> Fit:
+    """Fit a whole log."""
+    with one_blas_thread(), workers(settings.n_jobs) as team:
+        if settings.open or not KINDS[settings.expert].learns:
+            found = select(log, settings.candidates(), settings.prior_gram, client=settings.client, team=team)
+            kind, scale = found.track.kind, found.scale
+            track = found.track if settings.forecast or not kind.learns else None
+            choosing, evidence = found.notes, found.evidence
+        else:
+            (kind,) = settings.candidates()
+            scale, choosing, evidence = 1.0, (), ()
+            track = Track.begin(kind, settings.prior_gram) if settings.forecast else None
+        l2 = kind.l2 if kind.learns or settings.l2 == "auto" else float(settings.l2)
+        watcher = _Watcher(track)
+        evolution, solver, solving = _solve([log], kind, l2, settings, watcher, team)
+    return Fit(kind, l2, scale, evolution, solver, watcher.track, solving, choosing, watcher.notes, evidence)
+
+
+def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings) -> Fit:
+    """One more episode. ``seen``: the logs so far, should all have to be solved again; None where nobody has them."""
+    watcher = _Watcher(fit.track)
+    evolution, solver, solving = fit.evolution.copy(), fit.solver, fit.solving
+    with one_blas_thread(), workers(settings.n_jobs) as team:
+        try:
+            where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
+            evolution.add_log(log, settings.solve_with(fit.solver), **where)
+        except SolverError as error:
+            if settings.solver != "auto" or fit.solver != "hard":
+                raise
+            if seen is None:
+                raise SolverError(
+                    f"episode {len(fit.evolution.policies)} has no exact solution ({reason(error)}), so solver='auto' "
+                    "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
+                    "fit on the whole log, or start with solver='robust'."
+                ) from error
+            evolution, solver, solving = _solve([*seen, log], fit.kind, fit.l2, settings, watcher, team)
+    return replace(
+        fit,
+        evolution=evolution,
+        solver=solver,
+        solving=solving,
+        track=watcher.track,
+        tracking=(*fit.tracking, *watcher.notes),
+    )
+
+
+def _solve(
+    logs: Sequence[Log], kind: Kind, l2: float, settings: Settings, watcher: _Watcher, team: Any
+) -> tuple[Evolution, str, tuple[Note, ...]]:
+    """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
+
+    def walk(mode: str) -> Evolution:
+        margin = None if kind.adds_bonus else settings.margin
+        evolution = Evolution(settings.prior_gram, l2, margin, settings.prune)
+        where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
+        for log in logs:
+            if settings.incremental:
+                evolution.add_log(log, settings.solve_with(mode), progress=settings.verbose, **where)
+            else:
+                evolution.add_jointly(log, settings.solve_with(mode), **where)
+        return evolution
+
+    late = _late_start(logs[0], kind, settings)
+    if settings.solver != "auto" or not kind.learns:
+        mode = "robust" if settings.solver == "auto" else settings.solver
+        return walk(mode), mode, late
+    try:
+        return walk("hard"), "hard", late
+    except SolverError as error:
+        evolution = walk("robust")
+        if isinstance(error, InfeasibleError):
+            evolution.attach(error.certificate)
+        return evolution, "robust", (no_exact_solution(error, kind, l2), *late)
+
+
+def _late_start(log: Log, kind: Kind, settings: Settings) -> tuple[Note, ...]:
+    """Whether the first episode looks as if there had been others before it."""
+    if settings.late_start or log.warmup or not kind.learns:
+        return ()
+    missing = missing_past(first_steps(log), bonus=kind.adds_bonus)
+    if missing is None:
+        return ()
+    if settings.expert == kind.name and kind.adds_bonus:
+        warnings.warn(missing.text, UserWarning, stacklevel=6)
+    return (missing,)

@@ -1,0 +1,106 @@
+"""What a reader of a fitted model should know, as notes."""
+
+from __future__ import annotations
+
+from ibcb.deciders import Kind
+from ibcb.inverse.solvers import InfeasibleError, SolverError
+from ibcb.log.notes import Note
+from ibcb.tracking import Track
+
+__all__ = ["NOTHING_LEARNED", "how_it_moves", "no_exact_solution", "not_tracked", "outdone", "reason", "undetermined"]
+
+#: names in a note
+_MOST_NAMES = 12
+
+NOTHING_LEARNED = Note(
+    "nothing-learned",
+    "warning",
+    "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
+    "candidates do not differ, or steps have one candidate, or exploration alone decided.",
+)
+
+
+def no_exact_solution(error: SolverError, kind: Kind, l2: float) -> Note:
+    """Why the whole log was solved in robust mode."""
+    rows = "sbucb" if kind.adds_bonus else "sbts"
+    return Note(
+        "no-exact-solution",
+        "info" if kind.draws else "warning",
+        f"no exact solution as {rows} with l2={l2:g}: {reason(error)}. The whole log was solved in robust mode.",
+        {"rows": rows, "l2": l2},
+    )
+
+
+def reason(error: SolverError) -> str:
+    """Why a problem has no exact solution, in a clause."""
+    if not isinstance(error, InfeasibleError):
+        return str(error).partition(";")[0]
+    steps = list(dict.fromkeys(f"{row.episode}:{row.step}" for row in error.certificate))
+    return f"steps {', '.join(steps)} (episode:step) contradict each other"
+
+
+def not_tracked(place: int, error: Exception) -> Note:
+    """Why there is no track."""
+    return Note(
+        "not-tracked",
+        "warning",
+        f"the policy could not be tracked beyond stored episode {place} ({error or type(error).__name__}), so "
+        "forecasts are the policy that coef_ leads to; rescale the contexts to about 1.",
+        {"episode": place},
+    )
+
+
+def outdone(forecast: float, plain: float) -> Note:
+    """Why the forecast is not the track's."""
+    return Note(
+        "forecast-outdone",
+        "info",
+        "the forecast is the policy that coef_ leads to, because no model of how policies move predicts this log as "
+        f"well: {forecast:.1%} of the later episodes' choices against {plain:.1%}.",
+        {"forecast": forecast, "plain": plain},
+    )
+
+
+def how_it_moves(track: Track) -> Note:
+    """What the model believed means for the forecast."""
+    now = track.seen
+    known = now.compared > 0
+    share = f"{now.hits[now.best] / now.compared:.1%}" if known else "an unknown share"
+    figures: dict[str, int | str] = {
+        "model": track.model,
+        "compared": now.compared,
+        "predicted": int(now.hits[now.best]),
+    }
+    if not track.learns:
+        return Note(
+            "last-policy-forecast",
+            "info",
+            "from each episode of the log to the next, no learner predicts more of the choices than the last policy "
+            f"does ({share}), so the forecast is the last policy.",
+            figures,
+        )
+    rival = now.hits[: len(track.motions[0].names)].max() / now.compared if known else 0.0
+    follows = "we project it forward" if track.projects else "we project it forward by one update, no further"
+    return Note(
+        "learner-forecast",
+        "info",
+        "the decider learns as ridge regression does: projected from each episode of the log to the next, it predicts "
+        f"{share} of the choices (a policy that does not learn: {rival:.1%}), so {follows}.",
+        figures,
+    )
+
+
+def undetermined(names: tuple[str, ...]) -> tuple[Note, ...]:
+    """Which weights the choices do not determine."""
+    if not names:
+        return ()
+    shown = ", ".join(repr(name) for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    if len(names) == 1:
+        text = f"the choices do not determine the weight of feature {shown}: no choice depends on it."
+    else:
+        text = (
+            f"the choices do not determine the weights of features {shown}{more} one by one: no choice depends on some "
+            "combination of them. Read them together, or leave one out."
+        )
+    return (Note("undetermined-features", "warning", text, {"features": names}),)

@@ -1,0 +1,171 @@
+"""Gaussian beliefs, several side by side: what they learn from a linear observation, and how they move.
+
+A belief about a state x is N(mean, covariance). What an observer wants to know, p, comes first in x; what else the
+state holds follows. All functions take K beliefs at once, which share observations and differ in what they assume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Beliefs", "Site", "Transition", "factor", "site_at", "symmetric_inverse"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A Gaussian factor: the choices of an episode as if y = R' p + N(0, 1) had been observed.
+
+    Attributes
+    ----------
+    root : ndarray of shape (d, r)
+        R; R R' is the information about p.
+    seen : ndarray of shape (r,)
+        y.
+    constant : float
+        The log-likelihood of the choices is constant - |y - R' p|^2 / 2.
+    """
+
+    root: Matrix
+    seen: Vector
+    constant: float
+
+    @classmethod
+    def empty(cls, d: int) -> Site:
+        """One that tells nothing."""
+        return cls(np.zeros((d, 0)), np.zeros(0), 0.0)
+
+    @property
+    def information(self) -> Matrix:
+        """R R', shape (d, d)."""
+        return self.root @ self.root.T
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One update as K models see it: the state x wanders by N(0, W), then p becomes T x + N(0, Q).
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (d, D)
+        T.
+    noise : ndarray of shape (K, d, d)
+        Q.
+    wander : ndarray of shape (K, D, D)
+        W.
+    """
+
+    matrix: Matrix
+    noise: Matrix
+    wander: Matrix
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """K Gaussian beliefs.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (K, D)
+    covariance : ndarray of shape (K, D, D)
+    """
+
+    mean: Annotated[Matrix, "K D"]
+    covariance: Annotated[Matrix, "K D D"]
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def __getitem__(self, models: slice | NDArray[np.int64]) -> Beliefs:
+        return Beliefs(self.mean[models], self.covariance[models])
+
+    def of_first(self, o: int) -> Beliefs:
+        """What is believed of the first o entries of the state."""
+        return Beliefs(self.mean[:, :o], self.covariance[:, :o, :o])
+
+    @staticmethod
+    def join(parts: tuple[Beliefs, ...]) -> Beliefs:
+        """Beliefs about states of one length, one after the other."""
+        return Beliefs(
+            np.concatenate([part.mean for part in parts]), np.concatenate([part.covariance for part in parts])
+        )
+
+    def given(self, site: Site) -> tuple[Beliefs, Vector]:
+        """Condition on a site (a Kalman update): the beliefs, and the log-likelihood under each, shape (K,)."""
+        R, y = site.root, site.seen
+        d, r = R.shape
+        cross = np.swapaxes(self.covariance[:, :, :d] @ R, 1, 2)
+        L = _cholesky_above_one(cross[:, :, :d] @ R + np.eye(r))
+        whitened = np.linalg.solve(L, np.concatenate([cross, (y - self.mean[:, :d] @ R)[:, :, None]], axis=2))
+        gain, surprise = whitened[:, :, :-1], whitened[:, :, -1]
+        mean = self.mean + (surprise[:, None] @ gain)[:, 0]
+        covariance = self.covariance - np.swapaxes(gain, 1, 2) @ gain
+        spread: Vector = np.log(np.diagonal(L, axis1=1, axis2=2)).sum(axis=1)
+        likelihood: Vector = site.constant - spread - 0.5 * (surprise**2).sum(axis=1)
+        return Beliefs(mean, covariance), likelihood
+
+    def moved(self, by: Transition) -> Beliefs:
+        """After one update."""
+        T = by.matrix
+        d = len(T)
+        wide = self.covariance + by.wander
+        top = T @ wide
+        own = top @ T.T + by.noise
+        wide[:, :d] = top
+        wide[:, :, :d] = np.swapaxes(top, 1, 2)
+        wide[:, :d, :d] = (own + np.swapaxes(own, 1, 2)) / 2
+        return Beliefs(np.concatenate([self.mean @ T.T, self.mean[:, d:]], axis=1), wide)
+
+
+def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, least: float) -> Site:
+    """A loss expanded to second order at a point, as a site; ``slope`` is its gradient there.
+
+    Directions whose information, at unit diagonal, is at most ``least`` of the largest are left out.
+    """
+    unit = np.sqrt(np.maximum(information.diagonal(), 0.0))
+    unit[unit == 0] = 1.0
+    values, V = np.linalg.eigh((information + information.T) / 2 / unit / unit[:, None])
+    kept = values > least * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
+    scale, V = np.sqrt(values[kept]), V[:, kept]
+    root = unit[:, None] * V * scale
+    # The loss falls from here with R (y - R' p) = -gradient.
+    ahead = -(V.T @ (slope / unit)) / scale
+    return Site(root, root.T @ point + ahead, 0.5 * float(ahead @ ahead) - loss)
+
+
+def factor(covariance: Matrix) -> Matrix:
+    """Roots L of covariances L L', which may lack a direction or have features of any unit."""
+    unit = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0.0))
+    unit = np.where(unit > 0, unit, 1.0)
+    scaled = covariance / unit[..., :, None] / unit[..., None, :]
+    try:
+        root = np.linalg.cholesky(scaled + 1e-10 * np.eye(scaled.shape[-1]))
+    except np.linalg.LinAlgError:
+        values, V = np.linalg.eigh(scaled)
+        root = V * np.sqrt(np.maximum(values, 1e-10))[..., None, :]
+    found: Matrix = unit[..., :, None] * root
+    return found
+
+
+def symmetric_inverse(matrices: Matrix) -> Matrix:
+    """Inverses of symmetric matrices, symmetric to the bit; shape (..., d, d)."""
+    inverse = np.linalg.inv(matrices).astype(np.float64, copy=False)
+    symmetric: Matrix = (inverse + np.swapaxes(inverse, -1, -2)) / 2
+    return symmetric
+
+
+def _cholesky_above_one(spread: Matrix) -> Matrix:
+    """Cholesky factors of matrices whose eigenvalues are 1 or more, up to rounding."""
+    spread = (spread + np.swapaxes(spread, 1, 2)) / 2
+    try:
+        root = np.linalg.cholesky(spread)
+    except np.linalg.LinAlgError:
+        values, V = np.linalg.eigh(spread)
+        root = np.linalg.cholesky((V * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(V, 1, 2))
+    return root.astype(np.float64, copy=False)

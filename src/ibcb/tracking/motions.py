@@ -1,0 +1,212 @@
+"""How a policy moves from update to update: families of linear-Gaussian models, tracked side by side.
+
+Each has the policy p_n of episode n first in its state. Where alpha is tracked it comes next, and never moves:
+
+*walk*      p_(n+1) = p_n + N(0, q^2 S^-1)
+            The policy wanders. S is the second moment of the candidates, so that q is a move in units of scores; a
+            small q remembers many episodes, a large q only the last. A *settling* walk takes q / (n + 1) for q, and a
+            policy that is *still* has q = 0.
+*learner*   Psi_(n+1) p_(n+1) = Psi_n p_n + Phi theta + m c + N(0, sigma^2 Phi)
+            The decider's own ridge regression. Phi and m, the Gram matrix and the sum of the contexts chosen in episode
+            n, are in the log, and so are Psi_n and Psi_(n+1) = Psi_n + Phi. Rewards are <theta, s> + c with noise
+            sigma; (theta, c) may wander by q, for rewards that are not quite linear.
+
+The models of a family differ in q, or in sigma and q. The evidence for a model is the likelihood of each episode's
+choices given the episodes before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from ibcb.deciders import Kind
+from ibcb.numerics.gaussians import Beliefs, Transition
+
+__all__ = ["Learner", "Lesson", "Motion", "Walk", "motions_of"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Lesson(NamedTuple):
+    """What moves a policy on: the update after an episode.
+
+    Attributes
+    ----------
+    episode : int
+        Number of the policy's episodes so far, this one included.
+    before, phi : ndarray of shape (d, d)
+        Gram matrices of the contexts chosen before the episode, and in it.
+    total : ndarray of shape (d,)
+        Sum of the contexts chosen in it.
+    """
+
+    episode: int
+    before: Matrix
+    phi: Matrix
+    total: Vector
+
+
+class Motion(Protocol):
+    """A family of models."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One per model."""
+        ...
+
+    def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
+        """Before the first episode; ``unit`` is S^-1, ``gram`` and ``total`` are of the contexts chosen before it.
+
+        Of choices before the log the Gram matrix may be known, but never the sum: then ``total`` is None.
+        """
+        ...
+
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Lesson) -> Beliefs:
+        """After the update."""
+        ...
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Policies that wander.
+
+    Parameters
+    ----------
+    kind : Kind
+    label : str
+    steps : tuple of float
+        q of each model.
+    settles : bool
+        Whether moves become shorter: q / (n + 1) after n episodes.
+    stretch : float
+        Share of its length by which a policy may grow or shrink as well.
+    """
+
+    kind: Kind
+    label: str
+    steps: tuple[float, ...]
+    settles: bool = False
+    stretch: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        if self.steps == (0.0,):
+            return (self.label,)
+        return tuple(f"{self.label}(q={q:g})" for q in self.steps)
+
+    def lengths(self, episode: int) -> Vector:
+        """How far each model moves after so many episodes."""
+        q = np.array(self.steps)
+        return q / (episode + 1) if self.settles else q
+
+    def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
+        return _alike(len(self.steps), block_diag(_policy_prior(self.kind, unit), _alpha_prior(self.kind)))
+
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Lesson) -> Beliefs:
+        d, D = len(unit), beliefs.mean.shape[1]
+        noise = (self.lengths(lesson.episode) ** 2)[:, None, None] * unit
+        if self.stretch:
+            own = self.stretch * beliefs.mean[:, :d]
+            noise = noise + own[:, :, None] * own[:, None]
+        return beliefs.moved(Transition(np.eye(d, D), noise, np.zeros((1, D, D))))
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Policies that learn by ridge regression; the reward parameters (theta, c) are part of the state.
+
+    Parameters
+    ----------
+    kind : Kind
+    noise, wander : tuple of float
+        sigma and q of each model.
+    """
+
+    kind: Kind
+    noise: tuple[float, ...]
+    wander: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"learner(sigma={s:g}, q={q:g})" for s, q in zip(self.noise, self.wander, strict=True))
+
+    def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
+        scales, d = self.kind.scales, len(unit)
+        first = _policy_prior(self.kind, unit) if total is None else np.zeros((d, d))
+        rewards = _per_unit(self.kind, unit) * scales.rewards**2
+        state = block_diag(first, _alpha_prior(self.kind), rewards, scales.rewards**2)
+        beliefs = _alike(len(self.noise), state)
+        if total is None:
+            return beliefs
+        # The choices before the log taught the decider as any others.
+        start = self._transition(unit, Lesson(0, np.zeros((d, d)), gram, total), wander=np.zeros(len(self.noise)))
+        unsure = start.noise + scales.first_policy**2 * _per_unit(self.kind, unit)
+        return beliefs.moved(Transition(start.matrix, unsure, start.wander))
+
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Lesson) -> Beliefs:
+        return beliefs.moved(self._transition(unit, lesson, np.array(self.wander)))
+
+    def _transition(self, unit: Matrix, lesson: Lesson, wander: Vector) -> Transition:
+        d, beside = len(unit), len(_alpha_prior(self.kind))
+        o, D = d + beside, 2 * d + 1 + beside
+        psi = lesson.before.copy()
+        psi.flat[:: d + 1] += self.kind.l2
+        back = np.linalg.inv(psi + lesson.phi).astype(np.float64, copy=False)
+        taught = back @ lesson.phi
+        W = np.zeros((len(wander), D, D))
+        W[:, o:-1, o:-1] = (wander**2)[:, None, None] * unit
+        W[:, -1, -1] = wander**2
+        matrix = np.concatenate([back @ psi, np.zeros((d, beside)), taught, (back @ lesson.total)[:, None]], axis=1)
+        noise = (np.array(self.noise) ** 2)[:, None, None] * (taught @ back)
+        return Transition(matrix, noise, W)
+
+    def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
+        """theta and c as a model believes them, at the scale of its state."""
+        d = (beliefs.mean.shape[1] - 1 - len(_alpha_prior(self.kind))) // 2
+        x = beliefs.mean[model, d + len(_alpha_prior(self.kind)) :]
+        return x[:-1], float(x[-1])
+
+
+def motions_of(kind: Kind) -> tuple[Motion, ...]:
+    """The families with which a kind is tracked: first those that only walk."""
+    chosen = kind.motions
+    families: list[Motion] = []
+    for label, steps, settles in (
+        ("walk", chosen.walks, False),
+        ("settling", chosen.settling, True),
+        ("restless", chosen.restless, False),
+    ):
+        if steps:
+            families.append(Walk(kind, label, steps, settles, chosen.stretch))
+    if chosen.still:
+        families.append(Walk(kind, "still", (0.0,)))
+    if chosen.noise:
+        noise, wander = (grid.ravel() for grid in np.meshgrid(chosen.noise, chosen.wander))
+        families.append(Learner(kind, tuple(noise.tolist()), tuple(wander.tolist())))
+    return tuple(families)
+
+
+def _per_unit(kind: Kind, unit: Matrix) -> Matrix:
+    """S^-1, shared among the features where scales are of whole scores."""
+    return unit if kind.scales.per_feature else unit / len(unit)
+
+
+def _policy_prior(kind: Kind, unit: Matrix) -> Matrix:
+    return kind.scales.policy**2 * _per_unit(kind, unit)
+
+
+def _alpha_prior(kind: Kind) -> Matrix:
+    """Of shape (1, 1), or (0, 0) where alpha is not tracked."""
+    beside = int(kind.scales.alpha > 0)
+    return np.full((beside, beside), kind.scales.alpha**2)
+
+
+def _alike(count: int, covariance: Matrix) -> Beliefs:
+    """So many beliefs N(0, covariance)."""
+    return Beliefs(np.zeros((count, len(covariance))), np.tile(covariance, (count, 1, 1)))

@@ -1,0 +1,414 @@
+"""The tracker: what is believed of a decider's policy, episode by episode, by every model of how it moves.
+
+A `Track` is all that is known so far. It is never changed: `Track.after` gives the next one. An episode is taken in
+three steps: the models' predictions are compared with its choices, they learn from what its choices say of the policy
+(`ibcb.deciders`), and the policy moves on by the update after it (`ibcb.tracking.motions`).
+
+The model with the highest evidence is believed, unless others predicted significantly more of the choices: then the
+best of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.deciders import FIRST_STRAY, Believed, Kind
+from ibcb.engine import Block, Rows, episodes
+from ibcb.inverse.constraints import Experience, experienced
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.ridge import Ridge, ridge
+from ibcb.tracking.context_sample import ContextSample, picked
+from ibcb.tracking.motions import Learner, Lesson, Motion, Walk, motions_of
+
+__all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: alpha is not taken for less: policies are divided by it
+_LEAST_ALPHA = 1e-9
+#: steps of an episode on which the models' predictions are compared; more cost time and settle nothing
+_COMPARED_STEPS = 256
+#: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
+_SIGNIFICANT = 2.0
+#: share of a walk's errors that a learner may make and be projected further than one update (ML-100K, docs/results.md)
+_SPARED_ERRORS = 0.75
+
+
+class Model(NamedTuple):
+    """A model: which family, and which of its members."""
+
+    family: int
+    member: int
+
+
+class Predicted(NamedTuple):
+    """One episode as the model then believed predicted it."""
+
+    model: str
+    log_likelihood: float
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What has been learned since the first episode that the policy chose. K counts the models of all families.
+
+    Attributes
+    ----------
+    unit : ndarray of shape (d, d)
+        S^-1 of the first episode's candidates, the unit of policies.
+    families : tuple of Beliefs
+        Of the coming episode's state, one entry per motion.
+    last : tuple of Beliefs
+        Of the last episode's policy, and alpha where it is tracked, that episode seen.
+    evidence : ndarray of shape (K,)
+        Log-likelihood of the choices under each model.
+    hits : ndarray of shape (K,)
+        Choices that each model predicted.
+    apart : ndarray of shape (K, K)
+        For every two models, choices that only the first predicted.
+    compared : int
+        Choices that could be predicted.
+    best : int
+        The model believed, counted through all families.
+    blank : int
+        Episodes before the first policy that had learned anything.
+    information : ndarray of shape (d, d)
+        What all episodes together told of the policy.
+    stray : float
+        Share of the last episode's steps that strayed, of kinds that know of that.
+    sample : ContextSample
+        Candidate sets, for projecting the decider forward.
+    steps : int
+        Of the last episode.
+    """
+
+    unit: Annotated[Matrix, "d d"]
+    families: tuple[Beliefs, ...]
+    last: tuple[Beliefs, ...]
+    evidence: Annotated[Vector, "K"]
+    hits: Annotated[NDArray[np.int64], "K"]
+    apart: Annotated[NDArray[np.int64], "K K"]
+    compared: int
+    best: int
+    blank: int
+    information: Annotated[Matrix, "d d"]
+    stray: float
+    sample: ContextSample
+    steps: int
+
+
+@dataclass(frozen=True)
+class Track:
+    """All that is known of a decider's policy so far. Policies are per unit alpha.
+
+    Attributes
+    ----------
+    kind : Kind
+    gram : ndarray of shape (d, d)
+        Of the contexts chosen so far.
+    total : ndarray of shape (d,) or None
+        Their sum; None where there were choices before the log, whose sum nobody knows.
+    stored : int
+        Episodes so far, the warm-up's counted.
+    predicted : tuple of Predicted
+        One entry per episode that the policy chose.
+    policies : ndarray of shape (N, d)
+        What was believed of each episode's policy once it was seen.
+    own_moves : tuple of float
+        How much of the way from each policy to the next is expected to be the decider's own move: the rest is error of
+        the estimates. Of kinds that are not learners.
+    now : Tracked or None
+        None before the first episode that the policy chose.
+    """
+
+    kind: Kind
+    gram: Annotated[Matrix, "d d"]
+    total: Annotated[Vector, "d"] | None
+    stored: int
+    predicted: tuple[Predicted, ...]
+    policies: Annotated[Matrix, "N d"]
+    own_moves: tuple[float, ...]
+    now: Tracked | None
+
+    @classmethod
+    def begin(cls, kind: Kind, gram: Matrix) -> Track:
+        """Before anything is seen; ``gram`` is of the contexts chosen before the log, zeros if there were none."""
+        d = len(gram)
+        return cls(kind, gram, None if gram.any() else np.zeros(d), 0, (), np.empty((0, d)), (), None)
+
+    # -- learning --------------------------------------------------------------------------------------------------
+
+    def after(self, rows: Rows | None, before: Ridge, lesson: Experience) -> Track:
+        """One more episode.
+
+        Of a long episode the first block is enough: its policy made the others too.
+
+        Parameters
+        ----------
+        rows : Rows or None
+            The episode's; None if the policy did not choose it: then it only taught the decider.
+        before : Ridge
+            Of all choices before it.
+        lesson : Experience
+            What it teaches.
+        """
+        total = None if self.total is None else self.total + lesson.total
+        gram = before.phi + lesson.phi
+        if rows is None:
+            return replace(self, gram=gram, total=total, stored=self.stored + 1)
+        number = len(self.predicted)
+        now = self._begun(rows, before) if self.now is None else self.now
+        look = partial(
+            _look,
+            kind=self.kind,
+            before=before,
+            believed=self._believed(now),
+            states=self._joined(now.families).mean,
+            stray=now.stray,
+            sample=partial(picked, most=now.sample.bar, episode=number),
+        )
+        hits, seen, fresh = rows.head(look)
+        lessons = self.kind.learn(seen, now.families, self._alive(now))
+        gained = np.concatenate(lessons.log_likelihoods)
+        predicted = Predicted(self.names[now.best], float(gained[now.best]), float(hits[:, now.best].mean()))
+        last = tuple(family.of_first(self._observed) for family in lessons.families)
+        learned = replace(
+            now,
+            families=lessons.families,
+            last=last,
+            evidence=self._evidence(now, gained),
+            information=now.information + lessons.information,
+            stray=self.kind.stray_of(seen),
+            sample=now.sample.extend(fresh),
+            steps=len(lesson.counts),
+        )
+        if number > now.blank:
+            # Nothing could be predicted of an episode whose policy is the first that had learned anything.
+            learned = replace(
+                learned,
+                compared=now.compared + len(hits),
+                hits=now.hits + hits.sum(axis=0),
+                apart=now.apart + hits.T.astype(np.int64) @ ~hits,
+            )
+        learned = replace(learned, best=self._choose(learned, number + 1))
+        policy = self._policy(self._joined(last).mean[learned.best])
+        own_moves = self.own_moves
+        if number and not self.kind.learns:
+            own_moves = (*own_moves, self._own_move(now, learned, policy))
+        update = Lesson(number + 1, before.phi, lesson.phi, lesson.total)
+        pairs = zip(self.motions, learned.families, strict=True)
+        moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
+        return replace(
+            self,
+            gram=gram,
+            total=total,
+            stored=self.stored + 1,
+            predicted=(*self.predicted, predicted),
+            policies=np.vstack([self.policies, policy]),
+            own_moves=own_moves,
+            now=replace(learned, families=moved),
+        )
+
+    def _begun(self, rows: Rows, before: Ridge) -> Tracked:
+        unit = rows.head(self.kind.measure)
+        families = tuple(motion.start(unit, before.phi, self.total) for motion in self.motions)
+        K, d = sum(len(family) for family in families), len(unit)
+        return Tracked(
+            unit=unit,
+            families=families,
+            last=(),
+            evidence=np.zeros(K),
+            hits=np.zeros(K, dtype=np.int64),
+            apart=np.zeros((K, K), dtype=np.int64),
+            compared=0,
+            best=range(len(families[0]))[max(self.kind.motions.early, -len(families[0]))],
+            blank=int(not before.phi.any()),
+            information=np.zeros((d, d)),
+            stray=FIRST_STRAY,
+            sample=ContextSample.empty(d),
+            steps=0,
+        )
+
+    def _evidence(self, now: Tracked, gained: Vector) -> Vector:
+        if not self.predicted and self.kind.motions.fading < 1:
+            # Nothing was predicted of the first episode.
+            return now.evidence
+        return self.kind.motions.fading * now.evidence + gained
+
+    def _alive(self, now: Tracked) -> tuple[NDArray[np.bool_], ...]:
+        """Models with a chance. The others would not come back, and would take most of the time."""
+        return tuple(each >= each.max() - self.kind.hopeless for each in self._split(now.evidence))
+
+    def _believed(self, now: Tracked) -> Believed:
+        young = len(self.predicted) < 2
+        joined = self._joined(now.families)
+        walk = len(now.families[0]) - 1 if young else int(np.argmax(now.evidence[: len(now.families[0])]))
+        return Believed(joined[now.best : now.best + 1], joined[walk : walk + 1], young)
+
+    def _choose(self, now: Tracked, episodes: int) -> int:
+        if not self.kind.compares_predictions:
+            return int(np.argmax(now.evidence)) if episodes > 1 else now.best
+        if now.compared == 0:
+            # Nothing has been predicted yet. A learner at least knows what the choices so far can have taught.
+            return self._place(len(self.motions) - 1, int(np.argmax(self._split(now.evidence)[-1])))
+        best = int(np.argmax(now.evidence))
+        # A sign test of every model against the likeliest, on the steps that only one of the two predicted.
+        lead = now.hits - now.hits[best]
+        alive = np.concatenate(self._alive(now))
+        better = alive & (lead > _SIGNIFICANT * np.sqrt(now.apart[best] + now.apart[:, best]))
+        return int(np.argmax(np.where(better, now.hits, -1))) if better.any() else best
+
+    def _own_move(self, before: Tracked, after: Tracked, policy: Vector) -> float:
+        """The entry of ``own_moves``: the decider's own move over what the estimate is expected to have changed by.
+
+        What the episode took off the covariance of its policy is the covariance of the estimate's change, which holds
+        the decider's own move and what was learned of where it had been. Only what is across the policy changes
+        choices.
+        """
+        family, member = self._model(after.best)
+        motion = self.motions[family]
+        assert isinstance(motion, Walk)  # other kinds learn
+        d = len(policy)
+        known = before.families[family].covariance[member, :d, :d] - after.last[family].covariance[member, :d, :d]
+        S = symmetric_inverse(before.unit)
+        along = S @ policy
+        change = float(np.sum(S * known)) - float(along @ known @ along) / (float(policy @ along) or 1.0)
+        move = float(motion.lengths(len(self.predicted))[member])
+        return float(min(1.0, move * np.sqrt((d - 1) / change))) if change > 0 else 1.0
+
+    # -- models ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def motions(self) -> tuple[Motion, ...]:
+        """The families of models."""
+        return motions_of(self.kind)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of all models."""
+        return tuple(name for motion in self.motions for name in motion.names)
+
+    @property
+    def _observed(self) -> int:
+        """Entries of a state that choices depend on: the policy, and alpha where it is tracked."""
+        return len(self.gram) + int(self.kind.scales.alpha > 0)
+
+    def _joined(self, families: tuple[Beliefs, ...]) -> Beliefs:
+        """What all models believe of the policy, and alpha where it is tracked."""
+        return Beliefs.join(tuple(family.of_first(self._observed) for family in families))
+
+    def _split(self, values: Vector) -> list[Vector]:
+        """Values of all models by family."""
+        return np.split(values, np.cumsum([len(motion.names) for motion in self.motions])[:-1])
+
+    def _place(self, family: int, member: int) -> int:
+        return sum(len(motion.names) for motion in self.motions[:family]) + member
+
+    def _model(self, place: int) -> Model:
+        for family, motion in enumerate(self.motions):
+            if place < len(motion.names):
+                return Model(family, place)
+            place -= len(motion.names)
+        raise IndexError(place)
+
+    def _alpha(self, state: Vector) -> float:
+        """The unit of a state's policy."""
+        return max(float(state[len(self.gram)]), _LEAST_ALPHA) if self.kind.scales.alpha else 1.0
+
+    def _policy(self, state: Vector) -> Vector:
+        return state[: len(self.gram)] / self._alpha(state)
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def seen(self) -> Tracked:
+        """What has been learned; raises before the first episode."""
+        if self.now is None:
+            raise ValueError("nothing has been tracked yet: the policy has chosen no episode.")
+        return self.now
+
+    @property
+    def model(self) -> str:
+        """The model believed."""
+        return self.names[self.seen.best]
+
+    @property
+    def learns(self) -> bool:
+        """Whether the model believed is a learner, so that later policies differ from the last."""
+        return isinstance(self.motions[self._model(self.seen.best).family], Learner)
+
+    @property
+    def projects(self) -> bool:
+        """Whether it is believed further than one update: of errorless choices, only a learner that is spared a good
+        part of the errors of the best walk.
+        """
+        now = self.seen
+        missed = now.compared - now.hits
+        walks = len(self.motions[0].names)
+        spared = now.compared == 0 or self.kind.draws or missed[now.best] <= _SPARED_ERRORS * missed[:walks].min()
+        return self.learns and bool(spared)
+
+    @property
+    def next_policy(self) -> Vector:
+        """The policy of the coming episode, shape (d,)."""
+        return self._policy(self._joined(self.seen.families).mean[self.seen.best])
+
+    @property
+    def next_belief(self) -> Beliefs:
+        """What the model believed says of the coming episode's policy: one Gaussian, at the scale of its state."""
+        joined = self._joined(self.seen.families)
+        return joined[self.seen.best : self.seen.best + 1].of_first(len(self.gram))
+
+    def rewards(self) -> tuple[Vector, float] | None:
+        """theta and c per unit alpha, as the learner believed has them; None where no learner is believed."""
+        family, member = self._model(self.seen.best)
+        motion, beliefs = self.motions[family], self.seen.families[family]
+        if not isinstance(motion, Learner):
+            return None
+        theta, c = motion.rewards(beliefs, member)
+        alpha = self._alpha(beliefs.mean[member])
+        return theta / alpha, c / alpha
+
+
+def _look(
+    block: Block,
+    *,
+    kind: Kind,
+    before: Ridge,
+    believed: Believed,
+    states: Matrix,
+    stray: float,
+    sample: Any,
+) -> tuple[NDArray[np.bool_], Any, ContextSample]:
+    """Of the first block of an episode: what each state predicted, what it says of its own, and some of its steps."""
+    return _predicted(block, before, states), kind.observe(block, before, believed, stray), sample(block)
+
+
+def _predicted(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:
+    """Which of the first choices each p, or p and alpha, predicts. Shape (steps, states)."""
+    steps = min(_COMPARED_STEPS, len(block.chosen_rows))
+    X = block.contexts[: block.offsets[steps]]
+    if states.shape[1] > X.shape[1]:
+        X = np.column_stack([X, before.widths(X)])
+    scores = X @ states.T.astype(X.dtype)
+    hits: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(scores, block.offsets[:steps])
+    return hits
+
+
+def track_log(log: BehaviorLog | DiskLog, kind: Kind, prior_gram: Matrix | None = None) -> Track:
+    """The track of a kind through a whole log, without solving anything."""
+    d = log.n_features
+    track = Track.begin(kind, np.zeros((d, d)) if prior_gram is None else prior_gram)
+    for by_policy, rows in episodes(log):
+        lesson = Experience.join(list(rows.map(experienced)))
+        track = track.after(rows if by_policy else None, ridge(track.gram, kind.l2), lesson)
+    return track
