@@ -11,12 +11,15 @@ from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.newton import SolverError, minimise
+from ibcb.numerics.newton import minimise
 from ibcb.numerics.ridge import gram, ridge
 
 __all__ = ["ChoiceModel"]
 
-Vector = NDArray[np.float64]
+#: share of F that may be left to gain; far below what a score's rounding does to a choice
+_TOLERANCE = 1e-11
+#: not tuned: 5 to 30 are needed, the most by choices that are separable; more means that Newton's method is lost
+_MAX_PASSES = 200
 
 
 class ChoiceModel(Imitator):
@@ -90,7 +93,7 @@ class ChoiceModel(Imitator):
                 f"no step of the last {count} episode{'s' * (count != 1)} has candidates that differ, so there is "
                 "nothing to tell the chosen ones apart from. Raise episodes, or set it to None."
             )
-        weights, self.n_passes_ = _solve(loss, contexts, offsets, chosen, penalty)
+        weights, self.n_passes_ = minimise(loss, penalty, tolerance=_TOLERANCE, max_passes=_MAX_PASSES)
         d = log.n_features
         self.coef_ = weights[:d]
         self.next_policy_coef_ = self.coef_
@@ -107,18 +110,6 @@ class ChoiceModel(Imitator):
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
         self.width_coef_, self.n_passes_ = state["width_coef"], state["n_passes"]
-
-
-def _solve(
-    loss: ChoiceLoss, contexts: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], penalty: float
-) -> tuple[Vector, int]:
-    if contexts.dtype == np.float32:
-        try:
-            return minimise(loss, penalty, tolerance=1e-6, max_passes=40)
-        except SolverError:
-            # Large weights times the rounding of single precision: noise that Newton's method cannot see through.
-            loss = ChoiceLoss(contexts.astype(np.float64), offsets, chosen)
-    return minimise(loss, penalty, tolerance=1e-11, max_passes=200)
 
 
 def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:
