@@ -11,15 +11,15 @@ from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.newton import minimise
+from ibcb.numerics.laplace import summarise
+from ibcb.numerics.newton import Stopping
 from ibcb.numerics.ridge import gram, ridge
 
 __all__ = ["ChoiceModel"]
 
-#: share of F that may be left to gain; far below what a score's rounding does to a choice
-_TOLERANCE = 1e-11
-#: not tuned: 5 to 30 are needed, the most by choices that are separable; more means that Newton's method is lost
-_MAX_PASSES = 200
+#: Far below what the rounding of a score does to a choice. Passes are not tuned: 5 to 30 are needed, most by separable
+#: choices.
+_STOPPING = Stopping(gain=1e-11, slack=1e-12, max_passes=200)
 
 
 class ChoiceModel(Imitator):
@@ -93,8 +93,9 @@ class ChoiceModel(Imitator):
                 f"no step of the last {count} episode{'s' * (count != 1)} has candidates that differ, so there is "
                 "nothing to tell the chosen ones apart from. Raise episodes, or set it to None."
             )
-        weights, self.n_passes_ = minimise(loss, penalty, tolerance=_TOLERANCE, max_passes=_MAX_PASSES)
-        d = log.n_features
+        n = loss.n_features
+        found = summarise(loss, np.zeros(n), penalty * np.eye(n), stopping=_STOPPING)
+        weights, self.n_passes_, d = found.mode, found.passes, log.n_features
         self.coef_ = weights[:d]
         self.next_policy_coef_ = self.coef_
         self.width_coef_ = float(weights[d]) if width else None

@@ -12,15 +12,15 @@ contexts with a column H(s); its weight over the others' is then alpha.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 from scipy.optimize import brentq, minimize_scalar
 
-from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
-from ibcb.numerics.newton import SolverError
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.newton import Stopping, descend
 
 __all__ = [
     "DrawScale",
@@ -35,8 +35,8 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 
+_FILTERING = Stopping(gain=1e-9, slack=1e-10, max_passes=300, floor=1.0)
 _MAX_PASSES = 300
-_TOLERANCE = 1e-9
 _ROUNDS = 12
 #: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
 _LEAST, _MOST = 1e-5, 0.5
@@ -93,8 +93,23 @@ class Reading(NamedTuple):
     agreement: float
 
 
+class _Point(NamedTuple):
+    """F with its derivatives, and f alone."""
+
+    x: Vector
+    value: float
+    gradient: Vector
+    hessians: Sequence[NDArray[np.float64]]
+    loss: float
+
+
 def summarise(
-    loss: ChoiceLoss, centre: Vector, precision: NDArray[np.float64], *, start: Vector | None = None
+    loss: ChoiceLoss,
+    centre: Vector,
+    precision: NDArray[np.float64],
+    *,
+    start: Vector | None = None,
+    stopping: Stopping = _FILTERING,
 ) -> Summary:
     """Mode and Hessian of F by Newton's method; where F is not convex, on the bound of f that touches it there.
 
@@ -105,49 +120,22 @@ def summarise(
     if start is None:
         plain = loss.plain()
         if plain is not loss:
-            before = summarise(plain, centre, precision, start=centre)
-            found = summarise(loss, centre, precision, start=before.mode)
+            before = summarise(plain, centre, precision, start=centre, stopping=stopping)
+            found = summarise(loss, centre, precision, start=before.mode, stopping=stopping)
             return found._replace(passes=found.passes + before.passes)
         start = centre
-    w, here, passes = start, loss.expand(start), 1
-    value, gradient = _with_prior(here, w - centre, precision)
-    while True:
-        hessian, step = _newton(here, gradient, precision)
-        slope = float(gradient @ step)
-        if -slope / 2 <= _TOLERANCE * (1 + abs(value)):
-            return Summary(w, hessian, here.loss, loss.stray, passes)
-        length, reached = 2.0, np.inf
-        # The last term forgives the rounding of F itself.
-        while reached > value + 1e-4 * length * slope + _TOLERANCE / 10 * (1 + abs(value)):
-            if passes == _MAX_PASSES:
-                raise SolverError(
-                    f"choices: F = {value:.6g} is still about {-slope / 2:.3g} above its minimum after {passes} passes "
-                    "of Newton's method. Rescale the contexts to about 1, or give a prior of more precision."
-                )
-            length /= 2
-            trial = w + length * step
-            here, passes = loss.expand(trial), passes + 1
-            reached, gradient = _with_prior(here, trial - centre, precision)
-        w, value = trial, reached
 
+    def at(w: Vector) -> _Point:
+        here, offset = loss.expand(w), w - centre
+        pull, bound = precision @ offset, here.hessian + precision
+        hessians = (bound,) if here.excess is None else (bound - here.excess, bound)
+        return _Point(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here.loss)
 
-def _newton(here: Expansion, gradient: Vector, precision: NDArray[np.float64]) -> tuple[NDArray[np.float64], Vector]:
-    """Hessian of F and the step to the minimum of its quadratic model; those of the bound if F is not convex here."""
-    bound = here.hessian + precision
-    for hessian in (bound,) if here.excess is None else (bound - here.excess, bound):
-        _, step, failed = lapack.dposv(hessian, -gradient, lower=1)
-        if not failed and np.isfinite(step).all():
-            return hessian, step
-    raise SolverError(
-        "choices: the Hessian is singular in floating point. Rescale the contexts to about 1, or give a prior of more "
-        "precision."
-    )
-
-
-def _with_prior(here: Expansion, offset: Vector, precision: NDArray[np.float64]) -> tuple[float, Vector]:
-    """F and its gradient."""
-    pull = precision @ offset
-    return here.loss + float(offset @ pull) / 2, here.gradient + pull
+    done = descend(at, start, stopping)
+    if not done.solved:
+        remedy = "Rescale the contexts to about 1, or raise the ridge, which is the precision of the prior."
+        raise done.error("conditional logit", remedy)
+    return Summary(done.point.x, done.hessian, done.point.loss, loss.stray, done.passes)
 
 
 def summarise_straying(

@@ -25,7 +25,8 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ibcb.log.validation.sample import Sample, per_step
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.newton import SolverError, minimise
+from ibcb.numerics.laplace import summarise
+from ibcb.numerics.newton import SolverError, Stopping
 
 __all__ = ["Change", "find_change", "whitening"]
 
@@ -39,6 +40,8 @@ _TRIM = 0.1
 _LEAST_WEIGHT = 25
 #: keeps the weights of a decider that always takes its best candidate finite; features have unit variance
 _RIDGE = 0.1
+#: a test statistic needs no more
+_ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
 
 
 class Change(NamedTuple):
@@ -73,7 +76,8 @@ def find_change(sample: Sample) -> Change | None:
     Z = centred @ A
     chosen = np.zeros(n, dtype=np.int64)
     try:
-        w, _ = minimise(ChoiceLoss(Z, offsets, chosen), _RIDGE, tolerance=1e-3, max_passes=60)
+        loss = ChoiceLoss(Z, offsets, chosen)
+        w = summarise(loss, np.zeros(loss.n_features), _RIDGE * np.eye(loss.n_features), stopping=_ROUGHLY).mode
     except SolverError:
         return None
     scores, expected = _scores(Z, offsets, w)
