@@ -24,7 +24,7 @@ from ibcb.numerics.newton import Stopping, descend
 
 __all__ = [
     "DrawScale",
-    "Reading",
+    "ChoiceFit",
     "Summary",
     "draw_scale",
     "read_choices",
@@ -76,7 +76,7 @@ class DrawScale(NamedTuple):
     error: float
 
 
-class Reading(NamedTuple):
+class ChoiceFit(NamedTuple):
     """What choices look like to somebody who knows the scores behind them.
 
     Attributes
@@ -169,7 +169,7 @@ def stray_rate(meant: Vector, astray: Vector) -> float:
     return _LEAST if slope(_LEAST) <= 0 else float(brentq(slope, _LEAST, _MOST, rtol=1e-4))
 
 
-def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> Reading:
+def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> ChoiceFit:
     """Read choices as drawn from the softmax of scores that are given up to their unit, a share of them going astray.
 
     Unit and share are those that make the choices likeliest.
@@ -196,12 +196,12 @@ def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.i
     of_best, astray = np.minimum(top_k, counts), 1.0 / counts
     size = float(np.sqrt(np.mean(np.square(leads[np.isfinite(leads)])))) if np.isfinite(leads).any() else 0.0
 
-    def read(sharpness: float) -> Reading:
+    def read(sharpness: float) -> ChoiceFit:
         k = np.exp(sharpness) / (size or 1.0)
         meant = 1 / (1 + np.exp(np.minimum(k * leads, 600.0)).sum(axis=1)) / of_best
         e = stray_rate(meant, astray)
         likely = (1 - e) * meant + e * astray
-        return Reading(np.log(likely), e * astray / likely, agreement)
+        return ChoiceFit(np.log(likely), e * astray / likely, agreement)
 
     found = minimize_scalar(
         lambda s: -read(s).log_likelihoods.sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}

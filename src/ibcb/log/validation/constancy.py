@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from ibcb.log.validation.sample import Sample, per_step
+from ibcb.log.validation.step_sample import Sample, per_step
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping

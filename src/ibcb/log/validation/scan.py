@@ -15,9 +15,9 @@ from ibcb.log import BehaviorLog
 from ibcb.log.validation.constancy import Change, find_change, whitening
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
-from ibcb.log.validation.sample import Sample, Sampler, due
+from ibcb.log.validation.step_sample import Sample, Sampler, due
 
-__all__ = ["LARGEST", "Episode", "Log", "Scan", "Tally", "scan"]
+__all__ = ["LARGEST", "Episode", "Log", "Scan", "StepCount", "scan"]
 
 #: beyond it sums of squares overflow
 LARGEST = 1e100
@@ -37,7 +37,7 @@ class Log(Protocol):
 
 
 @dataclass
-class Tally:
+class StepCount:
     """How many steps are of a kind, and where the first one is."""
 
     count: int = 0
@@ -94,15 +94,15 @@ class Scan:
     nbytes: int = 0
     dtype: str | None = None
     candidates: Counter[int] = field(default_factory=Counter)
-    single: Tally = field(default_factory=Tally)
-    equal: Tally = field(default_factory=Tally)
-    twins: Tally = field(default_factory=Tally)
-    chosen_twins: Tally = field(default_factory=Tally)
-    repeats: Tally = field(default_factory=Tally)
+    single: StepCount = field(default_factory=StepCount)
+    equal: StepCount = field(default_factory=StepCount)
+    twins: StepCount = field(default_factory=StepCount)
+    chosen_twins: StepCount = field(default_factory=StepCount)
+    repeats: StepCount = field(default_factory=StepCount)
     chance_repeats: int = 0
-    backward: Tally = field(default_factory=Tally)
-    overlaps: Tally = field(default_factory=Tally)
-    untimed: Tally = field(default_factory=Tally)
+    backward: StepCount = field(default_factory=StepCount)
+    overlaps: StepCount = field(default_factory=StepCount)
+    untimed: StepCount = field(default_factory=StepCount)
     time_span: tuple[Any, Any] | None = None
     positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     #: whether the first episode shows that the decider had learned before, be it sbucb or sbts

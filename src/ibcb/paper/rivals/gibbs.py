@@ -28,7 +28,19 @@ from numpy.typing import NDArray
 from ibcb.log import BehaviorLog
 from ibcb.paper.rivals.chain import RewardChain
 
-__all__ = ["Beliefs", "Draws", "Info", "State", "Steps", "Sweep", "draws", "init", "prepare", "prior_slope", "step"]
+__all__ = [
+    "Beliefs",
+    "Draws",
+    "Info",
+    "State",
+    "GibbsSteps",
+    "Sweep",
+    "draws",
+    "init",
+    "prepare",
+    "prior_slope",
+    "step",
+]
 
 Array = NDArray[np.float64]
 
@@ -36,7 +48,7 @@ Array = NDArray[np.float64]
 _DRAW_BLOCK = 1 << 16
 
 
-class Steps:
+class GibbsSteps:
     """What the sampler sees of T steps of a log.
 
     Attributes
@@ -80,7 +92,7 @@ class Beliefs:
         The rewards' conditional.
     """
 
-    def __init__(self, steps: Steps, b: float, sigma: float) -> None:
+    def __init__(self, steps: GibbsSteps, b: float, sigma: float) -> None:
         d = steps.x.shape[1]
         self.steps, self.sigma = steps, sigma
         self.mu = np.full(d, -1 / d)
