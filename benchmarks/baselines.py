@@ -30,7 +30,7 @@ from ibcb.paper.rivals.gibbs import Beliefs, GibbsSteps
 
 
 def load_plain() -> Any:
-    path = Path(__file__).parents[1] / "tests" / "baselines" / "plain.py"
+    path = Path(__file__).parents[1] / "tests" / "paper" / "plain.py"
     spec = importlib.util.spec_from_file_location("plain", path)
     assert spec is not None
     assert spec.loader is not None

@@ -34,8 +34,10 @@ __all__ = ["EpisodeView", "Experience", "JointView", "Penalty", "RowSet", "Tally
 
 Vector = NDArray[np.float64]
 
-#: rows hold when violated by less than this share of the typical bonus
+#: rows hold when violated by less than this share of the typical bonus: far above the rounding of float64, and of no
+#: effect on any choice
 RELATIVE_TOLERANCE = 1e-9
+#: more rows than an episode can have, so that one number names view and row
 _KEYS_PER_VIEW = 1 << 40
 
 

@@ -37,9 +37,10 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 
-#: numbers whose squares can be summed in single precision
-_LARGEST = 1e15
-_SUMMED = 160
+#: lengths whose squares can be summed in single precision, which ends at 3e38
+_LARGEST_IN_SINGLE = 1e15
+#: numbers squared and summed at a time; not tuned finely: fewer are slower, more bound a context's length less closely
+_NUMBERS_PER_SUM = 160
 _EPSILON = {kind.char: float(np.finfo(kind).eps) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
 
 
@@ -165,7 +166,7 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
         with np.errstate(over="ignore"):
             copy = contexts.astype(np.float32)
         squares, longest = _lengths(copy)
-        if longest < _LARGEST:
+        if longest < _LARGEST_IN_SINGLE:
             contexts = copy
         else:
             copy = None
@@ -187,7 +188,7 @@ def _lengths(contexts: NDArray[Any]) -> tuple[float, float]:
     """The sum of the squared contexts, and a bound on the length of each."""
     rows, d = contexts.shape
     # A few at a time: sums of long vectors are quick, and a few are not much longer than the longest of them.
-    few = max(1, _SUMMED // d)
+    few = max(1, _NUMBERS_PER_SUM // d)
     whole = rows - rows % few
     squares = [float(np.vdot(contexts[whole:], contexts[whole:]))]
     longest = squares[0]
@@ -314,7 +315,7 @@ def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
     work = _work(block)
     contexts = block.contexts if work.contexts is None else work.contexts
     size = math.sqrt(policy @ policy) * work.longest
-    if not size < _LARGEST:
+    if not size < _LARGEST_IN_SINGLE:
         contexts = block.contexts.astype(np.float64, copy=False)
     scores: NDArray[Any] = contexts @ policy.astype(contexts.dtype, copy=False)
     scores += work.bonus

@@ -35,8 +35,9 @@ __all__ = ["ChoiceLoss", "Expansion"]
 Vector = NDArray[np.float64]
 Array = NDArray[np.float64]
 
+#: of leads in float64: a block and what a pass makes of it stay in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
-#: exp of a score below this is finite, and so are sums of it
+#: exp of a score below this is finite, and so are sums of it: exp(709.7) is the largest double
 _FINITE_EXP = 700.0
 
 

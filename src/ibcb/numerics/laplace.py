@@ -35,13 +35,19 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 
+#: A likelihood known to 1e-9 is known far better than any comparison of models needs. Passes are not tuned: 2 to 12
+#: are usual, and kinks (top_k > 1) may take more.
 _FILTERING = Stopping(gain=1e-9, slack=1e-10, max_passes=300, floor=1.0)
-_MAX_PASSES = 300
-_ROUNDS = 12
+#: turns between weights and the share of straying steps, and the relative change of the share that ends them; not
+#: tuned: two are usual, and the weights hardly depend on the share
+_MAX_TURNS, _SHARE_SETTLED = 12, 0.02
 #: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
-_LEAST, _MOST = 1e-5, 0.5
-#: where the search for that share begins, and the least to count on in an episode not yet seen
-_FIRST, _SURE = 0.01, 0.001
+_LEAST_STRAYING, _MOST_STRAYING = 1e-5, 0.5
+#: log of the sharpness, in units of the leads' root mean square, that `read_choices` looks at, and how finely:
+#: from choices all but even to choices all but certain; not tuned
+_SHARPNESS_RANGE, _SHARPNESS_STEP = (-4.0, 8.0), 0.05
+#: steps of Newton's method for the sharpness of draws, and the standard errors that the last may be long; not tuned
+_MAX_DRAW_STEPS, _DRAW_SETTLED = 300, 1e-6
 
 
 class Summary(NamedTuple):
@@ -143,10 +149,10 @@ def summarise_straying(
 ) -> Summary:
     """As `summarise`, with the share of straying steps estimated by turns with the weights, from ``loss.stray`` on."""
     passes, found = 0, summarise(loss, centre, precision, start=start)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_TURNS):
         passes += found.passes
         stray = stray_rate(*loss.likelihoods(found.mode))
-        if abs(stray - loss.stray) <= 0.02 * stray:
+        if abs(stray - loss.stray) <= _SHARE_SETTLED * stray:
             break
         loss = loss.with_stray(stray)
         found = summarise(loss, centre, precision, start=found.mode)
@@ -164,9 +170,11 @@ def stray_rate(meant: Vector, astray: Vector) -> float:
         ratio = (astray - meant) / ((1 - e) * meant + e * astray)
         return float(ratio.sum()) + 0.5 / e - 0.5 / (1 - e)
 
-    if slope(_MOST) >= 0:
-        return _MOST
-    return _LEAST if slope(_LEAST) <= 0 else float(brentq(slope, _LEAST, _MOST, rtol=1e-4))
+    if slope(_MOST_STRAYING) >= 0:
+        return _MOST_STRAYING
+    if slope(_LEAST_STRAYING) <= 0:
+        return _LEAST_STRAYING
+    return float(brentq(slope, _LEAST_STRAYING, _MOST_STRAYING, rtol=1e-4))
 
 
 def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> ChoiceFit:
@@ -204,7 +212,10 @@ def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.i
         return ChoiceFit(np.log(likely), e * astray / likely, agreement)
 
     found = minimize_scalar(
-        lambda s: -read(s).log_likelihoods.sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
+        lambda s: -read(s).log_likelihoods.sum(),
+        bounds=_SHARPNESS_RANGE,
+        method="bounded",
+        options={"xatol": _SHARPNESS_STEP},
     )
     return read(float(found.x))
 
@@ -226,7 +237,7 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
     """
     leads, drawn = _best_of_each(scores.astype(np.float64, copy=False), offsets, chosen, top_k)
     scale = 0.0
-    for _ in range(_MAX_PASSES):
+    for _ in range(_MAX_DRAW_STEPS):
         weights = np.exp(scale * leads)
         weights /= weights.sum(axis=1, keepdims=True)
         mean = np.sum(weights * np.where(weights > 0, leads, 0.0), axis=1)
@@ -239,7 +250,7 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
         if scale + step <= 0:
             step = -scale
         scale += step
-        if abs(step) * np.sqrt(curvature) < 1e-6:
+        if abs(step) * np.sqrt(curvature) < _DRAW_SETTLED:
             break
     return DrawScale(scale, float(1 / np.sqrt(curvature)))
 

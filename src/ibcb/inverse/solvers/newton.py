@@ -30,17 +30,22 @@ from ibcb.numerics.newton import Descent, Stopping, descend
 
 __all__ = ["robust", "soft"]
 
+#: not tuned: two are usual, up to 10 where every step is a pass
 _MAX_PASSES = 300
+#: the gap, as a share of F, that counts as closed; not tuned: the last Newton step, on a quadratic, goes far below
 _RELATIVE_GAP = 1e-10
 #: a Newton step that promises less than this share of F is lost in the rounding of F
 _ROUNDING = 1e-14
-#: a step that short is lost in the rounding too
+#: a step shortened to this is lost in the rounding too
 _SHORTEST = 1e-12
-_STIFF, _STIFF_STEP = 1e4, 1e2
-#: rows that hold by less than this many typical bonuses may become violated within one solve
-_BAND = 0.25
-#: rows are written out while they take no more numbers than this
+#: penalties above the first are approached in stages, each so many times stiffer; not tuned finely: it saves passes
+_STIFF_PENALTY, _STAGE = 1e4, 1e2
+#: rows that hold by less than this many typical bonuses may become violated within one solve; not tuned finely:
+#: rows that it leaves out are found by the pass that confirms
+_NEARLY_VIOLATED = 0.25
+#: rows are written out while they take no more numbers than this: 128 MB
 _POOL_NUMBERS = 16_000_000
+#: at the rows written out; not tuned: 4 are usual, 50 at stiff penalties, and if they run out there is another pass
 _MAX_LOOKS = 200
 
 Vector = NDArray[np.float64]
@@ -83,12 +88,12 @@ def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) ->
         return descend(partial(at, rows=rows), start, stopping, lambda p: gap(p) <= _RELATIVE_GAP * p.value)
 
     theta, passes, before = centre, 0, None
-    if slope > _STIFF:
+    if slope > _STIFF_PENALTY:
         # Many short steps lead through the kinks of a stiff penalty; a gentler one shows where they end.
-        gentle = _newton(name, view, centre, slope / _STIFF_STEP, bend)
+        gentle = _newton(name, view, centre, slope / _STAGE, bend)
         theta, passes, before = gentle.theta, gentle.iterations, gentle.before
     limit = _POOL_NUMBERS // len(centre)
-    pool, tally = view.worst(theta, limit + 1, _BAND * view.bonus_scale)
+    pool, tally = view.worst(theta, limit + 1, _NEARLY_VIOLATED * view.bonus_scale)
     passes += 1
     before = before or tally
     while len(pool.rhs) <= limit and passes < _MAX_PASSES:

@@ -19,12 +19,16 @@ from ibcb.log.validation.step_sample import Sample, Sampler, due
 
 __all__ = ["LARGEST", "Episode", "Log", "Scan", "StepCount", "scan"]
 
-#: beyond it sums of squares overflow
+#: beyond it sums of squares may overflow, of float64 at 1e308
 LARGEST = 1e100
 
+#: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
+#: beyond it eigenvalues take long, and fewer episodes are judged; not tuned finely
 _MANY_FEATURES = 100
-_FAR = 97
+#: steps that far apart are equal by chance only; a prime, so that no period of a log divides it
+_STEPS_APART = 97
+#: for the first episode's choices to tell whether there was a past; not tuned
 _STEPS_PER_FEATURE = 5
 
 
@@ -294,9 +298,9 @@ class _Walk:
         repeated = np.zeros(len(known), dtype=bool)
         repeated[1:] = known[1:] == known[:-1]
         self.result.repeats.add(repeated[len(self.hashes) :], place)
-        equal = known[_FAR:] == known[:-_FAR]
+        equal = known[_STEPS_APART:] == known[:-_STEPS_APART]
         self.result.chance_repeats += int(np.count_nonzero(equal[-len(hashes) :]))
-        self.hashes = known[-_FAR:]
+        self.hashes = known[-_STEPS_APART:]
 
     def _times(self, times: NDArray[Any], place: _Place) -> None:
         result = self.result

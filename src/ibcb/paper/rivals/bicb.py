@@ -24,7 +24,7 @@ __all__ = ["BICB", "expectation"]
 
 Array = NDArray[np.float64]
 
-#: the public code learns log(b) / 20, by RMSProp
+#: the public code learns log(b) / 20, by RMSProp with these settings
 _LOG_PRIOR_UNIT = 20.0
 _LEARNING_RATE, _DECAY = 0.001, 0.9
 

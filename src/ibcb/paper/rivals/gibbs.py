@@ -44,7 +44,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-#: normal numbers drawn at a time: enough for efficient products, few enough to stay in the processor's cache
+#: normal numbers drawn at a time: enough for efficient products, few enough to stay in the processor's cache;
+#: not tuned finely
 _DRAW_BLOCK = 1 << 16
 
 
