@@ -1,12 +1,13 @@
 """What is refused, and how the refusal helps; what is degenerate but legal, and stays finite."""
 
 import re
+from itertools import cycle, product
 
 import numpy as np
 import pytest
 
 import ibcb
-from ibcb import IBCB, SBTS, SBUCB, BaseSVC, BehaviorLog, InfeasibleError, LogFormatError, SolverError, TopK
+from ibcb import IBCB, SBTS, SBUCB, BaseSVC, BehaviorLog, InfeasibleError, LogFormatError, TopK
 
 SOLVERS = ("auto", "hard", "soft", "robust", "paper")
 EXPERTS = ("sbucb", "sbts")
@@ -52,6 +53,14 @@ def assert_refused(call, error, *words):
 def named(*cases):
     """Parametrise over (id, *values)."""
     return [pytest.param(*values, id=name) for name, *values in cases]
+
+
+def in_turn(cases, *entries):
+    """Every case once, each with the next of the entries: all of these meet some case, and no product is made."""
+    cases = [case if hasattr(case, "values") else pytest.param(*case) for case in cases]
+    turns = cycle(product(*entries))
+    assert len(cases) >= len(list(product(*entries)))
+    return [pytest.param(*next(turns), *case.values, id=case.id) for case in cases]
 
 
 # -- from_episodes -------------------------------------------------------------------------------------------------
@@ -219,24 +228,23 @@ def test_a_step_beyond_the_log_has_no_candidates(step):
         log.candidates(step)
 
 
-def test_step_minus_one_is_the_last_or_refused():
+def test_step_minus_one_is_the_last():
     log = BehaviorLog(np.arange(6.0)[:, None], [0, 2, 4, 6], [0, 1, 0], [0, 2, 3])
-    try:
-        candidates = log.candidates(-1)
-    except IndexError:
-        return
-    np.testing.assert_array_equal(candidates, log.candidates(2))
+    np.testing.assert_array_equal(log.candidates(-1), log.candidates(2))
 
 
 # -- IBCB: parameters ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize(
-    "name, value, error",
-    [(name, value, ValueError) for name in ("alpha", "l2", "margin", "penalty", "bend") for value in (0, -1.0, np.nan)]
-    + [(name, np.inf, ValueError) for name in ("alpha", "l2", "margin", "penalty", "bend")]
-    + [(name, value, TypeError) for name in ("alpha", "l2") for value in ("1", None, True, [1.0])],
+    "method, name, value, error",
+    in_turn(
+        [("alpha", value, ValueError) for value in (0, -1.0, np.nan, np.inf)]
+        + [("alpha", value, TypeError) for value in ("1", None, True, [1.0])]
+        + [("l2", 0, ValueError), ("margin", np.nan, ValueError), ("penalty", -1.0, ValueError)]
+        + [("bend", np.inf, ValueError), ("l2", "1", TypeError)],
+        ["fit", "partial_fit"],
+    ),
 )
 def test_numbers_that_make_no_sense_are_refused(method, name, value, error):
     model, log = IBCB(**{name: value}), good_log()[0 if method == "partial_fit" else slice(None)]
@@ -244,9 +252,14 @@ def test_numbers_that_make_no_sense_are_refused(method, name, value, error):
     assert_refused(lambda: getattr(model, method)(log), error, re.escape(f"{name}={value!r}"), remedy)
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize("name, known", [("expert", EXPERTS), ("solver", SOLVERS)])
-@pytest.mark.parametrize("value", ["linucb", "SBUCB", "", None, 3])
+@pytest.mark.parametrize(
+    "method, name, known, value",
+    in_turn(
+        [("expert", EXPERTS, value) for value in ("linucb", "SBUCB", "", None, 3)]
+        + [("solver", SOLVERS, value) for value in ("osqp", None)],
+        ["fit", "partial_fit"],
+    ),
+)
 def test_unknown_experts_and_solvers_are_refused_with_the_known_ones(method, name, known, value):
     model = IBCB(**{name: value})
     assert_refused(lambda: getattr(model, method)(good_log()[0]), ValueError, f"{name}={value!r}", *map(repr, known))
@@ -271,11 +284,20 @@ def test_bad_prior_grams_are_refused(prior, words):
 # -- IBCB: logs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("estimator", [IBCB(), BaseSVC()], ids=["IBCB", "BaseSVC"])
 @pytest.mark.parametrize(
-    "thing",
-    [None, 3, "log.parquet", pairs(), np.zeros((2, 5, 3, 2)), {"contexts": []}, BehaviorLog],
-    ids=["None", "number", "path", "pairs", "array", "dict", "class"],
+    "estimator, thing",
+    in_turn(
+        named(
+            ("None", None),
+            ("number", 3),
+            ("path", "log.parquet"),
+            ("pairs", pairs()),
+            ("array", np.zeros((2, 5, 3, 2))),
+            ("dict", {"contexts": []}),
+            ("class", BehaviorLog),
+        ),
+        [IBCB(), BaseSVC()],
+    ),
 )
 def test_what_is_not_a_log_is_refused(estimator, thing):
     remedy = [re.escape(type(thing).__name__), "from_episodes", "read_log"]
@@ -358,48 +380,53 @@ def test_a_refused_log_leaves_an_earlier_fit_as_it_was():
 # -- predict -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[IBCB(), BaseSVC()], ids=["IBCB", "BaseSVC"])
-def fitted(request):
+def fit_named(estimator):
     log = BehaviorLog.from_episodes(pairs(n=4), warmup=1, feature_names=["a", "b"])
-    return request.param.fit(log)
+    return estimator().fit(log)
 
 
-@pytest.mark.parametrize("estimator", [IBCB(), BaseSVC()], ids=["IBCB", "BaseSVC"])
+@pytest.mark.parametrize("estimator", [IBCB, BaseSVC])
 @pytest.mark.parametrize("method", ["predict", "decision_function", "score"])
 def test_nothing_is_predicted_before_fit(estimator, method):
-    estimator = type(estimator)()
-    name = type(estimator).__name__
-    assert_refused(lambda: getattr(estimator, method)(good_log()), ValueError, name, "not fitted yet", "'fit'")
+    name = estimator.__name__
+    assert_refused(lambda: getattr(estimator(), method)(good_log()), ValueError, name, "not fitted yet", "'fit'")
 
 
-@pytest.mark.parametrize("method", ["predict", "decision_function"])
-@pytest.mark.parametrize(
-    "candidates, error, words",
-    named(
-        ("log of other d", good_log(d=4), ValueError, ["4 features", "fitted on 2", "features of the log"]),
-        ("set of other d", np.zeros((3, 4)), ValueError, ["4 features", "fitted on 2", "features of the log"]),
-        ("sets of other d", np.zeros((5, 3, 1)), ValueError, ["1 features?", "fitted on 2", "features of the log"]),
-        ("nan", [[0.0, 1.0], [np.nan, 2.0]], ValueError, [r"\[1, 0\] is nan", "finite"]),
-        ("inf", np.full((2, 3, 2), np.inf), ValueError, [r"\[0, 0, 0\] is inf", "finite"]),
-        ("one candidate in 1-D", np.zeros(2), TypeError, [r"\(2,\)", r"\(candidates, features\)"]),
-        ("4-D", np.zeros((1, 1, 3, 2)), TypeError, [r"\(1, 1, 3, 2\)", r"\(candidates, features\)"]),
-        ("no candidates", np.zeros((0, 2)), TypeError, [r"\(0, 2\)", r"\(candidates, features\)"]),
-        ("text", [["a", "b"]], TypeError, ["<U1", "numbers"]),
-        ("complex", np.zeros((3, 2), complex), TypeError, ["complex128", "numbers"]),
-        ("None", None, TypeError, ["NoneType", "BehaviorLog"]),
-        ("a path", "log.parquet", TypeError, ["str", "BehaviorLog"]),
-    ),
+BAD_CANDIDATES = named(
+    ("log of other d", good_log(d=4), ValueError, ["4 features", "fitted on 2", "features of the log"]),
+    ("set of other d", np.zeros((3, 4)), ValueError, ["4 features", "fitted on 2", "features of the log"]),
+    ("sets of other d", np.zeros((5, 3, 1)), ValueError, ["1 features?", "fitted on 2", "features of the log"]),
+    ("nan", [[0.0, 1.0], [np.nan, 2.0]], ValueError, [r"\[1, 0\] is nan", "finite"]),
+    ("inf", np.full((2, 3, 2), np.inf), ValueError, [r"\[0, 0, 0\] is inf", "finite"]),
+    ("one candidate in 1-D", np.zeros(2), TypeError, [r"\(2,\)", r"\(candidates, features\)"]),
+    ("4-D", np.zeros((1, 1, 3, 2)), TypeError, [r"\(1, 1, 3, 2\)", r"\(candidates, features\)"]),
+    ("no candidates", np.zeros((0, 2)), TypeError, [r"\(0, 2\)", r"\(candidates, features\)"]),
+    ("text", [["a", "b"]], TypeError, ["<U1", "numbers"]),
+    ("complex", np.zeros((3, 2), complex), TypeError, ["complex128", "numbers"]),
+    ("None", None, TypeError, ["NoneType", "BehaviorLog"]),
+    ("a path", "log.parquet", TypeError, ["str", "BehaviorLog"]),
 )
-def test_bad_candidates_are_refused(fitted, method, candidates, error, words):
-    assert_refused(lambda: getattr(fitted, method)(candidates), error, *words)
 
 
-def test_features_in_another_order_are_refused(fitted):
+@pytest.mark.parametrize(
+    "estimator, method, candidates, error, words",
+    in_turn(BAD_CANDIDATES, [IBCB, BaseSVC], ["predict", "decision_function"]),
+)
+def test_bad_candidates_are_refused(estimator, method, candidates, error, words):
+    model = fit_named(estimator)
+    assert_refused(lambda: getattr(model, method)(candidates), error, *words)
+
+
+@pytest.mark.parametrize("estimator", [IBCB, BaseSVC])
+def test_features_in_another_order_are_refused(estimator):
+    fitted = fit_named(estimator)
     log = BehaviorLog.from_episodes(pairs(), feature_names=["b", "a"])
     assert_refused(lambda: fitted.predict(log), ValueError, "feature 0 is 'b'", "fitted with 'a'", "order")
 
 
-def test_one_set_gives_an_int_and_several_an_array(fitted):
+@pytest.mark.parametrize("estimator", [IBCB, BaseSVC])
+def test_one_set_gives_an_int_and_several_an_array(estimator):
+    fitted = fit_named(estimator)
     sets = np.random.default_rng(5).normal(size=(6, 3, 2))
     chosen = fitted.predict(sets)
     assert chosen.shape == (6,)
@@ -416,22 +443,24 @@ def test_behaviour_cloning_refuses_a_log_without_alternatives():
 # -- experts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expert", [SBUCB, SBTS])
 @pytest.mark.parametrize(
-    "arguments, words",
-    named(
-        ("alpha negative", {"alpha": -0.1}, ["alpha=-0.1", "at least 0"]),
-        ("alpha nan", {"alpha": np.nan}, ["alpha=nan", "at least 0|finite"]),
-        ("alpha infinite", {"alpha": np.inf}, ["alpha=inf", "finite"]),
-        ("alpha text", {"alpha": "1"}, ["alpha='1'", "number"]),
-        ("l2 zero", {"l2": 0}, ["l2=0", "above 0"]),
-        ("l2 negative", {"l2": -1.0}, [r"l2=-1\.0", "above 0"]),
-        ("l2 nan", {"l2": np.nan}, ["l2=nan", "above 0|finite"]),
-        ("l2 infinite", {"l2": np.inf}, ["l2=inf", "finite"]),
-        ("l2 None", {"l2": None}, ["l2=None", "number"]),
-        ("no features", {"n_features": 0}, ["n_features=0", "at least 1"]),
-        ("negative d", {"n_features": -2}, ["n_features=-2", "at least 1"]),
-        ("fractional d", {"n_features": 2.5}, ["n_features=2.5", "whole"]),
+    "expert, arguments, words",
+    in_turn(
+        named(
+            ("alpha negative", {"alpha": -0.1}, ["alpha=-0.1", "at least 0"]),
+            ("alpha nan", {"alpha": np.nan}, ["alpha=nan", "at least 0|finite"]),
+            ("alpha infinite", {"alpha": np.inf}, ["alpha=inf", "finite"]),
+            ("alpha text", {"alpha": "1"}, ["alpha='1'", "number"]),
+            ("l2 zero", {"l2": 0}, ["l2=0", "above 0"]),
+            ("l2 negative", {"l2": -1.0}, [r"l2=-1\.0", "above 0"]),
+            ("l2 nan", {"l2": np.nan}, ["l2=nan", "above 0|finite"]),
+            ("l2 infinite", {"l2": np.inf}, ["l2=inf", "finite"]),
+            ("l2 None", {"l2": None}, ["l2=None", "number"]),
+            ("no features", {"n_features": 0}, ["n_features=0", "at least 1"]),
+            ("negative d", {"n_features": -2}, ["n_features=-2", "at least 1"]),
+            ("fractional d", {"n_features": 2.5}, ["n_features=2.5", "whole"]),
+        ),
+        [SBUCB, SBTS],
     ),
 )
 def test_experts_refuse_bad_parameters(expert, arguments, words):
@@ -457,18 +486,20 @@ def experts(d=3):
     return {"SBUCB": SBUCB(d), "SBTS": SBTS(d, random_state=0), "TopK": TopK(SBUCB(d), 2, random_state=0)}
 
 
-@pytest.mark.parametrize("name", experts())
-@pytest.mark.parametrize("explore", [True, False])
 @pytest.mark.parametrize(
-    "candidates, words",
-    named(
-        ("other d", np.zeros((4, 6)), ["6", "3 features|features.*3|, 3"]),
-        ("batch of other d", np.zeros((5, 4, 2)), ["2", "3 features|features.*3|, 3"]),
-        ("one in 1-D", np.zeros(3), [r"\(3,\)", "candidates"]),
-        ("none", np.zeros((0, 3)), ["no candidate|at least one|empty|0"]),
-        ("nan", np.full((4, 3), np.nan), ["nan", "finite"]),
-        ("inf", np.full((2, 4, 3), np.inf), ["inf", "finite"]),
-        ("text", [["a", "b", "c"]], ["<U1|str|text", "numbers|float"]),
+    "name, explore, candidates, words",
+    in_turn(
+        named(
+            ("other d", np.zeros((4, 6)), ["6", "3 features|features.*3|, 3"]),
+            ("batch of other d", np.zeros((5, 4, 2)), ["2", "3 features|features.*3|, 3"]),
+            ("one in 1-D", np.zeros(3), [r"\(3,\)", "candidates"]),
+            ("none", np.zeros((0, 3)), ["no candidate|at least one|empty|0"]),
+            ("nan", np.full((4, 3), np.nan), ["nan", "finite"]),
+            ("inf", np.full((2, 4, 3), np.inf), ["inf", "finite"]),
+            ("text", [["a", "b", "c"]], ["<U1|str|text", "numbers|float"]),
+        ),
+        experts(),
+        [True, False],
     ),
 )
 def test_experts_refuse_bad_candidates(name, explore, candidates, words):
@@ -476,16 +507,18 @@ def test_experts_refuse_bad_candidates(name, explore, candidates, words):
     assert_refused(lambda: expert.act(candidates, explore=explore), (ValueError, TypeError), *words)
 
 
-@pytest.mark.parametrize("name", experts())
 @pytest.mark.parametrize(
-    "contexts, rewards, words",
-    named(
-        ("other d", np.zeros((5, 2)), np.zeros(5), [r"\(5, 2\)", r"\(B, 3\)"]),
-        ("too few rewards", np.zeros((5, 3)), np.zeros(4), [r"\(4,\)", r"\(B,\)"]),
-        ("a column of rewards", np.zeros((5, 3)), np.zeros((5, 1)), [r"\(5, 1\)", r"\(B,\)"]),
-        ("nan context", np.full((5, 3), np.nan), np.zeros(5), ["contexts", "nan", "finite"]),
-        ("nan reward", np.ones((5, 3)), [0, 1, np.nan, 0, 1], ["reward", "nan", "finite"]),
-        ("infinite reward", np.ones((5, 3)), [0, 1, np.inf, 0, 1], ["reward", "inf", "finite"]),
+    "name, contexts, rewards, words",
+    in_turn(
+        named(
+            ("other d", np.zeros((5, 2)), np.zeros(5), [r"\(5, 2\)", r"\(B, 3\)"]),
+            ("too few rewards", np.zeros((5, 3)), np.zeros(4), [r"\(4,\)", r"\(B,\)"]),
+            ("a column of rewards", np.zeros((5, 3)), np.zeros((5, 1)), [r"\(5, 1\)", r"\(B,\)"]),
+            ("nan context", np.full((5, 3), np.nan), np.zeros(5), ["contexts", "nan", "finite"]),
+            ("nan reward", np.ones((5, 3)), [0, 1, np.nan, 0, 1], ["reward", "nan", "finite"]),
+            ("infinite reward", np.ones((5, 3)), [0, 1, np.inf, 0, 1], ["reward", "inf", "finite"]),
+        ),
+        experts(),
     ),
 )
 def test_experts_refuse_bad_batches_and_stay_usable(name, contexts, rewards, words):
@@ -498,18 +531,21 @@ def test_experts_refuse_bad_batches_and_stay_usable(name, contexts, rewards, wor
     assert np.isfinite(expert.coef_).all()
 
 
-@pytest.mark.parametrize("scale", 10.0 ** np.arange(-12, 13))
-def test_an_expert_that_saw_one_context_has_the_closed_form_or_refuses(scale):
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e5])
+def test_an_expert_that_saw_one_context_has_the_closed_form(scale):
     for seed in range(20):
         s = scale * np.random.default_rng(seed).normal(size=3)
         expert = SBUCB(3, l2=1.0)
-        try:
-            expert.update(s[None], [1.0])
-        except ValueError as error:
-            assert "Rescale the contexts" in str(error)  # noqa: PT017
-            continue
+        expert.update(s[None], [1.0])
         expected = s / (1 + s @ s)
         assert np.linalg.norm(expert.coef_ - expected) <= 0.05 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scale", [1e7, 1e12])
+def test_an_expert_refuses_contexts_beside_which_l2_vanishes(scale):
+    for seed in range(20):
+        s = scale * np.random.default_rng(seed).normal(size=3)
+        assert_refused(lambda s=s: SBUCB(3, l2=1.0).update(s[None], [1.0]), ValueError, "Rescale the contexts")
 
 
 # -- simulate ------------------------------------------------------------------------------------------------------
@@ -604,12 +640,27 @@ def decided_log(sets, expert, dtype=np.float64):
     return BehaviorLog.from_episodes(episodes)
 
 
-def assert_finite_or_refused(model, log, refusals):
-    try:
-        model.fit(log)
-    except refusals as error:
-        assert re.search(r'Rescale|raise l2|solver="robust"', str(error)), error  # noqa: PT017
+#: beside which l2 vanishes
+SINGULAR = "all contexts equal 1e12"
+#: that leave nothing to contradict
+AGREEABLE = (
+    "all contexts equal",
+    "all contexts zero",
+    "all steps single",
+    "constant within steps",
+    "two episodes of one step",
+)
+
+
+def assert_finite_or_refused(model, case, log):
+    """Refused for a singular Psi, or for draws that contradict each other where every row must hold; else fitted."""
+    if case == SINGULAR:
+        assert_refused(lambda: model.fit(log), ValueError, "singular", "Rescale the contexts", "raise l2")
         return
+    if (model.expert, model.solver) == ("sbts", "hard") and case not in AGREEABLE:
+        assert_refused(lambda: model.fit(log), InfeasibleError, "no theta explains", 'solver="robust"')
+        return
+    model.fit(log)
     for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
         assert np.isfinite(getattr(model, name)).all(), name
     assert model.policy_coefs_.shape == (len(log), log.n_features)
@@ -622,31 +673,34 @@ def assert_finite_or_refused(model, log, refusals):
 
 
 @random_start
-@pytest.mark.parametrize("incremental", [True, False], ids=["incremental", "full"])
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize("case", degenerate_sets())
-def test_degenerate_logs_give_finite_results_or_a_clear_refusal(case, expert, solver, incremental):
+@pytest.mark.parametrize(
+    "solver, incremental, expert, case",
+    in_turn(product(EXPERTS, degenerate_sets()), SOLVERS, [True, False]),
+)
+def test_degenerate_logs_give_finite_results_or_a_clear_refusal(solver, incremental, expert, case):
     log = decided_log(degenerate_sets()[case], expert)
-    # A Thompson sampler contradicts itself: solvers that satisfy every row may say so. An SBUCB log is feasible.
-    refusals = (ValueError, SolverError) if expert == "sbts" and solver in ("hard", "paper") else ValueError
-    assert_finite_or_refused(IBCB(expert=expert, solver=solver, incremental=incremental), log, refusals)
+    assert_finite_or_refused(IBCB(expert=expert, solver=solver, incremental=incremental), case, log)
 
 
 @random_start
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize("case", ["ordinary", "size 1e12", "size 1e-12", "some steps single", "candidates twice"])
-def test_degenerate_float32_logs_give_finite_results_or_a_clear_refusal(case, expert, solver):
+@pytest.mark.parametrize(
+    "solver, case",
+    in_turn(
+        [("ordinary",), ("size 1e12",), ("size 1e-12",), ("some steps single",), ("candidates twice",)],
+        SOLVERS,
+    ),
+)
+def test_degenerate_float32_logs_give_finite_results_or_a_clear_refusal(solver, case, expert):
     log = decided_log(degenerate_sets()[case], expert, np.float32)
-    refusals = (ValueError, SolverError) if solver in ("hard", "paper") else ValueError
-    assert_finite_or_refused(IBCB(expert=expert, solver=solver), log, refusals)
+    assert_finite_or_refused(IBCB(expert=expert, solver=solver), case, log)
 
 
 @random_start
-@pytest.mark.parametrize("solver", ["auto", "soft", "robust"])
-@pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "dtype, expert, solver",
+    in_turn(product(EXPERTS, ["auto", "soft", "robust"]), [np.float32, np.float64]),
+)
 def test_any_choices_at_all_can_be_fitted_with_the_solvers_that_forgive(dtype, expert, solver):
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -655,8 +709,7 @@ def test_any_choices_at_all_can_be_fitted_with_the_solvers_that_forgive(dtype, e
         assert np.isfinite(model.policy_coefs_).all()
 
 
-@pytest.mark.parametrize("incremental", [True, False], ids=["incremental", "full"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("incremental, seed", in_turn([(seed,) for seed in range(8)], [True, False]))
 def test_the_exact_solver_solves_every_log_that_has_a_solution(seed, incremental):
     log = decided_log(ordinary_sets(seed=seed), "sbucb")
     model = IBCB(solver="hard", incremental=incremental).fit(log)
@@ -691,9 +744,8 @@ def test_single_candidate_steps_feed_the_gram_matrix_and_give_no_row(solver, exp
 @pytest.mark.parametrize("case", degenerate_sets())
 def test_behaviour_cloning_of_degenerate_logs_is_finite_or_refused(case):
     log = decided_log(degenerate_sets()[case], "sbucb")
-    try:
-        model = BaseSVC(max_iter=2000).fit(log)
-    except ValueError:
-        assert case == "all steps single"
+    if case == "all steps single":
+        assert_refused(lambda: BaseSVC().fit(log), ValueError, "one candidate")
         return
+    model = BaseSVC(max_iter=2000).fit(log)
     assert np.isfinite(model.decision_function(log)).all()

@@ -11,7 +11,7 @@ import ibcb
 import ibcb.log.behavior_log as log_module
 from ibcb import BehaviorLog, validate
 from ibcb.log.validation.constancy import find_change
-from ibcb.log.validation.sample import Sample, Sampler, due
+from ibcb.log.validation.step_sample import Sample, Sampler, due
 
 
 def changed(log, *, contexts=None, chosen=None, edges=None, warmup=None, **extras):

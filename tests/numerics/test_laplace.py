@@ -116,6 +116,25 @@ def test_the_summary_is_a_minimum_with_the_prior(rng, top_k, stray):
     assert found.loss == pytest.approx(loss(found.mode))
 
 
+@pytest.mark.parametrize("top_k, stray", ALLOWANCES[:4])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_contexts_in_single_precision_are_summarised_as_well(top_k, stray, unit):
+    """The loss is evaluated in float64: that of float32 is noise where Newton's method comes to rest."""
+    last = paper_run().log[19]
+    rows = (unit * last.contexts).astype("f4")
+    single, double = (
+        summarise(
+            ChoiceLoss(rows.astype(kind), last.step_offsets, last.chosen, top_k=top_k, stray=stray),
+            np.zeros(10),
+            1e-3 * unit**2 * np.eye(10),
+        )
+        for kind in ("f4", "f8")
+    )
+    assert single.passes <= double.passes + 2
+    assert single.loss == pytest.approx(double.loss, rel=1e-4)
+    np.testing.assert_allclose(single.mode, double.mode, atol=1e-4 * np.abs(double.mode).max())
+
+
 def test_many_straying_steps_among_separable_ones_are_solved_in_a_few_passes(rng):
     """The bound alone would lead there by hundreds of ever shorter steps."""
     theta, sets = rng.normal(size=4), rng.normal(size=(300, 5, 4))

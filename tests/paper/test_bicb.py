@@ -20,7 +20,7 @@ def world(rng, T=40):
     log = small_run().log
     picked = np.sort(rng.choice(np.arange(log.policy_steps.start, log.n_steps), size=T, replace=False))
     contexts, chosen = plain.arrays(log, picked)
-    steps = gibbs.Steps(log, picked, 20.0)
+    steps = gibbs.GibbsSteps(log, picked, 20.0)
     return steps, gibbs.Beliefs(steps, B, SIGMA), contexts, chosen, rng.normal(size=4)
 
 
@@ -79,7 +79,7 @@ def test_second_wins_is_the_metropolis_hastings_test(size, rng):
 def test_missing_candidates_never_count(rng):
     log = ragged_log(rng)
     picked = np.arange(log.policy_steps.start, log.n_steps)
-    steps = gibbs.Steps(log, picked, 20.0)
+    steps = gibbs.GibbsSteps(log, picked, 20.0)
     rho = rng.normal(size=3)
     scores = steps.leads @ rho + steps.missing.T
     for t, step in enumerate(picked):

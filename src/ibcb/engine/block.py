@@ -14,7 +14,8 @@ from ibcb.numerics.arrays import plain
 
 __all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
 
-#: a block ends after so many steps, or before the step that would give it more than so many rows
+#: a block ends after so many steps, or before the step that would give it more than so many rows (decision 0007);
+#: results depend on these in their last bits
 BLOCK_STEPS, BLOCK_ROWS = 4096, 1 << 16
 
 

@@ -27,9 +27,9 @@ __all__ = ["ClusterError", "DaskRows", "distributed_rows"]
 
 T = TypeVar("T")
 
-#: seconds after which a result that does not come is looked into
+#: seconds after which a result that does not come is looked into (decision 0007); not tuned
 _PATIENCE = 60.0
-#: numbers in a partition
+#: numbers in a partition, 32 MB in double precision: many to a worker, few to the scheduler; not tuned finely
 PARTITION_NUMBERS = 1 << 22
 
 

@@ -19,9 +19,11 @@ __all__ = ["StreamedRows", "ahead", "reblocked"]
 
 T = TypeVar("T")
 
-#: an episode of fewer bytes stays in memory after its first pass, and so does what was worked out for its rows
+#: an episode of fewer bytes stays in memory after its first pass, and so does what was worked out for its rows;
+#: 256 MB, which any machine has to spare; not tuned
 KEPT_BYTES = 1 << 28
-_AHEAD = 2
+#: parts read ahead: one being read while one waits
+_PARTS_AHEAD = 2
 
 
 class StreamedRows:
@@ -144,7 +146,7 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
     """The same items, made by a thread that is a few of them ahead."""
-    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=_AHEAD)
+    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=_PARTS_AHEAD)
     stopped = threading.Event()
 
     def put(kind: str, value: Any) -> bool:

@@ -11,12 +11,15 @@ from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.newton import SolverError, minimise
+from ibcb.numerics.laplace import summarise
+from ibcb.numerics.newton import Stopping
 from ibcb.numerics.ridge import gram, ridge
 
 __all__ = ["ChoiceModel"]
 
-Vector = NDArray[np.float64]
+#: Far below what the rounding of a score does to a choice. Passes are not tuned: 5 to 30 are needed, most by separable
+#: choices.
+_STOPPING = Stopping(gain=1e-11, slack=1e-12, max_passes=200)
 
 
 class ChoiceModel(Imitator):
@@ -90,8 +93,9 @@ class ChoiceModel(Imitator):
                 f"no step of the last {count} episode{'s' * (count != 1)} has candidates that differ, so there is "
                 "nothing to tell the chosen ones apart from. Raise episodes, or set it to None."
             )
-        weights, self.n_passes_ = _solve(loss, contexts, offsets, chosen, penalty)
-        d = log.n_features
+        n = loss.n_features
+        found = summarise(loss, np.zeros(n), penalty * np.eye(n), stopping=_STOPPING)
+        weights, self.n_passes_, d = found.mode, found.passes, log.n_features
         self.coef_ = weights[:d]
         self.next_policy_coef_ = self.coef_
         self.width_coef_ = float(weights[d]) if width else None
@@ -107,18 +111,6 @@ class ChoiceModel(Imitator):
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
         self.width_coef_, self.n_passes_ = state["width_coef"], state["n_passes"]
-
-
-def _solve(
-    loss: ChoiceLoss, contexts: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], penalty: float
-) -> tuple[Vector, int]:
-    if contexts.dtype == np.float32:
-        try:
-            return minimise(loss, penalty, tolerance=1e-6, max_passes=40)
-        except SolverError:
-            # Large weights times the rounding of single precision: noise that Newton's method cannot see through.
-            loss = ChoiceLoss(contexts.astype(np.float64), offsets, chosen)
-    return minimise(loss, penalty, tolerance=1e-11, max_passes=200)
 
 
 def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:

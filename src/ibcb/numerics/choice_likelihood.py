@@ -33,8 +33,12 @@ from scipy.linalg import solve_triangular
 __all__ = ["ChoiceLoss", "Expansion"]
 
 Vector = NDArray[np.float64]
+Array = NDArray[np.float64]
 
+#: of leads in float64: a block and what a pass makes of it stay in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
+#: exp of a score below this is finite, and so are sums of it: exp(709.7) is the largest double
+_FINITE_EXP = 700.0
 
 
 class Expansion(NamedTuple):
@@ -66,8 +70,9 @@ class ChoiceLoss:
     stray : float
         The share e of steps that any candidate may be taken in, at least 0 and below 1.
 
-    Leads keep the float type of the contexts; sums over steps, and all that is d x d, are float64. A step with one
-    candidate is chosen with probability 1 and contributes nothing.
+    Leads are stored in the float type of the contexts and used in float64, a block at a time: f is then smooth to the
+    last digits, which Newton's method needs, and a log in single precision takes no more memory than it must. A step
+    with one candidate is chosen with probability 1 and contributes nothing.
     """
 
     def __init__(
@@ -89,8 +94,6 @@ class ChoiceLoss:
         # f does not depend on the weight of a feature in which no candidates ever differ.
         self._moving: NDArray[np.int64] = np.flatnonzero(moving)
         self._blocks = blocks if moving.all() else [np.ascontiguousarray(D[moving]) for D in blocks]
-        # exp of anything below stays finite, and so do sums of it.
-        self._safe = 80.0 if contexts.dtype == np.float32 else 700.0
 
     @property
     def empty(self) -> bool:
@@ -115,16 +118,16 @@ class ChoiceLoss:
         """f at w."""
         w = w[self._moving]
         total = 0.0
-        for D in self._blocks:
+        for D in self._doubles():
             losses, _ = self._blame(self._losses(self._cut(_scores(D, w))), D.shape[1] + 1)
-            total += float(losses.sum(dtype=np.float64))
+            total += float(losses.sum())
         return total
 
     def expand(self, w: Vector) -> Expansion:
         """f at w, its gradient and Hessian: summed means and covariances of a lead drawn from each step's softmax."""
         moving, d = self._moving, len(self._moving)
         loss, gradient, hessian, excess = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
-        for D in self._blocks:
+        for D in self._doubles():
             scores = self._cut(_scores(D, w[moving]))
             losses = self._losses(scores.copy())
             p = np.exp(scores - losses)
@@ -139,8 +142,8 @@ class ChoiceLoss:
                 mean *= meant
                 spread *= np.sqrt(meant)
                 mean_of_chosen *= np.sqrt(meant)
-            loss += float(losses.sum(dtype=np.float64))
-            gradient += mean.sum(axis=1, dtype=np.float64)
+            loss += float(losses.sum())
+            gradient += mean.sum(axis=1)
             hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
         n = self.n_features
         whole = Expansion(loss, np.zeros(n), np.zeros((n, n)), np.zeros((n, n)) if self.stray else None)
@@ -153,10 +156,10 @@ class ChoiceLoss:
     def likelihoods(self, w: Vector) -> tuple[Vector, Vector]:
         """q(w) / K and 1 / M of every step with two candidates or more, by number of candidates, then in order."""
         meant, astray = [np.empty(0)], [np.empty(0)]
-        for D in self._blocks:
+        for D in self._doubles():
             count = D.shape[1] + 1
             losses = self._losses(self._cut(_scores(D, w[self._moving])))
-            meant.append(np.exp(-losses.astype(np.float64)) / min(self.top_k, count))
+            meant.append(np.exp(-losses) / min(self.top_k, count))
             astray.append(np.full(len(losses), 1 / count))
         return np.concatenate(meant), np.concatenate(astray)
 
@@ -182,13 +185,17 @@ class ChoiceLoss:
         B[:, self._moving] = 2 * longest * L.T
         return B
 
-    def _centred(self) -> Iterator[NDArray[np.float64]]:
+    def _doubles(self) -> Iterator[Array]:
+        """The leads, block by block, in float64."""
+        return (D.astype(np.float64, copy=False) for D in self._blocks)
+
+    def _centred(self) -> Iterator[Array]:
         """Leads of all candidates, the chosen one's zeros included, about their step's mean; shape (d, candidates)."""
-        for D in self._blocks:
-            leads = np.concatenate([D, np.zeros_like(D[:, :1])], axis=1, dtype=np.float64)
+        for D in self._doubles():
+            leads = np.concatenate([D, np.zeros_like(D[:, :1])], axis=1)
             yield (leads - leads.mean(axis=1, keepdims=True)).reshape(len(D), -1)
 
-    def _cut(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def _cut(self, scores: Array) -> Array:
         """Scores without the K - 1 best of each step, which need not lose to the chosen one; overwrites the scores."""
         free = min(self.top_k - 1, len(scores))
         if free:
@@ -196,7 +203,7 @@ class ChoiceLoss:
             np.put_along_axis(scores, best, -np.inf, axis=0)
         return scores
 
-    def _blame(self, losses: NDArray[Any], candidates: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def _blame(self, losses: Array, candidates: int) -> tuple[Array, Array | None]:
         """Losses with straying allowed for, and the probability that each step did not stray; None if none can."""
         best = min(self.top_k, candidates)
         if self.stray == 0:
@@ -205,10 +212,10 @@ class ChoiceLoss:
         total = meant + self.stray / candidates
         return -np.log(total), meant / total
 
-    def _losses(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def _losses(self, scores: Array) -> Array:
         """log(1 + sum_j exp(score_j)) of each step; overwrites the scores."""
-        losses: NDArray[Any]
-        if scores.max() < self._safe:
+        losses: Array
+        if scores.max() < _FINITE_EXP:
             losses = np.log1p(np.exp(scores, out=scores).sum(axis=0))
         else:
             top = np.maximum(scores.max(axis=0), 0)
@@ -229,7 +236,7 @@ def _lead_blocks(
         if count == 1:
             continue
         steps = np.flatnonzero(counts == count)
-        length = max(16, _BLOCK_BYTES // (contexts.itemsize * contexts.shape[1] * int(count)))
+        length = max(16, _BLOCK_BYTES // (8 * contexts.shape[1] * int(count)))
         for first in range(0, len(steps), length):
             block = steps[first : first + length]
             start, c = offsets[block], chosen[block]
@@ -239,12 +246,12 @@ def _lead_blocks(
             yield np.ascontiguousarray((scale * leads).astype(contexts.dtype, copy=False).transpose(2, 0, 1))
 
 
-def _scores(D: NDArray[Any], w: Vector) -> NDArray[Any]:
+def _scores(D: Array, w: Vector) -> Array:
     d, others, steps = D.shape
-    scores: NDArray[Any] = w.astype(D.dtype, copy=False) @ D.reshape(d, others * steps)
+    scores: Array = w @ D.reshape(d, others * steps)
     return scores.reshape(others, steps)
 
 
-def _square(matrix: NDArray[Any]) -> NDArray[Any]:
-    square: NDArray[Any] = matrix @ matrix.T
+def _square(matrix: Array) -> Array:
+    square: Array = matrix @ matrix.T
     return square

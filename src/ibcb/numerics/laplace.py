@@ -12,19 +12,19 @@ contexts with a column H(s); its weight over the others' is then alpha.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 from scipy.optimize import brentq, minimize_scalar
 
-from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
-from ibcb.numerics.newton import SolverError
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.newton import Stopping, descend
 
 __all__ = [
     "DrawScale",
-    "Reading",
+    "ChoiceFit",
     "Summary",
     "draw_scale",
     "read_choices",
@@ -35,13 +35,19 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 
-_MAX_PASSES = 300
-_TOLERANCE = 1e-9
-_ROUNDS = 12
+#: A likelihood known to 1e-9 is known far better than any comparison of models needs. Passes are not tuned: 2 to 12
+#: are usual, and kinks (top_k > 1) may take more.
+_FILTERING = Stopping(gain=1e-9, slack=1e-10, max_passes=300, floor=1.0)
+#: turns between weights and the share of straying steps, and the relative change of the share that ends them; not
+#: tuned: two are usual, and the weights hardly depend on the share
+_MAX_TURNS, _SHARE_SETTLED = 12, 0.02
 #: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
-_LEAST, _MOST = 1e-5, 0.5
-#: where the search for that share begins, and the least to count on in an episode not yet seen
-_FIRST, _SURE = 0.01, 0.001
+_LEAST_STRAYING, _MOST_STRAYING = 1e-5, 0.5
+#: log of the sharpness, in units of the leads' root mean square, that `read_choices` looks at, and how finely:
+#: from choices all but even to choices all but certain; not tuned
+_SHARPNESS_RANGE, _SHARPNESS_STEP = (-4.0, 8.0), 0.05
+#: steps of Newton's method for the sharpness of draws, and the standard errors that the last may be long; not tuned
+_MAX_DRAW_STEPS, _DRAW_SETTLED = 300, 1e-6
 
 
 class Summary(NamedTuple):
@@ -76,7 +82,7 @@ class DrawScale(NamedTuple):
     error: float
 
 
-class Reading(NamedTuple):
+class ChoiceFit(NamedTuple):
     """What choices look like to somebody who knows the scores behind them.
 
     Attributes
@@ -93,8 +99,23 @@ class Reading(NamedTuple):
     agreement: float
 
 
+class _Point(NamedTuple):
+    """F with its derivatives, and f alone."""
+
+    x: Vector
+    value: float
+    gradient: Vector
+    hessians: Sequence[NDArray[np.float64]]
+    loss: float
+
+
 def summarise(
-    loss: ChoiceLoss, centre: Vector, precision: NDArray[np.float64], *, start: Vector | None = None
+    loss: ChoiceLoss,
+    centre: Vector,
+    precision: NDArray[np.float64],
+    *,
+    start: Vector | None = None,
+    stopping: Stopping = _FILTERING,
 ) -> Summary:
     """Mode and Hessian of F by Newton's method; where F is not convex, on the bound of f that touches it there.
 
@@ -105,49 +126,22 @@ def summarise(
     if start is None:
         plain = loss.plain()
         if plain is not loss:
-            before = summarise(plain, centre, precision, start=centre)
-            found = summarise(loss, centre, precision, start=before.mode)
+            before = summarise(plain, centre, precision, start=centre, stopping=stopping)
+            found = summarise(loss, centre, precision, start=before.mode, stopping=stopping)
             return found._replace(passes=found.passes + before.passes)
         start = centre
-    w, here, passes = start, loss.expand(start), 1
-    value, gradient = _with_prior(here, w - centre, precision)
-    while True:
-        hessian, step = _newton(here, gradient, precision)
-        slope = float(gradient @ step)
-        if -slope / 2 <= _TOLERANCE * (1 + abs(value)):
-            return Summary(w, hessian, here.loss, loss.stray, passes)
-        length, reached = 2.0, np.inf
-        # The last term forgives the rounding of F itself.
-        while reached > value + 1e-4 * length * slope + _TOLERANCE / 10 * (1 + abs(value)):
-            if passes == _MAX_PASSES:
-                raise SolverError(
-                    f"choices: F = {value:.6g} is still about {-slope / 2:.3g} above its minimum after {passes} passes "
-                    "of Newton's method. Rescale the contexts to about 1, or give a prior of more precision."
-                )
-            length /= 2
-            trial = w + length * step
-            here, passes = loss.expand(trial), passes + 1
-            reached, gradient = _with_prior(here, trial - centre, precision)
-        w, value = trial, reached
 
+    def at(w: Vector) -> _Point:
+        here, offset = loss.expand(w), w - centre
+        pull, bound = precision @ offset, here.hessian + precision
+        hessians = (bound,) if here.excess is None else (bound - here.excess, bound)
+        return _Point(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here.loss)
 
-def _newton(here: Expansion, gradient: Vector, precision: NDArray[np.float64]) -> tuple[NDArray[np.float64], Vector]:
-    """Hessian of F and the step to the minimum of its quadratic model; those of the bound if F is not convex here."""
-    bound = here.hessian + precision
-    for hessian in (bound,) if here.excess is None else (bound - here.excess, bound):
-        _, step, failed = lapack.dposv(hessian, -gradient, lower=1)
-        if not failed and np.isfinite(step).all():
-            return hessian, step
-    raise SolverError(
-        "choices: the Hessian is singular in floating point. Rescale the contexts to about 1, or give a prior of more "
-        "precision."
-    )
-
-
-def _with_prior(here: Expansion, offset: Vector, precision: NDArray[np.float64]) -> tuple[float, Vector]:
-    """F and its gradient."""
-    pull = precision @ offset
-    return here.loss + float(offset @ pull) / 2, here.gradient + pull
+    done = descend(at, start, stopping)
+    if not done.solved:
+        remedy = "Rescale the contexts to about 1, or raise the ridge, which is the precision of the prior."
+        raise done.error("conditional logit", remedy)
+    return Summary(done.point.x, done.hessian, done.point.loss, loss.stray, done.passes)
 
 
 def summarise_straying(
@@ -155,10 +149,10 @@ def summarise_straying(
 ) -> Summary:
     """As `summarise`, with the share of straying steps estimated by turns with the weights, from ``loss.stray`` on."""
     passes, found = 0, summarise(loss, centre, precision, start=start)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_TURNS):
         passes += found.passes
         stray = stray_rate(*loss.likelihoods(found.mode))
-        if abs(stray - loss.stray) <= 0.02 * stray:
+        if abs(stray - loss.stray) <= _SHARE_SETTLED * stray:
             break
         loss = loss.with_stray(stray)
         found = summarise(loss, centre, precision, start=found.mode)
@@ -176,12 +170,14 @@ def stray_rate(meant: Vector, astray: Vector) -> float:
         ratio = (astray - meant) / ((1 - e) * meant + e * astray)
         return float(ratio.sum()) + 0.5 / e - 0.5 / (1 - e)
 
-    if slope(_MOST) >= 0:
-        return _MOST
-    return _LEAST if slope(_LEAST) <= 0 else float(brentq(slope, _LEAST, _MOST, rtol=1e-4))
+    if slope(_MOST_STRAYING) >= 0:
+        return _MOST_STRAYING
+    if slope(_LEAST_STRAYING) <= 0:
+        return _LEAST_STRAYING
+    return float(brentq(slope, _LEAST_STRAYING, _MOST_STRAYING, rtol=1e-4))
 
 
-def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> Reading:
+def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> ChoiceFit:
     """Read choices as drawn from the softmax of scores that are given up to their unit, a share of them going astray.
 
     Unit and share are those that make the choices likeliest.
@@ -208,15 +204,18 @@ def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.i
     of_best, astray = np.minimum(top_k, counts), 1.0 / counts
     size = float(np.sqrt(np.mean(np.square(leads[np.isfinite(leads)])))) if np.isfinite(leads).any() else 0.0
 
-    def read(sharpness: float) -> Reading:
+    def read(sharpness: float) -> ChoiceFit:
         k = np.exp(sharpness) / (size or 1.0)
         meant = 1 / (1 + np.exp(np.minimum(k * leads, 600.0)).sum(axis=1)) / of_best
         e = stray_rate(meant, astray)
         likely = (1 - e) * meant + e * astray
-        return Reading(np.log(likely), e * astray / likely, agreement)
+        return ChoiceFit(np.log(likely), e * astray / likely, agreement)
 
     found = minimize_scalar(
-        lambda s: -read(s).log_likelihoods.sum(), bounds=(-4.0, 8.0), method="bounded", options={"xatol": 0.05}
+        lambda s: -read(s).log_likelihoods.sum(),
+        bounds=_SHARPNESS_RANGE,
+        method="bounded",
+        options={"xatol": _SHARPNESS_STEP},
     )
     return read(float(found.x))
 
@@ -238,7 +237,7 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
     """
     leads, drawn = _best_of_each(scores.astype(np.float64, copy=False), offsets, chosen, top_k)
     scale = 0.0
-    for _ in range(_MAX_PASSES):
+    for _ in range(_MAX_DRAW_STEPS):
         weights = np.exp(scale * leads)
         weights /= weights.sum(axis=1, keepdims=True)
         mean = np.sum(weights * np.where(weights > 0, leads, 0.0), axis=1)
@@ -251,7 +250,7 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
         if scale + step <= 0:
             step = -scale
         scale += step
-        if abs(step) * np.sqrt(curvature) < 1e-6:
+        if abs(step) * np.sqrt(curvature) < _DRAW_SETTLED:
             break
     return DrawScale(scale, float(1 / np.sqrt(curvature)))
 

@@ -1,58 +1,156 @@
-"""Newton's method with a line search."""
+"""Newton's method with a line search: the one loop behind every smooth problem that is minimised here."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from ibcb.numerics.choice_likelihood import ChoiceLoss
-
-__all__ = ["SolverError", "minimise"]
+__all__ = ["Descent", "Point", "SolverError", "Stopping", "descend"]
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: share of the decrease that the slope promises which a step must bring; not tuned: the usual constant of Armijo's rule
+_SUFFICIENT_DECREASE = 1e-4
 
 
 class SolverError(RuntimeError):
     """A problem that was not solved; the message tells status, residual and what was tried."""
 
 
-def minimise(loss: ChoiceLoss, penalty: float, *, tolerance: float, max_passes: int) -> tuple[Vector, int]:
-    """The minimiser of F = loss + penalty / 2 |w|^2 and the passes it took, by Newton's method with a line search.
+class Point(Protocol):
+    """F at x, its gradient, and what may stand for its Hessian: the first that is positive definite does."""
 
-    F is strictly convex. It is solved when Newton's estimate of F - min F, half the squared decrement g' H^-1 g, is at
-    most ``tolerance`` times F.
+    @property
+    def x(self) -> Vector: ...
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def gradient(self) -> Vector: ...
+
+    @property
+    def hessians(self) -> Sequence[Matrix]: ...
+
+
+P = TypeVar("P", bound=Point)
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop; shares are of ``floor`` + abs(F).
+
+    Attributes
+    ----------
+    gain : float
+        Solved once a Newton step promises to lower F by less than this share: half the squared decrement g' H^-1 g,
+        which estimates F - min F.
+    slack : float
+        A rise by this share counts as rounding of F in the line search.
+    max_passes : int
+        Evaluations of F, that at the start included.
+    floor : float
+        For an F whose minimum may be 0.
+    shortest : float
+        If above 0: a line search that gets there, or a step that leaves F as it is, has found the minimum in floating
+        point.
     """
-    w = np.zeros(loss.n_features)
-    here, passes = loss.expand(w), 1
+
+    gain: float
+    slack: float
+    max_passes: int
+    floor: float = 0.0
+    shortest: float = 0.0
+
+
+@dataclass(frozen=True)
+class Descent(Generic[P]):
+    """Where Newton's method ended.
+
+    Attributes
+    ----------
+    point : Point
+        The lowest found.
+    hessian : ndarray of shape (d, d)
+        That of the point's which was used.
+    gain : float
+        Newton's estimate of F - min F there.
+    passes : int
+        Evaluations of F.
+    status : str
+        "solved", "out of passes" or "singular".
+    """
+
+    point: P
+    hessian: Matrix
+    gain: float
+    passes: int
+    status: str
+
+    @property
+    def solved(self) -> bool:
+        return self.status == "solved"
+
+    def error(self, what: str, remedy: str) -> SolverError:
+        """To be raised where it is not solved."""
+        where = f"where F = {self.point.value:.6g}, after {self.passes} passes of Newton's method. {remedy}"
+        if self.status == "singular":
+            return SolverError(f"{what}: the Hessian is singular in floating point, or not finite, {where}")
+        return SolverError(f"{what}: about {self.gain:.3g} above the minimum, {where}")
+
+
+def descend(
+    at: Callable[[Vector], P], start: Vector, stopping: Stopping, solved: Callable[[P], bool] | None = None
+) -> Descent[P]:
+    """Minimise F by damped Newton steps, each of which lowers it.
+
+    Parameters
+    ----------
+    at : callable
+        F with its derivatives at a point.
+    start : ndarray of shape (d,)
+    stopping : Stopping
+    solved : callable, optional
+        One more test for a point that is good enough.
+    """
+    here, passes = at(start), 1
     while True:
-        value = here.loss + penalty / 2 * float(w @ w)
-        gradient = here.gradient + penalty * w
-        hessian = here.hessian.copy()
-        hessian.flat[:: len(w) + 1] += penalty
-        _, direction, failed = lapack.dposv(hessian, -gradient, lower=1)
-        slope = float(gradient @ direction)
-        if failed or not np.isfinite(hessian).all() or not np.isfinite(slope):
-            raise SolverError(
-                f"conditional logit: the Hessian is singular in floating point (ridge {penalty:.3g}). "
-                "Rescale the contexts to about 1, or raise the ridge."
-            )
-        if -slope / 2 <= tolerance * value:
-            return w, passes
+        hessian, step = _newton_step(here)
+        if step is None or not math.isfinite(here.value):
+            return Descent(here, hessian, math.nan, passes, "singular")
+        slope = float(here.gradient @ step)
+        gain, size = -slope / 2, stopping.floor + abs(here.value)
+        if gain <= stopping.gain * size or (solved is not None and solved(here)):
+            return Descent(here, hessian, gain, passes, "solved")
         length = 1.0
         while True:
-            if passes == max_passes:
-                raise SolverError(
-                    f"conditional logit: F = {value:.6g} is still about {-slope / 2:.3g} above its minimum after "
-                    f"{passes} passes of Newton's method (ridge {penalty:.3g}). Rescale the contexts to about 1, or "
-                    "raise the ridge."
-                )
-            trial = w + length * direction
-            there = loss.expand(trial)
+            if passes >= stopping.max_passes:
+                return Descent(here, hessian, gain, passes, "out of passes")
+            there = at(here.x + length * step)
             passes += 1
-            reached = there.loss + penalty / 2 * float(trial @ trial)
-            # The last term forgives the rounding of F itself.
-            if reached <= value + 1e-4 * length * slope + tolerance / 10 * value:
+            if there.value <= here.value + _SUFFICIENT_DECREASE * length * slope + stopping.slack * size:
                 break
             length /= 2
-        w, here = trial, there
+            if length < stopping.shortest:
+                return Descent(here, hessian, gain, passes, "solved")
+        if stopping.shortest and there.value >= here.value:
+            flatter = min(here, there, key=lambda point: float(point.gradient @ point.gradient))
+            return Descent(flatter, hessian, gain, passes, "solved")
+        here = there
+
+
+def _newton_step(here: Point) -> tuple[Matrix, Vector | None]:
+    """The Hessian used and the step to the minimum of the quadratic model; no step if none is positive definite."""
+    for hessian in here.hessians:
+        _, step, failed = lapack.dposv(hessian, -here.gradient, lower=1)
+        # A diagonal that overflowed would give a step of 0.
+        if not failed and math.isfinite(hessian.trace()) and np.isfinite(step).all():
+            return hessian, step
+    return here.hessians[0], None

@@ -19,9 +19,11 @@ __all__ = ["Ridge", "gram", "ridge", "widths"]
 
 Matrix = NDArray[np.float64]
 
+#: of whitened rows, so that they stay in the processor's cache; not tuned finely
 _CACHE_BYTES = 400_000
 #: below this reciprocal condition less than three digits of l2 survive the rounding of Phi
 _LEAST_CONDITION = 1e-12
+#: above this the estimate of the condition, good to a factor of ten, need not be looked at again
 _SAFE_CONDITION = 1e-9
 
 

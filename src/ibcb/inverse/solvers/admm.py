@@ -16,8 +16,10 @@ from ibcb.inverse.solvers.solution import Solution, SolverError
 
 __all__ = ["paper"]
 
+#: the paper's; it says nothing of a limit, and this is OSQP's own (decision 0003)
 _SECOND_TOLERANCE = 8e-1
 _MAX_ITERATIONS = 4000
+#: OSQP's codes
 _SOLVED, _SOLVED_INACCURATELY = 1, 2
 
 

@@ -20,17 +20,19 @@ from ibcb.inverse.solvers.solution import InfeasibleError, Solution, SolverError
 
 __all__ = ["hard"]
 
+#: not tuned: two are usual, and a problem that takes so many is lost to rounding
 _MAX_ROUNDS = 200
-#: rows that a round may add: many are cheap while d is small, and dear to DAQP when it is not
-_LEAST_ROWS, _ROWS_PER_FEATURE = 200, 2
-#: rows that hold by less than this many typical bonuses are likely to bind once theta has moved
-_BAND = 1.0
+#: rows that a round may add: many are cheap while d is small, and dear to DAQP when it is not (decision 0008)
+_LEAST_ROWS_PER_ROUND, _ROWS_PER_FEATURE = 200, 2
+#: rows that hold by less than this many typical bonuses are likely to bind once theta has moved; not tuned finely:
+#: it saves rounds, and theta does not depend on it
+_NEARLY_BINDING = 1.0
 
 
 def hard(view: View, centre: NDArray[np.float64]) -> Solution:
     """Project ``centre`` on the feasible set; raise `InfeasibleError` with a certificate if it is empty."""
-    per_round = max(_LEAST_ROWS, _ROWS_PER_FEATURE * view.n_features)
-    working, before = view.worst(centre, per_round, _BAND * view.bonus_scale)
+    per_round = max(_LEAST_ROWS_PER_ROUND, _ROWS_PER_FEATURE * view.n_features)
+    working, before = view.worst(centre, per_round, _NEARLY_BINDING * view.bonus_scale)
     after, theta, gap = before, centre.copy(), 0.0
     known = set(working.key.tolist())
     for passes in range(1, _MAX_ROUNDS + 1):

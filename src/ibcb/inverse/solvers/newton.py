@@ -16,31 +16,37 @@ own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from ibcb.inverse.constraints import RowSet, View
-from ibcb.inverse.solvers.solution import Solution, SolverError
+from ibcb.inverse.solvers.solution import Solution
+from ibcb.numerics.newton import Descent, Stopping, descend
 
 __all__ = ["robust", "soft"]
 
+#: not tuned: two are usual, up to 10 where every step is a pass
 _MAX_PASSES = 300
+#: the gap, as a share of F, that counts as closed; not tuned: the last Newton step, on a quadratic, goes far below
 _RELATIVE_GAP = 1e-10
 #: a Newton step that promises less than this share of F is lost in the rounding of F
 _ROUNDING = 1e-14
-#: a step that short is lost in the rounding too
+#: a step shortened to this is lost in the rounding too
 _SHORTEST = 1e-12
-_STIFF, _STIFF_STEP = 1e4, 1e2
-#: rows that hold by less than this many typical bonuses may become violated within one solve
-_BAND = 0.25
-#: rows are written out while they take no more numbers than this
+#: penalties above the first are approached in stages, each so many times stiffer; not tuned finely: it saves passes
+_STIFF_PENALTY, _STAGE = 1e4, 1e2
+#: rows that hold by less than this many typical bonuses may become violated within one solve; not tuned finely:
+#: rows that it leaves out are found by the pass that confirms
+_NEARLY_VIOLATED = 0.25
+#: rows are written out while they take no more numbers than this: 128 MB
 _POOL_NUMBERS = 16_000_000
-_MAX_STEPS = 200
+#: at the rows written out; not tuned: 4 are usual, 50 at stiff penalties, and if they run out there is another pass
+_MAX_LOOKS = 200
 
 Vector = NDArray[np.float64]
 
@@ -56,89 +62,60 @@ def robust(view: View, centre: Vector, *, penalty: float, bend: float) -> Soluti
 
 
 class _Point(NamedTuple):
-    """F at theta, its gradient and generalised Hessian, and the bound on F - min F."""
+    """F at theta, its gradient and generalised Hessian."""
 
-    theta: Vector
-    objective: float
+    x: Vector
+    value: float
     gradient: Vector
-    hessian: NDArray[np.float64]
-    gap: float
+    hessians: Sequence[NDArray[np.float64]]
 
 
 def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) -> Solution:
     stiffness = view.context_scale**2
     ridge = stiffness * np.eye(len(centre))
 
-    passes = 0
-
-    def at(rows: View | RowSet, theta: Vector) -> _Point:
-        nonlocal passes
-        passes += rows is view
+    def at(theta: Vector, rows: View | RowSet) -> _Point:
         value, gradient, hessian = rows.penalty(theta, slope, bend)
         offset = theta - centre
-        gradient = stiffness * offset + gradient
-        objective = stiffness * float(offset @ offset) / 2 + value
-        return _Point(theta, objective, gradient, hessian + ridge, float(gradient @ gradient) / (2 * stiffness))
+        value += stiffness * float(offset @ offset) / 2
+        return _Point(theta, value, stiffness * offset + gradient, (hessian + ridge,))
 
-    theta, before = centre, None
-    if slope > _STIFF:
+    def gap(point: _Point) -> float:
+        return float(point.gradient @ point.gradient) / (2 * stiffness)
+
+    def solve(rows: View | RowSet, start: Vector, most: int) -> Descent[_Point]:
+        stopping = Stopping(_ROUNDING / 2, _ROUNDING, most, shortest=_SHORTEST)
+        return descend(partial(at, rows=rows), start, stopping, lambda p: gap(p) <= _RELATIVE_GAP * p.value)
+
+    theta, passes, before = centre, 0, None
+    if slope > _STIFF_PENALTY:
         # Many short steps lead through the kinks of a stiff penalty; a gentler one shows where they end.
-        gentle = _newton(name, view, centre, slope / _STIFF_STEP, bend)
+        gentle = _newton(name, view, centre, slope / _STAGE, bend)
         theta, passes, before = gentle.theta, gentle.iterations, gentle.before
     limit = _POOL_NUMBERS // len(centre)
-    pool, tally = view.worst(theta, limit + 1, _BAND * view.bonus_scale)
+    pool, tally = view.worst(theta, limit + 1, _NEARLY_VIOLATED * view.bonus_scale)
     passes += 1
     before = before or tally
-    point = at(pool, theta)
     while len(pool.rhs) <= limit and passes < _MAX_PASSES:
         # Solve to the end on the rows that matter here, then see whether others do there.
-        point, finished = _descend(partial(at, pool), point, _MAX_STEPS)
-        violated, tally = view.worst(point.theta, limit + 1, 0.0)
+        found = solve(pool, theta, _MAX_LOOKS)
+        if found.status == "singular":
+            break
+        theta = found.point.x
+        violated, tally = view.worst(theta, limit + 1, 0.0)
         passes += 1
         new = _not_in(pool, violated)
-        if finished and len(new.rhs) == 0:
-            return Solution(point.theta, "solved", point.objective, point.gap, passes, before, tally)
+        if found.solved and len(new.rhs) == 0:
+            return Solution(theta, "solved", found.point.value, gap(found.point), passes, before, tally)
         pool = RowSet.join([pool, new], len(centre))
-        point = at(pool, point.theta)
-    # Too many rows to write out: every step is a pass over all of them.
-    point = at(view, point.theta)
-    while passes < _MAX_PASSES:
-        point, finished = _descend(partial(at, view), point, 1)
-        if finished:
-            return Solution(point.theta, "solved", point.objective, point.gap, passes, before, view.tally(point.theta))
-    raise SolverError(
-        f"{name}: the duality gap is {point.gap:.3g} of an objective of {point.objective:.3g} after {passes} passes of "
-        f"Newton's method (penalty {slope:.3g}). Rescale the contexts to about 1, or lower the penalty."
-    )
-
-
-def _descend(at: Callable[[Vector], _Point], here: _Point, steps: int) -> tuple[_Point, bool]:
-    """At most so many damped Newton steps; whether the gap has closed, or no step would show in the rounding of F."""
-    for _ in range(steps):
-        if here.gap <= _RELATIVE_GAP * here.objective:
-            return here, True
-        _, step, failed = lapack.dposv(here.hessian, -here.gradient, lower=1)
-        if failed:
-            raise SolverError(
-                "the Hessian is singular in floating point. Rescale the contexts to about 1, or lower the penalty."
-            )
-        slope_along = float(here.gradient @ step)
-        if -slope_along <= _ROUNDING * here.objective:
-            return here, True
-        length = 1.0
-        while True:
-            there = at(here.theta + length * step)
-            # The middle term forgives the rounding of F itself, or a converged point could not be left or accepted.
-            if there.objective <= here.objective * (1 + _ROUNDING) + 1e-4 * length * slope_along:
-                break
-            length /= 2
-            if length < _SHORTEST:
-                return here, True
-        if there.objective >= here.objective:
-            # No decrease that shows: this is as low as F goes in floating point.
-            return min(here, there, key=lambda point: point.gap), True
-        here = there
-    return here, here.gap <= _RELATIVE_GAP * here.objective
+    else:
+        # Too many rows to write out: every step is a pass over all of them.
+        found = solve(view, theta, _MAX_PASSES - passes)
+        theta, passes = found.point.x, passes + found.passes
+        if found.solved:
+            return Solution(theta, "solved", found.point.value, gap(found.point), passes, before, view.tally(theta))
+    remedy = "Rescale the contexts to about 1, or lower the penalty."
+    raise replace(found, passes=passes).error(f"{name} (penalty {slope:.3g})", remedy)
 
 
 def _not_in(pool: RowSet, rows: RowSet) -> RowSet:

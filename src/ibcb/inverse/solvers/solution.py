@@ -14,7 +14,8 @@ from ibcb.numerics.newton import SolverError
 
 __all__ = ["Certificate", "Contradiction", "InfeasibleError", "Solution", "SolverError", "contradiction"]
 
-#: combinations of rows that reach 0 <= -1 within this are contradictions
+#: combinations of rows that reach 0 <= -1 within this are contradictions: the rounding that non-negative least squares
+#: may add up
 _CERTIFICATE_TOLERANCE = 1e-7
 
 

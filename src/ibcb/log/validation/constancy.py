@@ -23,22 +23,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from ibcb.log.validation.sample import Sample, per_step
+from ibcb.log.validation.step_sample import Sample, per_step
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.newton import SolverError, minimise
+from ibcb.numerics.laplace import summarise
+from ibcb.numerics.newton import SolverError, Stopping
 
 __all__ = ["Change", "find_change", "whitening"]
 
 Matrix = NDArray[np.float64]
 
+#: for the tail to be nearly that of the limit; decision 0006 tells the false alarms that all of these leave
 _LEAST_STEPS = 100
-_STEPS_PER_DIRECTION = 12
-_MOST_DIRECTIONS = 24
-_TRIM = 0.1
-#: a direction whose variance comes from fewer steps says nothing of when they changed
-_LEAST_WEIGHT = 25
-#: keeps the weights of a decider that always takes its best candidate finite; features have unit variance
+_STEPS_PER_DIRECTION, _MOST_DIRECTIONS = 12, 24
+#: share of the steps at either end among which no change is looked for: there the statistic rests on few scores
+_UNTESTED_END = 0.1
+#: a direction whose variance comes from fewer steps says nothing of when they changed; not tuned
+_LEAST_STEPS_BEHIND_VARIANCE = 25
+#: keeps the weights of a decider that always takes its best candidate finite; features have unit variance.
+#: Not tuned
 _RIDGE = 0.1
+#: a test statistic needs no more
+_ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
 
 
 class Change(NamedTuple):
@@ -73,7 +78,8 @@ def find_change(sample: Sample) -> Change | None:
     Z = centred @ A
     chosen = np.zeros(n, dtype=np.int64)
     try:
-        w, _ = minimise(ChoiceLoss(Z, offsets, chosen), _RIDGE, tolerance=1e-3, max_passes=60)
+        loss = ChoiceLoss(Z, offsets, chosen)
+        w = summarise(loss, np.zeros(loss.n_features), _RIDGE * np.eye(loss.n_features), stopping=_ROUGHLY).mode
     except SolverError:
         return None
     scores, expected = _scores(Z, offsets, w)
@@ -133,12 +139,12 @@ def _largest(g: Matrix, steps: NDArray[np.int64]) -> Change | None:
     values, vectors = eigh(g.T @ g / n)
     kept = values > 1e-8 * max(values[-1], 1e-300)
     z = g @ vectors[:, kept] / np.sqrt(values[kept])
-    z = z[:, n / np.mean(z**4, axis=0) >= _LEAST_WEIGHT]
+    z = z[:, n / np.mean(z**4, axis=0) >= _LEAST_STEPS_BEHIND_VARIANCE]
     if z.shape[1] == 0:
         return None
     k = np.arange(1, n)
     T = np.sum(np.cumsum(z, axis=0)[:-1] ** 2, axis=1) * n / (k * (n - k))
-    first = int(_TRIM * n)
+    first = int(_UNTESTED_END * n)
     best = first + int(T[first : n - first].argmax())
     return Change(_log10_tail(float(T[best]), z.shape[1]), int(steps[best + 1]), (best + 1) / n, n)
 
@@ -147,6 +153,6 @@ def _log10_tail(x: float, p: int) -> float:
     """log10 P(max_k T_k > x) for p scores and k between 10% and 90% of the steps."""
     if x <= p:
         return 0.0
-    range_ = 2 * math.log((1 - _TRIM) / _TRIM)
+    range_ = 2 * math.log((1 - _UNTESTED_END) / _UNTESTED_END)
     tail = p / 2 * math.log(x / 2) - x / 2 - math.lgamma(p / 2) + math.log(range_ * (1 - p / x) + 4 / x)
     return min(0.0, tail / math.log(10))

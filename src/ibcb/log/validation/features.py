@@ -16,15 +16,21 @@ __all__ = ["collinear", "constant", "leaks", "scales", "unmoved"]
 
 Mask = NDArray[np.bool_]
 
+#: rounding of one number
 _EPS = {"float32": 1.2e-7, "float64": 2.3e-16}
 #: largest value of a feature over its spread within steps, beyond which precision is lost: to rounding in single
-#: precision, to squaring (Gram matrices) in double
+#: precision, to squaring (Gram matrices) in double; about three digits are left
 _MOST_OFFSET = {"float32": 1e4, "float64": 1e6}
-_LARGEST_RATIO = 1e4
-_RARE = 20
-#: a relation between features holds where its variance, of features with unit variance, is below
+#: of the features' spreads, the largest over the smallest: beyond it their squares differ by half the digits of float64
+_LARGEST_SPREAD_RATIO = 1e4
+#: steps in which a feature varies, below which its weight is called uncertain; not tuned
+_FEW_STEPS_VARYING = 20
+#: a relation between features holds where its variance, of features with unit variance, is below: it holds to
+#: a thousandth of their spread, and to rounding
 _COLLINEAR, _EXACT = 1e-6, 1e-12
+#: what a reader takes in
 _RELATIONS_SHOWN = 8
+#: steps below which shares say little
 _FEW_STEPS = 50
 
 
@@ -95,14 +101,14 @@ def unmoved(scan: Scan, still: Mask) -> Iterator[Finding]:
             "products with features that vary.",
             _names(scan, shared),
         )
-    rare = ~still & (scan.varies < _RARE) & (scan.contests >= 10 * _RARE)
+    rare = ~still & (scan.varies < _FEW_STEPS_VARYING) & (scan.contests >= 10 * _FEW_STEPS_VARYING)
     if rare.any():
         least = int(scan.varies[rare].min())
         yield Finding(
             "note",
             "rarely-varying",
-            f"{_count(rare, scan, 'differs', 'differ')} between candidates in fewer than {_RARE} of {scan.contests} "
-            f"steps (the rarest in {least}): a weight that rests on so few choices is uncertain.",
+            f"{_count(rare, scan, 'differs', 'differ')} between candidates in fewer than {_FEW_STEPS_VARYING} of "
+            f"{scan.contests} steps (the rarest in {least}): a weight that rests on so few choices is uncertain.",
             None,
             "Merge rare categories, or do not lean on these weights.",
             _names(scan, rare),
@@ -131,7 +137,7 @@ def scales(scan: Scan, varying: Mask) -> Iterator[Finding]:
     columns = np.flatnonzero(varying)
     small, large = int(columns[sd[columns].argmin()]), int(columns[sd[columns].argmax()])
     ratio = sd[large] / sd[small]
-    if ratio > _LARGEST_RATIO:
+    if ratio > _LARGEST_SPREAD_RATIO:
         usual = float(np.median(sd[columns]))
         odd = varying & ((sd > 100 * usual) | (sd < usual / 100))
         odd[[small, large]] = True

@@ -12,6 +12,7 @@ __all__ = ["Finding", "Severity", "Summary", "Validation"]
 
 Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+#: what fits on a line
 _NAMES_SHOWN = 6
 
 

@@ -14,9 +14,10 @@ from ibcb.log.validation.scan import Episode, Scan
 
 __all__ = ["findings"]
 
-#: steps below which shares say little
+#: steps below which shares say little: their standard error is then up to 7%
 _FEW_STEPS = 50
-#: log10 of the probability below which a change of policy inside an episode is reported, and one at an edge counted
+#: log10 of the probability below which a change of policy inside an episode is reported (decision 0006: the
+#: worst clean episode seen reached 1e-6), and one at an edge, where one is expected, counted (not tuned)
 _CHANGE_INSIDE, _CHANGE_AT_EDGE = -7.0, -3.0
 
 

@@ -15,16 +15,20 @@ from ibcb.log import BehaviorLog
 from ibcb.log.validation.constancy import Change, find_change, whitening
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
-from ibcb.log.validation.sample import Sample, Sampler, due
+from ibcb.log.validation.step_sample import Sample, Sampler, due
 
-__all__ = ["LARGEST", "Episode", "Log", "Scan", "Tally", "scan"]
+__all__ = ["LARGEST", "Episode", "Log", "Scan", "StepCount", "scan"]
 
-#: beyond it sums of squares overflow
+#: beyond it sums of squares may overflow, of float64 at 1e308
 LARGEST = 1e100
 
+#: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
+#: beyond it eigenvalues take long, and fewer episodes are judged; not tuned finely
 _MANY_FEATURES = 100
-_FAR = 97
+#: steps that far apart are equal by chance only; a prime, so that no period of a log divides it
+_STEPS_APART = 97
+#: for the first episode's choices to tell whether there was a past; not tuned
 _STEPS_PER_FEATURE = 5
 
 
@@ -37,7 +41,7 @@ class Log(Protocol):
 
 
 @dataclass
-class Tally:
+class StepCount:
     """How many steps are of a kind, and where the first one is."""
 
     count: int = 0
@@ -94,15 +98,15 @@ class Scan:
     nbytes: int = 0
     dtype: str | None = None
     candidates: Counter[int] = field(default_factory=Counter)
-    single: Tally = field(default_factory=Tally)
-    equal: Tally = field(default_factory=Tally)
-    twins: Tally = field(default_factory=Tally)
-    chosen_twins: Tally = field(default_factory=Tally)
-    repeats: Tally = field(default_factory=Tally)
+    single: StepCount = field(default_factory=StepCount)
+    equal: StepCount = field(default_factory=StepCount)
+    twins: StepCount = field(default_factory=StepCount)
+    chosen_twins: StepCount = field(default_factory=StepCount)
+    repeats: StepCount = field(default_factory=StepCount)
     chance_repeats: int = 0
-    backward: Tally = field(default_factory=Tally)
-    overlaps: Tally = field(default_factory=Tally)
-    untimed: Tally = field(default_factory=Tally)
+    backward: StepCount = field(default_factory=StepCount)
+    overlaps: StepCount = field(default_factory=StepCount)
+    untimed: StepCount = field(default_factory=StepCount)
     time_span: tuple[Any, Any] | None = None
     positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     #: whether the first episode shows that the decider had learned before, be it sbucb or sbts
@@ -294,9 +298,9 @@ class _Walk:
         repeated = np.zeros(len(known), dtype=bool)
         repeated[1:] = known[1:] == known[:-1]
         self.result.repeats.add(repeated[len(self.hashes) :], place)
-        equal = known[_FAR:] == known[:-_FAR]
+        equal = known[_STEPS_APART:] == known[:-_STEPS_APART]
         self.result.chance_repeats += int(np.count_nonzero(equal[-len(hashes) :]))
-        self.hashes = known[-_FAR:]
+        self.hashes = known[-_STEPS_APART:]
 
     def _times(self, times: NDArray[Any], place: _Place) -> None:
         result = self.result

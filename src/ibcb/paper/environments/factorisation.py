@@ -22,8 +22,10 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+#: not tuned: small beside what the factors become, and not 0, from where they could not move
 _INITIAL_SD = 0.1
-_ITERATIONS = 100
+#: of L-BFGS, at most; not tuned
+_MAX_ITERATIONS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +95,7 @@ def factorise(feedback: Feedback, *, rank: int, rng: np.random.Generator) -> Fac
     biases = feedback.n_users + feedback.n_items
     start = np.zeros(biases * (1 + rank))
     start[biases:] = rng.normal(0.0, _INITIAL_SD, biases * rank)
-    found = minimize(loss, start, (feedback,), "L-BFGS-B", jac=True, options={"maxiter": _ITERATIONS})
+    found = minimize(loss, start, (feedback,), "L-BFGS-B", jac=True, options={"maxiter": _MAX_ITERATIONS})
     return unpack(found.x, feedback)
 
 

@@ -22,7 +22,9 @@ from ibcb.paper.environments.world import Phase, Streams, World
 
 __all__ = ["MovieLens"]
 
+#: stars, of five, from which a rating is a like: the paper's
 _LIKED = 4
+#: the age groups of MovieLens-1M
 _AGE_EDGES = (18, 25, 35, 45, 50, 56)
 _AGE_NAMES = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56 and over")
 

@@ -18,13 +18,13 @@ from tqdm import tqdm
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, generator, positive, whole
-from ibcb.paper.rivals.gibbs import Beliefs, Steps, draws, init, prepare, prior_slope, step
+from ibcb.paper.rivals.gibbs import Beliefs, GibbsSteps, draws, init, prepare, prior_slope, step
 
 __all__ = ["BICB", "expectation"]
 
 Array = NDArray[np.float64]
 
-#: the public code learns log(b) / 20, by RMSProp
+#: the public code learns log(b) / 20, by RMSProp with these settings
 _LOG_PRIOR_UNIT = 20.0
 _LEARNING_RATE, _DECAY = 0.001, 0.9
 
@@ -142,7 +142,7 @@ class BICB(Imitator):
         pinv, rng = boolean("pinv", self.pinv), generator(self.random_state)
 
         picked = _sample(log, self.sample, rng)
-        steps = Steps(log, picked, scale)
+        steps = GibbsSteps(log, picked, scale)
         solve = _least_squares(steps.x[:-1], pinv)
         reward_coef = np.full(log.n_features, -1 / log.n_features)
         log_b, mean_square = 0.0, 0.0

@@ -36,8 +36,10 @@ __all__ = ["BIRL", "Chain", "Info", "State", "Target", "draws", "init", "sample"
 
 Vector = NDArray[np.float64]
 
-#: passes that the bounds may cost before they are built anew where the chain is now; building them costs about seven
-_PATIENCE = 15
+#: passes that the bounds may cost before they are built anew where the chain is now; building them costs
+#: about seven; not tuned finely
+_PASSES_PER_BOUNDS = 15
+#: moves drawn at a time: enough that calls of the generator cost nothing
 _DRAW_BLOCK = 1_000
 
 
@@ -116,7 +118,7 @@ def _exact_step(state: State, proposal: Vector, allowance: float, target: Target
     rho, loss = (proposal, there) if accepted else (state.rho, here)
     passes = 1 if known else 2
     bounds, spent = state.bounds, state.passes + passes
-    if spent >= _PATIENCE:
+    if spent >= _PASSES_PER_BOUNDS:
         spent = 0
         if not np.array_equal(rho, bounds.centre):
             bounds = _bounds(rho, target)

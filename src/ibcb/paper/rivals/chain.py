@@ -26,6 +26,7 @@ __all__ = ["RewardChain"]
 
 Array = NDArray[np.float64]
 
+#: observations; not tuned finely: dense products of this size cost little, and steps between them are few
 _STRETCH = 256
 
 

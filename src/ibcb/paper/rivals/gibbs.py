@@ -28,15 +28,28 @@ from numpy.typing import NDArray
 from ibcb.log import BehaviorLog
 from ibcb.paper.rivals.chain import RewardChain
 
-__all__ = ["Beliefs", "Draws", "Info", "State", "Steps", "Sweep", "draws", "init", "prepare", "prior_slope", "step"]
+__all__ = [
+    "Beliefs",
+    "Draws",
+    "Info",
+    "State",
+    "GibbsSteps",
+    "Sweep",
+    "draws",
+    "init",
+    "prepare",
+    "prior_slope",
+    "step",
+]
 
 Array = NDArray[np.float64]
 
-#: normal numbers drawn at a time: enough for efficient products, few enough to stay in the processor's cache
+#: normal numbers drawn at a time: enough for efficient products, few enough to stay in the processor's cache;
+#: not tuned finely
 _DRAW_BLOCK = 1 << 16
 
 
-class Steps:
+class GibbsSteps:
     """What the sampler sees of T steps of a log.
 
     Attributes
@@ -80,7 +93,7 @@ class Beliefs:
         The rewards' conditional.
     """
 
-    def __init__(self, steps: Steps, b: float, sigma: float) -> None:
+    def __init__(self, steps: GibbsSteps, b: float, sigma: float) -> None:
         d = steps.x.shape[1]
         self.steps, self.sigma = steps, sigma
         self.mu = np.full(d, -1 / d)

@@ -12,9 +12,8 @@ from ibcb.log import BehaviorLog
 
 __all__ = ["Sample", "Sampler", "due", "per_step"]
 
-_MOST_STEPS = 768
-_MOST_CANDIDATES = 16
-_MOST_NUMBERS = 2**20
+#: of a sample; decision 0006 tells what is found with so many steps and candidates. Numbers: 8 MB
+_MOST_STEPS, _MOST_CANDIDATES, _MOST_NUMBERS = 768, 16, 2**20
 
 
 def due(number: int) -> bool:

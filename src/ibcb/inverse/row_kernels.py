@@ -1,0 +1,347 @@
+"""Kernels on one block of constraint rows, whichever home it lives in, and what they return.
+
+Single precision finds, double decides: of every pass over all rows the products and bonuses are taken in float32, with
+a bound on their rounding, and the few rows that come near to mattering are computed again in float64 from the contexts
+as they were given. So answers are those of double precision, at half its price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import Block, Workup
+from ibcb.numerics.ridge import gram, widths
+
+__all__ = [
+    "Experience",
+    "Look",
+    "Penalty",
+    "RowSet",
+    "Rule",
+    "Tally",
+    "all_rows",
+    "experienced",
+    "measure",
+    "penalty_at",
+    "row_places",
+    "total",
+    "without_violated_rows",
+    "worked_up",
+    "worst_at",
+]
+
+Vector = NDArray[np.float64]
+
+#: lengths whose squares can be summed in single precision, which ends at 3e38
+_LARGEST_IN_SINGLE = 1e15
+#: numbers squared and summed at a time; not tuned finely: fewer are slower, more bound a context's length less closely
+_NUMBERS_PER_SUM = 160
+_EPSILON = {kind.char: float(np.finfo(kind).eps) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
+
+
+class Tally(NamedTuple):
+    """How well the rows hold at some theta.
+
+    Attributes
+    ----------
+    violated : int
+        Rows violated beyond rounding.
+    max_violation : float
+        The largest violation, at least 0.
+    agreeing : int
+        Steps whose choice is the best candidate under theta, exploration included.
+    """
+
+    violated: int
+    max_violation: float
+    agreeing: int
+
+    @staticmethod
+    def join(parts: Sequence[Tally]) -> Tally:
+        """Of blocks or views together."""
+        if len(parts) == 1:
+            return parts[0]
+        return Tally(
+            sum(part.violated for part in parts),
+            max(part.max_violation for part in parts),
+            sum(part.agreeing for part in parts),
+        )
+
+
+class Penalty(NamedTuple):
+    """Sum of penalties at theta, and its first two derivatives in theta."""
+
+    value: float
+    gradient: Vector
+    hessian: NDArray[np.float64]
+
+
+class RowSet(NamedTuple):
+    """Some rows written out, ``matrix @ theta <= rhs``; ``key`` is each row's number in its view."""
+
+    matrix: NDArray[np.float64]
+    rhs: Vector
+    violation: Vector
+    key: NDArray[np.int64]
+
+    @staticmethod
+    def join(parts: Sequence[RowSet], n_features: int) -> RowSet:
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return RowSet(np.empty((0, n_features)), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64))
+        return RowSet(
+            np.concatenate([part.matrix for part in parts]),
+            np.concatenate([part.rhs for part in parts]),
+            np.concatenate([part.violation for part in parts]),
+            np.concatenate([part.key for part in parts]),
+        )
+
+    def take(self, keep: NDArray[Any]) -> RowSet:
+        """Some of the rows, by index or mask."""
+        return RowSet(self.matrix[keep], self.rhs[keep], self.violation[keep], self.key[keep])
+
+    def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
+        """As `View.penalty`, of these rows alone."""
+        return _hinge(self.matrix @ theta - self.rhs, self.matrix, slope, bend)
+
+    def worst(self, count: int) -> RowSet:
+        """The ``count`` most violated rows; ties fall to the earlier row."""
+        if len(self.rhs) <= count:
+            return self
+        return self.take(np.sort(np.argsort(-self.violation, kind="stable")[:count]))
+
+
+class Experience(NamedTuple):
+    """What an episode teaches its decider: Gram matrix and sum of its chosen contexts; with it, what names the episode.
+
+    ``counts`` and ``chosen``, both of shape (steps,), are the candidates of each step and the position chosen.
+    """
+
+    phi: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    total: Vector
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.counts.sum())
+
+    @staticmethod
+    def join(parts: Sequence[Experience]) -> Experience:
+        """Of blocks in order."""
+        if len(parts) == 1:
+            return parts[0]
+        phi, total = parts[0].phi, parts[0].total
+        for part in parts[1:]:
+            phi, total = phi + part.phi, total + part.total
+        counts, chosen = (np.concatenate(column) for column in zip(*[part[1:3] for part in parts], strict=True))
+        return Experience(phi, counts, chosen, total)
+
+
+class Rule(NamedTuple):
+    """What makes a row's bonus: the whitener of Psi (SBUCB), or the margin of the chosen row (SBTS)."""
+
+    whitener: NDArray[np.float64] | None
+    margin: float
+
+
+class Look(NamedTuple):
+    """A policy to look at rows with, and the violation that is rounding there."""
+
+    policy: Vector
+    tolerance: float
+    rule: Rule
+
+
+def worked_up(block: Block, *, rule: Rule) -> Block:
+    """With contexts, bonuses and bounds for looks in single precision."""
+    contexts, copy = block.contexts, None
+    if contexts.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            copy = contexts.astype(np.float32)
+        squares, longest = _lengths(copy)
+        if longest < _LARGEST_IN_SINGLE:
+            contexts = copy
+        else:
+            copy = None
+    if copy is None:
+        squares, longest = _lengths(contexts.astype(np.float64, copy=False))
+    if rule.whitener is None:
+        error = _rounding(contexts) * rule.margin
+        work = Workup(copy, np.zeros(len(contexts), dtype=contexts.dtype), error, squares, longest)
+        work.bonus[_copies_of_chosen(block.with_work(work))] = -np.inf
+        work.bonus[block.chosen_rows] = -rule.margin
+    else:
+        W = rule.whitener
+        error = _rounding(contexts) * math.sqrt(np.vdot(W, W)) * longest
+        work = Workup(copy, widths(W, contexts), error, squares, longest)
+    return block.with_work(work)
+
+
+def _lengths(contexts: NDArray[Any]) -> tuple[float, float]:
+    """The sum of the squared contexts, and a bound on the length of each."""
+    rows, d = contexts.shape
+    # A few at a time: sums of long vectors are quick, and a few are not much longer than the longest of them.
+    few = max(1, _NUMBERS_PER_SUM // d)
+    whole = rows - rows % few
+    squares = [float(np.vdot(contexts[whole:], contexts[whole:]))]
+    longest = squares[0]
+    if whole:
+        sums = np.vecdot(grouped := contexts[:whole].reshape(-1, few * d), grouped)
+        squares.append(float(sums.sum(dtype=np.float64)))
+        longest = max(longest, float(sums.max()))
+    return sum(squares), math.sqrt(longest)
+
+
+def _copies_of_chosen(block: Block) -> NDArray[np.int64]:
+    """Rows that are exact copies of the candidate chosen in their step: no theta tells them apart."""
+    # Copies agree in any projection: one product with a fixed vector finds the few rows worth comparing.
+    scores, error = _scores(block, np.cos(np.arange(1, block.contexts.shape[1] + 1)))
+    rows = np.flatnonzero(np.abs(block.leads(scores)) <= 2 * error)
+    if not len(rows):
+        return rows
+    return rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]
+
+
+def without_violated_rows(block: Block, *, look: Look) -> Block:
+    """The block without the rows that are violated."""
+    leads, error = _leads(block, look)
+    rows = np.flatnonzero(leads > look.tolerance - error)
+    work = _work(block)
+    bonus = work.bonus.copy()
+    bonus[rows[_exactly(block, rows, look).violation > look.tolerance]] = -np.inf
+    return block.with_work(work._replace(bonus=bonus))
+
+
+def experienced(block: Block) -> Experience:
+    """What the choices of a block teach."""
+    chosen = block.chosen_rows - block.offsets[:-1]
+    counts = np.diff(block.offsets) if block.width is None else np.full(len(chosen), block.width)
+    S = block.contexts.take(block.chosen_rows, axis=0)
+    return Experience(gram(S), counts, chosen, S.sum(axis=0, dtype=np.float64))
+
+
+def measure(block: Block) -> tuple[Experience, tuple[float, float], float]:
+    """What the choices teach, squared contexts and bonuses, and the rounding of the float type."""
+    work = _work(block)
+    squares = work.squares, float(np.vdot(work.bonus, work.bonus))
+    return experienced(block), squares, _EPSILON[block.contexts.dtype.char]
+
+
+def total(
+    parts: Iterable[tuple[Experience, tuple[float, float], float]],
+) -> tuple[Experience, tuple[float, float], float]:
+    """Sums of what `measure` found in each block; the float type is the same in all."""
+    found = list(parts)
+    contexts, bonus = (sum(part[1][place] for part in found) for place in (0, 1))
+    return Experience.join([part[0] for part in found]), (contexts, bonus), found[0][2]
+
+
+def penalty_at(block: Block, *, look: Look, slope: float, bend: float) -> Penalty:
+    """As `View.penalty`, of a block's rows and in the policy."""
+    leads, error = _leads(block, look)
+    found = _exactly(block, np.flatnonzero(leads > -error), look)
+    return _hinge(found.violation, found.matrix, slope, bend)
+
+
+def worst_at(block: Block, *, look: Look, count: int, band: float) -> tuple[RowSet, Tally]:
+    """As `View.worst`, of a block's rows: at least the rows asked for, and how all of them hold."""
+    leads, error = _leads(block, look)
+    rows = np.flatnonzero(leads > -(band + error))
+    if len(rows) <= count:
+        found = _exactly(block, rows, look)
+        return found, _tally(block, rows, found.violation, look)
+    # The worst are wanted exactly, and so are those that a quick look cannot tell from a row that holds or agrees.
+    excess = leads.take(rows).astype(np.float64)
+    wanted = np.abs(excess - look.tolerance) <= error
+    if look.rule.margin:
+        wanted |= np.abs(excess - look.tolerance - look.rule.margin) <= error
+    wanted[np.argpartition(excess, -count)[-count:]] = True
+    exact = np.flatnonzero(wanted)
+    found = _exactly(block, rows.take(exact), look)
+    excess[exact] = found.violation
+    return found.worst(count), _tally(block, rows, excess, look)
+
+
+def all_rows(block: Block, *, look: Look) -> RowSet:
+    """Every row that is not left out."""
+    alive = np.isfinite(_work(block).bonus)
+    alive[block.chosen_rows] = False
+    return _exactly(block, np.flatnonzero(alive), look)
+
+
+def row_places(block: Block, *, keys: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which keys lie in this block, and their (step, chosen, other)."""
+    inside = (keys >= block.first_row) & (keys < block.first_row + len(block.contexts))
+    rows = keys[inside] - block.first_row
+    steps = block.step_of(rows)
+    starts = block.offsets[steps]
+    return inside, np.stack([steps + block.first_step, block.chosen_rows[steps] - starts, rows - starts], axis=1)
+
+
+def _work(block: Block) -> Workup:
+    assert block.work is not None  # given by the view, before anything else
+    return block.work
+
+
+def _leads(block: Block, look: Look) -> tuple[NDArray[Any], float]:
+    """Violation of every row, -inf for the chosen ones, in the precision of a quick look; and how far it may be off."""
+    scores, error = _scores(block, look.policy)
+    return block.leads(scores), 2 * (error + _work(block).bonus_error)
+
+
+def _exactly(block: Block, rows: NDArray[np.int64], look: Look) -> RowSet:
+    """Some rows in float64; the matrix has contexts less the chosen ones', which the view takes on to theta."""
+    count = len(rows)
+    chosen = block.chosen_rows.take(block.step_of(rows))
+    both = block.contexts.take(np.concatenate([rows, chosen]), axis=0).astype(np.float64, copy=False)
+    lead = both[:count] - both[count:]
+    if look.rule.whitener is None:
+        rhs = np.full(count, -look.rule.margin)
+    else:
+        wide = widths(look.rule.whitener, both)
+        rhs = wide[count:] - wide[:count]
+    return RowSet(lead, rhs, lead @ look.policy - rhs, rows + block.first_row)
+
+
+def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
+    """u = X w + bonus of every row, so that row o is violated by u_o - u_c; and a bound on the rounding of X w."""
+    work = _work(block)
+    contexts = block.contexts if work.contexts is None else work.contexts
+    size = math.sqrt(policy @ policy) * work.longest
+    if not size < _LARGEST_IN_SINGLE:
+        contexts = block.contexts.astype(np.float64, copy=False)
+    scores: NDArray[Any] = contexts @ policy.astype(contexts.dtype, copy=False)
+    scores += work.bonus
+    return scores, _rounding(contexts) * size
+
+
+def _rounding(contexts: NDArray[Any]) -> float:
+    """Relative error of a sum of d products in the contexts' precision, with room for that of its factors and sums."""
+    return float((contexts.shape[1] + 4) * _EPSILON[contexts.dtype.char])
+
+
+def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float) -> Penalty:
+    """Penalty of rows with these violations (negative: none), and its derivatives in what ``lead`` multiplies."""
+    bent = excess.clip(0.0, bend)
+    value = slope * (float(bent @ excess) - float(bent @ bent) / 2)
+    curved = lead.take((bent == excess).nonzero()[0], axis=0)
+    return Penalty(value, slope * (bent @ lead), slope * (curved.T @ curved))
+
+
+def _tally(block: Block, rows: NDArray[np.int64], excess: Vector, look: Look) -> Tally:
+    """Count from rows that include all violated ones, in order, and their violations."""
+    worst = float(excess.max(initial=0.0))
+    if worst <= look.tolerance:
+        return Tally(0, worst, len(block.chosen_rows))
+    violated = excess > look.tolerance
+    beaten = rows[violated if not look.rule.margin else excess > look.tolerance + look.rule.margin]
+    steps = block.step_of(beaten)
+    lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
+    return Tally(int(np.count_nonzero(violated)), worst, len(block.chosen_rows) - lost)
