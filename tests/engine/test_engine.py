@@ -1,10 +1,13 @@
 """Wherever the rows live, everything above comes to the same bits."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
 from ibcb.engine.stream import StreamedRows, ahead, reblocked
-from ibcb.engine.threads import in_order
+from ibcb.engine.threads import in_order, one_blas_thread
 from ibcb.estimators.checkpoints import fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
 from ibcb.io import tables
@@ -228,6 +231,68 @@ def test_threads_of_blas_change_nothing():
         assert all(pool["num_threads"] == 4 for pool in threadpool_info() if pool["user_api"] == "blas")
     with threadpool_limits(1):
         assert_same_model(many, IBCB(solver="soft").fit(log))
+
+
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+@pytest.fixture
+def four_blas_threads():
+    """Set by a thread that ends, so that no thread of the test is in charge of it."""
+    with ThreadPoolExecutor(1) as thread:
+        limits = thread.submit(threadpool_limits, 4, "blas").result()
+    yield
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(limits.restore_original_limits).result()
+
+
+@pytest.mark.parametrize("error", [None, ArithmeticError], ids=["well", "by an error"])
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_blas_has_its_threads_back_when_the_last_of_overlapping_blocks_is_left(four_blas_threads, order, error):
+    """In whatever order: each block is entered and left by a thread of its own, which lives on."""
+    blocks_of_threads = [one_blas_thread() for _ in order]
+    with ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in order]
+        for thread, block in zip(threads, blocks_of_threads, strict=True):
+            thread.submit(block.__enter__).result()
+            assert set(blas_threads()) == {1}
+        for number in order:
+            assert set(blas_threads()) == {1}
+            threads[number].submit(blocks_of_threads[number].__exit__, error, error and error(), None).result()
+        assert set(blas_threads()) == {4}
+
+
+def test_blocks_of_one_blas_thread_nest(four_blas_threads):
+    with one_blas_thread():
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {4}
+
+
+def test_fits_that_overlap_leave_blas_as_it_was(four_blas_threads):
+    logs = [dense_log(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        models = list(threads.map(lambda log: IBCB(solver="soft", forecast=None).fit(log), logs))
+        assert set(blas_threads()) == {4}
+    for model, log in zip(models, logs, strict=True):
+        assert_same_model(model, IBCB(solver="soft", forecast=None).fit(log))
+
+
+def test_the_first_fit_limits_every_blas_library_there_is():
+    """NumPy and SciPy may each bring one, loaded one after the other."""
+    code = (
+        "import ibcb.engine.threads as t, threadpoolctl as c\n"
+        "with t.one_blas_thread():\n"
+        "    import scipy.linalg, ibcb.estimators.ibcb\n"
+        "    print({p['num_threads'] for p in c.threadpool_info() if p['user_api'] == 'blas'})\n"
+    )
+    limits = {f"{library}_NUM_THREADS": "3" for library in ("OPENBLAS", "OMP", "MKL")}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | limits, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "{1}"
 
 
 def test_an_error_in_a_thread_is_raised_and_the_rest_is_dropped():
