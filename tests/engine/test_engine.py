@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise, permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from ibcb import IBCB, BehaviorLog
 from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
 from ibcb.engine.stream import StreamedRows, ahead, reblocked
 from ibcb.engine.threads import in_order, one_blas_thread
-from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
 from ibcb.io import tables
 from ibcb.numerics.ridge import gram, ridge
@@ -343,17 +344,95 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
 
 
 def test_a_checkpoint_of_something_else_is_refused(long_log, tmp_path):
-    checkpoint = tmp_path / "m.safetensors"
+    out = tmp_path / "m.safetensors"
+    checkpoint = checkpoint_of(out)
     disk = ibcb.open_log(long_log)
     first = next(iter(disk))
     ibcb.save_model(IBCB(solver="soft").partial_fit(first), checkpoint)
     with pytest.raises(ValueError, match="solver='soft', now solver is 'hard'"):
-        fit_in_steps(IBCB(solver="hard"), disk, checkpoint, resume=True)
+        fit_in_steps(IBCB(solver="hard"), disk, out, resume=True)
     other = ibcb.simulate("synthetic", n_episodes=2, batch_size=40, seed=1).log
     ibcb.save_model(IBCB(solver="soft").partial_fit(other[0]), checkpoint)
     with pytest.raises(ValueError, match="not those that the model was fitted on"):
-        fit_in_steps(IBCB(solver="soft"), disk, checkpoint, resume=True)
+        fit_in_steps(IBCB(solver="soft"), disk, out, resume=True)
     assert checkpoint.exists()
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def short_log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("short") / "log.parquet"
+    ibcb.write_log(ibcb.simulate("synthetic", n_episodes=3, batch_size=40, seed=0, noise=0.03).log, path)
+    return path
+
+
+KILLED_AT = """
+import os, signal, sys
+from ibcb.cli import main
+
+event, file = sys.argv.pop(1), sys.argv.pop(1)
+
+def kill(name, arguments):
+    if name == event and any(os.path.basename(str(argument)).startswith(file) for argument in arguments):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+@pytest.mark.parametrize(
+    "event, file",
+    [("tempfile.mkstemp", ".m.safetensors"), ("os.rename", "m.safetensors"), ("os.remove", "m.checkpoint")],
+    ids=["before it is written", "when it takes its name", "when the checkpoint goes"],
+)
+def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_log, tmp_path, event, file):
+    out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
+    command = ["fit", str(short_log), "--stream", "-o", str(out)]
+    killed = subprocess.run([sys.executable, "-c", KILLED_AT, event, file, *command], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(ibcb.load_model(checkpoint).policy_coefs_) == 3
+    assert out.exists() == (event == "os.remove")
+    subprocess.run([sys.executable, "-m", "ibcb", *command, "--resume"], check=True, capture_output=True)
+    assert_same_model(ibcb.load_model(out), IBCB().fit(ibcb.read_log(short_log)))
+    assert not checkpoint.exists()
+
+
+def test_a_model_that_cannot_be_saved_leaves_its_checkpoint(short_log, tmp_path, monkeypatch):
+    disk, out = ibcb.open_log(short_log), tmp_path / "m.safetensors"
+
+    def full(model, path):
+        if Path(path) == out:
+            raise OSError("no space left on device")
+        ibcb.save_model(model, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ibcb.estimators.checkpoints.save_model", full)
+        with pytest.raises(OSError, match="no space left"):
+            fit_in_steps(IBCB(), disk, out)
+    assert not out.exists()
+    assert checkpoint_of(out).exists()
+    resumed = fit_in_steps(IBCB(), disk, out, resume=True)
+    for model in (resumed, ibcb.load_model(out)):
+        assert_same_model(model, IBCB().fit(ibcb.read_log(short_log)))
+    assert not checkpoint_of(out).exists()
+
+
+def test_the_checkpoint_goes_only_when_the_model_is_on_disk(short_log, tmp_path, monkeypatch):
+    """Written under its name, then synced with its folder, then the checkpoint is removed."""
+    disk, out = ibcb.open_log(short_log), tmp_path / "m.safetensors"
+    checkpoint, synced = checkpoint_of(out), []
+    fsync = os.fsync
+
+    def watched(handle):
+        synced.append((os.fstat(handle).st_ino, checkpoint.exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    fit_in_steps(IBCB(forecast=None), disk, out)
+    assert synced[-2:] == [(out.stat().st_ino, True), (tmp_path.stat().st_ino, True)]
+    assert not checkpoint.exists()
 
 
 def test_a_large_file_is_read_part_by_part_to_the_same_log(small_blocks, tmp_path, monkeypatch):

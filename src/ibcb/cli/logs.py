@@ -29,7 +29,7 @@ from ibcb.cli.shared import (
     size,
 )
 from ibcb.engine.cluster import ClusterError
-from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.estimators.predictions import csv_writer, predictions, write_predictions
 from ibcb.log.disk import DiskLog
 
@@ -154,19 +154,19 @@ def fit(
     )
     start = time.perf_counter()
     if streamed:
-        checkpoint = out.with_name(f"{out.stem}.checkpoint.safetensors")
         try:
             with cluster(scheduler) as client:
-                model = fit_in_steps(model, disk, checkpoint, resume=resume, client=client, progress=True)
+                model = fit_in_steps(model, disk, out, resume=resume, client=client, progress=True)
         except (KeyboardInterrupt, ClusterError):
-            if checkpoint.exists():
-                say(f"the episodes finished so far are kept in {checkpoint}; the same command with --resume goes on.")
+            kept = checkpoint_of(out)
+            if kept.exists():
+                say(f"the episodes finished so far are kept in {kept}; the same command with --resume goes on.")
             raise
     else:
         behaviour = disk.read()
         model.fit(behaviour)
+        ibcb.save_model(model, out)
     seconds = time.perf_counter() - start
-    ibcb.save_model(model, out)
     notes = [*disk.notes, *model.notes_]
     for note in notes:
         say(f"note: {note}")
