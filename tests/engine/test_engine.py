@@ -7,7 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import pairwise, permutations
+from itertools import cycle, pairwise, permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +97,13 @@ def test_parts_of_any_size_give_the_same_blocks(small_blocks, rng, cuts):
 # -- views: one suite for every home ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("margin", [None, 0.01])
-@pytest.mark.parametrize("keep", [0, 1000, None])
-@pytest.mark.parametrize("kind", ["ragged", "dense", "single"])
+@pytest.mark.parametrize(
+    "margin, keep, kind",
+    [
+        (margin, keep, kind)
+        for margin, (keep, kind) in zip(cycle([None, 0.01]), product([0, 1000, None], ["ragged", "dense", "single"]))
+    ],
+)
 def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, keep, kind):
     log = ragged_log(rng) if kind == "ragged" else dense_log(dtype=np.float32 if kind == "single" else np.float64)
     episodes = [episode for _, episode in log.episodes()]
@@ -124,9 +128,17 @@ def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, ke
 # -- logs on disk ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-@pytest.mark.parametrize("options", [{}, {"incremental": False, "solver": "soft"}, {"solver": "robust", "prune": True}])
-@pytest.mark.parametrize("keep", [0, 1 << 28])
+@pytest.mark.parametrize(
+    "expert, options, keep",
+    [
+        ("sbucb", {}, 0),
+        ("sbts", {}, 1 << 28),
+        ("sbts", {"incremental": False, "solver": "soft"}, 0),
+        ("sbucb", {"incremental": False, "solver": "soft"}, 1 << 28),
+        ("sbucb", {"solver": "robust", "prune": True}, 0),
+        ("sbts", {"solver": "robust", "prune": True}, 1 << 28),
+    ],
+)
 def test_a_log_on_disk_is_fitted_to_the_same_bits(small_blocks, tmp_path, monkeypatch, expert, options, keep):
     monkeypatch.setattr(stream, "KEPT_BYTES", keep)
     log = dense_log()
@@ -248,8 +260,7 @@ def four_blas_threads():
         thread.submit(limits.restore_original_limits).result()
 
 
-@pytest.mark.parametrize("error", [None, ArithmeticError], ids=["well", "by an error"])
-@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+@pytest.mark.parametrize("order, error", [*zip(permutations(range(3)), cycle([None, ArithmeticError]))], ids=str)
 def test_blas_has_its_threads_back_when_the_last_of_overlapping_blocks_is_left(four_blas_threads, order, error):
     """In whatever order: each block is entered and left by a thread of its own, which lives on."""
     blocks_of_threads = [one_blas_thread() for _ in order]
