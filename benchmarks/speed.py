@@ -6,12 +6,16 @@ The fit is without forecast, as the paper's; the default fit has it. The floor i
 every row once: one matrix product and one matrix-vector product over the contexts of every episode. Contenders take
 turns, so that the noise of the machine falls on all alike; of each log the best of the repeats counts, and times are
 added up over the logs of several seeds.
+
+In the end, how long a fresh Python takes to import ibcb and to print the help, beside importing NumPy.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -48,6 +52,34 @@ def best_times(contenders: dict[str, Callable[[], object]], repeats: dict[str, i
     return {name: min(values) for name, values in times.items()}
 
 
+STARTS = {
+    "python": ["-c", ""],
+    "import numpy": ["-c", "import numpy"],
+    "import ibcb": ["-c", "import ibcb"],
+    "ibcb --help": ["-m", "ibcb", "--help"],
+    "ibcb fit --help": ["-m", "ibcb", "fit", "--help"],
+}
+
+
+def start(arguments: list[str]) -> None:
+    """A fresh process of Python."""
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def start_times(repeats: int, as_json: bool) -> None:
+    """How light we are to start, as ratios to `import numpy`; what Python itself takes is in both."""
+    contenders: dict[str, Callable[[], object]] = {name: partial(start, words) for name, words in STARTS.items()}
+    times = best_times(contenders, dict.fromkeys(STARTS, repeats))
+    ratios = {name: seconds / times["import numpy"] for name, seconds in times.items()}
+    if as_json:
+        print(json.dumps({"start": times, "start_over_numpy": ratios}), flush=True)
+        return
+    print(f"\n{'start':22}{'time':>10}   / import numpy   bar")
+    for name, seconds in times.items():
+        bar = "<= 5" if "ibcb" in name else ""
+        print(f"{name:22}{f'{1000 * seconds:.0f} ms':>10}{ratios[name]:>17.2f}   {bar}".rstrip())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15, help="turns of the fast contenders (default 15)")
@@ -82,6 +114,7 @@ def main() -> None:
         bars = ">= 15, <= 6" if setting["expert"] == "sbucb" else ""
         name = ", ".join(f"{value}" if key == "expert" else f"{key}={value}" for key, value in setting.items())
         print(f"{name:22}{ours:>10}{whole:>11}{paper:>11}{least:>9}{ratio:>14}{over:>14}   {bars}".rstrip(), flush=True)
+    start_times(options.repeats, options.json)
 
 
 if __name__ == "__main__":

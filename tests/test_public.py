@@ -1,6 +1,8 @@
 """What the outside world relies on: public names, layers, the README, the wheel."""
 
+import ast
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -20,10 +22,52 @@ def test_public_names_are_pinned():
         "load_model", "metrics", "open_log", "plots", "read_log", "report", "save_model", "simulate", "validate",
         "write_log",
     ])  # fmt: skip
-    for name in ibcb.__all__:
-        home = ibcb._MODULES.get(name) or f"{ibcb._HOMES[name]}.{name}"
+    assert set(ibcb.__all__) <= set(dir(ibcb))
+
+
+def test_type_checkers_are_told_where_each_public_name_lives():
+    """What they read is written down a second time, because public names are imported only when asked for."""
+    tree = ast.parse(Path(ibcb.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    told = {(line.module, alias.name) for line in block.body for alias in line.names}
+    modules = {tuple(home.rsplit(".", 1)) for home in ibcb._MODULES.values()}
+    assert told == modules | {(home, name) for name, home in ibcb._HOMES.items()}
+    assert {*ibcb._MODULES, *ibcb._HOMES} == set(ibcb.__all__)
+
+
+def test_public_names_are_those_of_their_homes_and_can_be_pickled():
+    for name, home in ibcb._MODULES.items():
+        assert getattr(ibcb, name).__name__ == home
+    for name in ibcb._HOMES:
         found = getattr(ibcb, name)
-        assert getattr(found, "__name__", name).rpartition(".")[2] == home.rpartition(".")[2]
+        assert found.__name__ == name
+        assert found.__module__.startswith("ibcb.")
+        assert pickle.loads(pickle.dumps(found)) is found
+    with pytest.raises(AttributeError, match="module 'ibcb' has no attribute 'Nothing'"):
+        _ = ibcb.Nothing
+    with pytest.raises(ImportError, match="cannot import name 'Nothing' from 'ibcb'"):
+        exec("from ibcb import Nothing")
+
+
+def test_public_names_can_be_asked_for_by_many_threads_at_once():
+    code = """
+import threading, ibcb
+barrier, errors = threading.Barrier(len(ibcb.__all__)), []
+
+def ask(name):
+    barrier.wait()
+    try:
+        getattr(ibcb, name)
+    except BaseException as error:
+        errors.append((name, error))
+
+threads = [threading.Thread(target=ask, args=(name,)) for name in ibcb.__all__]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(errors)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_imports_point_down_and_imitators_cannot_see_rewards():
@@ -38,15 +82,37 @@ def test_imports_point_down_and_imitators_cannot_see_rewards():
     assert "2 kept, 0 broken" in found.stdout
 
 
-def test_importing_ibcb_loads_nothing_heavy():
-    # scikit-learn imports pandas if it can: here it cannot, and nothing of ours may.
-    heavy = ("ibcb.report", "matplotlib", "polars", "duckdb", "typer", "dask", "pooch", "mabwiser", "vowpalwabbit")
-    code = (
-        "import sys; sys.modules['pandas'] = None; import ibcb; "
-        f"print([name for name in {heavy} if name in sys.modules])"
-    )
+HEAVY = {"numpy", "scipy", "sklearn", "pyarrow", "safetensors", "threadpoolctl", "tqdm", "osqp", "daqp", "jinja2"}
+OPTIONAL = {"pandas", "polars", "duckdb", "matplotlib", "dask", "distributed", "pooch", "mabwiser", "vowpalwabbit"}
+
+
+def loaded_by(code):
+    """Names of the packages, and of our modules, that a fresh process has loaded after some code."""
+    code += "\nimport sys; print([n for n in sys.modules if '.' not in n or n.startswith('ibcb.')], file=sys.stderr)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    return set(ast.literal_eval(found.stderr.splitlines()[-1]))
+
+
+def test_importing_ibcb_loads_next_to_nothing():
+    loaded = loaded_by("import ibcb; dir(ibcb); ibcb.__version__")
+    assert not loaded & (HEAVY | OPTIONAL | {"typer"})
+    assert {name for name in loaded if name.startswith("ibcb")} == {"ibcb", "ibcb.version"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["fit", "--help"], ["fit"]], ids=" ".join)
+def test_help_and_bad_usage_load_typer_alone(arguments):
+    code = f"from ibcb.cli import app\ntry: app({arguments})\nexcept SystemExit: print()"
+    loaded = loaded_by(code.replace("print()", "pass") if arguments != ["fit"] else code)
+    assert not loaded & (HEAVY | OPTIONAL)
+    assert {name for name in loaded if name.startswith("ibcb.") and not name.startswith("ibcb.cli")} == {"ibcb.version"}
+
+
+def test_a_verb_loads_no_optional_package(tmp_path):
+    verb = ["simulate", str(tmp_path), "--episodes", "2", "--batch-size", "9"]
+    loaded = loaded_by(f"from ibcb.cli import app; app({verb}, standalone_mode=False)")
+    # scikit-learn and pyarrow import pandas by themselves, where they find it.
+    assert not loaded & (OPTIONAL - {"pandas"})
+    assert "ibcb.report" not in loaded
 
 
 def test_the_readme_example_runs(capsys):

@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ibcb.version import __version__ as __version__
@@ -90,14 +91,16 @@ __all__ = [
 ]
 
 
+# Python gives up on modules that two threads import crosswise, as those of scikit-learn would be.
+_importing = RLock()
+
+
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        found: Any = import_module(_MODULES[name])
-    elif name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
-    else:
+    if name not in __all__:
         raise AttributeError(f"module 'ibcb' has no attribute {name!r}")
-    globals()[name] = found
+    with _importing:
+        found = import_module(_MODULES[name]) if name in _MODULES else getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
     return found
 
 

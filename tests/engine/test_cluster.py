@@ -15,7 +15,7 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import cluster
 from ibcb.engine.cluster import ClusterError
-from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import Experience, experienced
 
 distributed = pytest.importorskip(
@@ -171,7 +171,8 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
     log = skewed_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
     disk = ibcb.open_log(tmp_path / "log.parquet")
-    checkpoint = tmp_path / "m.safetensors"
+    out = tmp_path / "m.safetensors"
+    checkpoint = checkpoint_of(out)
     with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
         model, fitted = IBCB(solver="auto"), 0
         original = IBCB.partial_fit
@@ -187,11 +188,11 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
         IBCB.partial_fit = killing
         try:
             with pytest.raises(ClusterError, match=r"scheduler at tcp://127\.0\.0\.1:\d+ was lost"):
-                fit_in_steps(model, disk, checkpoint, client=client)
+                fit_in_steps(model, disk, out, client=client)
         finally:
             IBCB.partial_fit = original
     assert len(ibcb.load_model(checkpoint).policy_coefs_) == 2
-    done = fit_in_steps(IBCB(solver="auto"), disk, checkpoint, resume=True)
+    done = fit_in_steps(IBCB(solver="auto"), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="auto").fit(log))
     assert not checkpoint.exists()
 

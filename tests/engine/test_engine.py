@@ -1,10 +1,14 @@
 """Wherever the rows live, everything above comes to the same bits."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle, pairwise, permutations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +19,8 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
 from ibcb.engine.stream import StreamedRows, ahead, reblocked
-from ibcb.engine.threads import in_order
-from ibcb.estimators.checkpoints import fit_in_steps
+from ibcb.engine.threads import in_order, one_blas_thread
+from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
 from ibcb.io import tables
 from ibcb.numerics.ridge import gram, ridge
@@ -93,9 +97,13 @@ def test_parts_of_any_size_give_the_same_blocks(small_blocks, rng, cuts):
 # -- views: one suite for every home ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("margin", [None, 0.01])
-@pytest.mark.parametrize("keep", [0, 1000, None])
-@pytest.mark.parametrize("kind", ["ragged", "dense", "single"])
+@pytest.mark.parametrize(
+    "margin, keep, kind",
+    [
+        (margin, keep, kind)
+        for margin, (keep, kind) in zip(cycle([None, 0.01]), product([0, 1000, None], ["ragged", "dense", "single"]))
+    ],
+)
 def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, keep, kind):
     log = ragged_log(rng) if kind == "ragged" else dense_log(dtype=np.float32 if kind == "single" else np.float64)
     episodes = [episode for _, episode in log.episodes()]
@@ -120,9 +128,17 @@ def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, ke
 # -- logs on disk ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-@pytest.mark.parametrize("options", [{}, {"incremental": False, "solver": "soft"}, {"solver": "robust", "prune": True}])
-@pytest.mark.parametrize("keep", [0, 1 << 28])
+@pytest.mark.parametrize(
+    "expert, options, keep",
+    [
+        ("sbucb", {}, 0),
+        ("sbts", {}, 1 << 28),
+        ("sbts", {"incremental": False, "solver": "soft"}, 0),
+        ("sbucb", {"incremental": False, "solver": "soft"}, 1 << 28),
+        ("sbucb", {"solver": "robust", "prune": True}, 0),
+        ("sbts", {"solver": "robust", "prune": True}, 1 << 28),
+    ],
+)
 def test_a_log_on_disk_is_fitted_to_the_same_bits(small_blocks, tmp_path, monkeypatch, expert, options, keep):
     monkeypatch.setattr(stream, "KEPT_BYTES", keep)
     log = dense_log()
@@ -230,6 +246,67 @@ def test_threads_of_blas_change_nothing():
         assert_same_model(many, IBCB(solver="soft").fit(log))
 
 
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+@pytest.fixture
+def four_blas_threads():
+    """Set by a thread that ends, so that no thread of the test is in charge of it."""
+    with ThreadPoolExecutor(1) as thread:
+        limits = thread.submit(threadpool_limits, 4, "blas").result()
+    yield
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(limits.restore_original_limits).result()
+
+
+@pytest.mark.parametrize("order, error", [*zip(permutations(range(3)), cycle([None, ArithmeticError]))], ids=str)
+def test_blas_has_its_threads_back_when_the_last_of_overlapping_blocks_is_left(four_blas_threads, order, error):
+    """In whatever order: each block is entered and left by a thread of its own, which lives on."""
+    blocks_of_threads = [one_blas_thread() for _ in order]
+    with ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in order]
+        for thread, block in zip(threads, blocks_of_threads, strict=True):
+            thread.submit(block.__enter__).result()
+            assert set(blas_threads()) == {1}
+        for number in order:
+            assert set(blas_threads()) == {1}
+            threads[number].submit(blocks_of_threads[number].__exit__, error, error and error(), None).result()
+        assert set(blas_threads()) == {4}
+
+
+def test_blocks_of_one_blas_thread_nest(four_blas_threads):
+    with one_blas_thread():
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {4}
+
+
+def test_fits_that_overlap_leave_blas_as_it_was(four_blas_threads):
+    logs = [dense_log(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        models = list(threads.map(lambda log: IBCB(solver="soft", forecast=None).fit(log), logs))
+        assert set(blas_threads()) == {4}
+    for model, log in zip(models, logs, strict=True):
+        assert_same_model(model, IBCB(solver="soft", forecast=None).fit(log))
+
+
+def test_the_first_fit_limits_every_blas_library_there_is():
+    """NumPy and SciPy may each bring one, loaded one after the other."""
+    code = (
+        "import ibcb.engine.threads as t, threadpoolctl as c\n"
+        "with t.one_blas_thread():\n"
+        "    import scipy.linalg, ibcb.estimators.ibcb\n"
+        "    print({p['num_threads'] for p in c.threadpool_info() if p['user_api'] == 'blas'})\n"
+    )
+    limits = {f"{library}_NUM_THREADS": "3" for library in ("OPENBLAS", "OMP", "MKL")}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | limits, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "{1}"
+
+
 def test_an_error_in_a_thread_is_raised_and_the_rest_is_dropped():
     started = []
 
@@ -278,17 +355,95 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
 
 
 def test_a_checkpoint_of_something_else_is_refused(long_log, tmp_path):
-    checkpoint = tmp_path / "m.safetensors"
+    out = tmp_path / "m.safetensors"
+    checkpoint = checkpoint_of(out)
     disk = ibcb.open_log(long_log)
     first = next(iter(disk))
     ibcb.save_model(IBCB(solver="soft").partial_fit(first), checkpoint)
     with pytest.raises(ValueError, match="solver='soft', now solver is 'hard'"):
-        fit_in_steps(IBCB(solver="hard"), disk, checkpoint, resume=True)
+        fit_in_steps(IBCB(solver="hard"), disk, out, resume=True)
     other = ibcb.simulate("synthetic", n_episodes=2, batch_size=40, seed=1).log
     ibcb.save_model(IBCB(solver="soft").partial_fit(other[0]), checkpoint)
     with pytest.raises(ValueError, match="not those that the model was fitted on"):
-        fit_in_steps(IBCB(solver="soft"), disk, checkpoint, resume=True)
+        fit_in_steps(IBCB(solver="soft"), disk, out, resume=True)
     assert checkpoint.exists()
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def short_log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("short") / "log.parquet"
+    ibcb.write_log(ibcb.simulate("synthetic", n_episodes=3, batch_size=40, seed=0, noise=0.03).log, path)
+    return path
+
+
+KILLED_AT = """
+import os, signal, sys
+from ibcb.cli import main
+
+event, file = sys.argv.pop(1), sys.argv.pop(1)
+
+def kill(name, arguments):
+    if name == event and any(os.path.basename(str(argument)).startswith(file) for argument in arguments):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+@pytest.mark.parametrize(
+    "event, file",
+    [("tempfile.mkstemp", ".m.safetensors"), ("os.rename", "m.safetensors"), ("os.remove", "m.checkpoint")],
+    ids=["before it is written", "when it takes its name", "when the checkpoint goes"],
+)
+def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_log, tmp_path, event, file):
+    out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
+    command = ["fit", str(short_log), "--stream", "-o", str(out)]
+    killed = subprocess.run([sys.executable, "-c", KILLED_AT, event, file, *command], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(ibcb.load_model(checkpoint).policy_coefs_) == 3
+    assert out.exists() == (event == "os.remove")
+    subprocess.run([sys.executable, "-m", "ibcb", *command, "--resume"], check=True, capture_output=True)
+    assert_same_model(ibcb.load_model(out), IBCB().fit(ibcb.read_log(short_log)))
+    assert not checkpoint.exists()
+
+
+def test_a_model_that_cannot_be_saved_leaves_its_checkpoint(short_log, tmp_path, monkeypatch):
+    disk, out = ibcb.open_log(short_log), tmp_path / "m.safetensors"
+
+    def full(model, path):
+        if Path(path) == out:
+            raise OSError("no space left on device")
+        ibcb.save_model(model, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ibcb.estimators.checkpoints.save_model", full)
+        with pytest.raises(OSError, match="no space left"):
+            fit_in_steps(IBCB(), disk, out)
+    assert not out.exists()
+    assert checkpoint_of(out).exists()
+    resumed = fit_in_steps(IBCB(), disk, out, resume=True)
+    for model in (resumed, ibcb.load_model(out)):
+        assert_same_model(model, IBCB().fit(ibcb.read_log(short_log)))
+    assert not checkpoint_of(out).exists()
+
+
+def test_the_checkpoint_goes_only_when_the_model_is_on_disk(short_log, tmp_path, monkeypatch):
+    """Written under its name, then synced with its folder, then the checkpoint is removed."""
+    disk, out = ibcb.open_log(short_log), tmp_path / "m.safetensors"
+    checkpoint, synced = checkpoint_of(out), []
+    fsync = os.fsync
+
+    def watched(handle):
+        synced.append((os.fstat(handle).st_ino, checkpoint.exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    fit_in_steps(IBCB(forecast=None), disk, out)
+    assert synced[-2:] == [(out.stat().st_ino, True), (tmp_path.stat().st_ino, True)]
+    assert not checkpoint.exists()
 
 
 def test_a_large_file_is_read_part_by_part_to_the_same_log(small_blocks, tmp_path, monkeypatch):

@@ -1,16 +1,19 @@
-"""The command line: parses, delegates, prints. Data goes to stdout, messages to stderr."""
+"""The command line: parses, delegates, prints. Data goes to stdout, messages to stderr.
+
+One file per verb. What a verb needs is imported when it runs, so that help is quick.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
 import warnings
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import ibcb
-from ibcb.cli import logs, runs
 
 __all__ = ["app", "main"]
 
@@ -45,16 +48,18 @@ def _root(
         print(context.get_help())
 
 
-_VERBS = {
-    runs.demo: "ibcb demo --seed 1 --out my-demo",
-    runs.simulate: "ibcb simulate run/ --expert sbts --noise 0.1 --seed 3",
-    logs.validate: "ibcb validate clicks.csv --column step=request --episode-every 1d",
-    logs.convert: "ibcb convert clicks/ log.parquet --one-hot genre --episode-size 1000",
-    logs.fit: "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3 --no-forecast",
-    logs.predict: "ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv",
-    runs.evaluate: "ibcb evaluate model.safetensors run/",
-    logs.report: "ibcb report model.safetensors --log log.parquet -o report.html",
-    runs.reproduce: "ibcb reproduce --table 3 --table 17 --seeds 5 --jobs 2",
-}
-for _verb, _example in _VERBS.items():
-    app.command(epilog=f"Example: {_example}")(_verb)
+#: in the order of the help; each is a file with a command of that name and an example of its use
+_VERBS = (
+    "demo",
+    "simulate",
+    "validate",
+    "convert",
+    "fit",
+    "predict",
+    "evaluate",
+    "report",
+    "reproduce",
+)
+for _name in _VERBS:
+    _verb = import_module(f"ibcb.cli.{_name}")
+    app.command(epilog=f"Example: {_verb.EXAMPLE}")(getattr(_verb, _name))

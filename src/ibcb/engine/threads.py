@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -41,14 +43,71 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Sums then have the same bits on every machine, and our threads do not crowd each other."""
-    limits: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    return limits
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Sums then have the same bits on every machine, and our threads do not crowd each other.
+
+    The limit holds for the whole process, so blocks that overlap in several threads share it: the first one in sets it,
+    the last one out puts back what was there before.
+    """
+    _one_thread.enter()
+    try:
+        yield
+    finally:
+        _one_thread.leave()
+
+
+class _OneThread:
+    """The limit, and how many blocks need it at the moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = _limited()
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                for library, threads in self._before:
+                    _hand_over(library)
+                    library.set_num_threads(threads)
+                    _hand_over(library)
+                self._before = []
+
+
+_one_thread = _OneThread()
+
+
+def _limited() -> list[tuple[Any, int]]:
+    """Limit every BLAS library to one thread; those that had more, with how many they had."""
+    before = []
+    for library in _controller().select(user_api="blas").lib_controllers:
+        threads = library.num_threads
+        if threads != 1:
+            library.set_num_threads(1)
+            # A host program that holds a limit in another thread keeps it.
+            if library.num_threads == 1:
+                before.append((library, threads))
+    return before
+
+
+def _hand_over(library: Any) -> None:
+    """From threadpoolctl 3.8 on only the thread that set a limit can lift it; ours is lifted by the last one out."""
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread(force=True)
 
 
 @cache
 def _controller() -> ThreadpoolController:
+    # SciPy may bring a BLAS of its own, which can be limited once it is loaded.
+    import_module("scipy.linalg")
     return ThreadpoolController()
 
 

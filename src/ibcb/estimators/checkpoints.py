@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from itertools import islice
 from pathlib import Path
@@ -13,41 +14,61 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
 from ibcb.log.disk import DiskLog
 
-__all__ = ["fit_in_steps"]
+__all__ = ["checkpoint_of", "fit_in_steps"]
+
+
+def checkpoint_of(out: str | os.PathLike[str]) -> Path:
+    """Where a fit keeps the episodes finished so far: beside the model to be written."""
+    return Path(out).with_name(f"{Path(out).stem}.checkpoint.safetensors")
 
 
 def fit_in_steps(
     model: IBCB,
     log: DiskLog,
-    checkpoint: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
     resume: bool = False,
     client: Any = None,
     progress: bool = False,
 ) -> IBCB:
-    """As ``model.fit(log, client=client)``, to the same bits, with the model stored after every episode.
+    """As ``model.fit(log, client=client)``, to the same bits, and saved; until then it is stored after every episode.
 
     Parameters
     ----------
-    checkpoint : path
-        Where to store it, a .safetensors file; removed in the end.
+    out : path
+        Where to save the model, a .safetensors file. The checkpoint beside it goes only once the model is on disk.
     resume : bool
         Go on from the checkpoint if there is one, made with the same parameters on the same log.
     """
-    path = Path(checkpoint)
+    checkpoint = checkpoint_of(out)
     done = 0
-    if resume and path.exists():
-        model = _resumed(model, log, path)
+    if resume and checkpoint.exists():
+        model = _resumed(model, log, checkpoint)
         done = len(model.policy_coefs_)
     hidden = None if progress else True
     rest = islice(log, done, None)
     with tqdm(total=len(log), initial=done, desc="fit", unit="episode", delay=1, leave=False, disable=hidden) as bar:
         for episode in rest:
             model.partial_fit(episode, client=client)
-            save_model(model, path)
+            save_model(model, checkpoint)
             bar.update()
-    path.unlink(missing_ok=True)
+    save_model(model, out)
+    _sync(Path(out).resolve())
+    checkpoint.unlink(missing_ok=True)
     return model
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file is on disk, under its name."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+    # Some systems cannot sync a folder; they keep its names by themselves.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _resumed(model: IBCB, log: DiskLog, path: Path) -> IBCB:

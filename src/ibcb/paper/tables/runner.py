@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -11,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +25,8 @@ from ibcb.paper.tables.settings import OURS, Cell, Setting, make
 __all__ = ["Outcome", "read_results", "reproduce"]
 
 Record = dict[str, Any]
+
+_BEYOND_RECORDS = 2**31 - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,33 @@ def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Record], bool]
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
-    with path.open("a+", encoding="utf-8") as file:
+    with path.open("a+", encoding="utf-8", newline="\n") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _lock(file.fileno())
         except OSError:
             raise BlockingIOError(f"{path} is being written by another run; wait, or give another path.") from None
-        yield file
+        with lock:
+            yield file
+
+
+def _lock(file: int) -> contextlib.ExitStack:
+    """Lock an open file or raise OSError at once; a process that dies lets go of it."""
+    lock = contextlib.ExitStack()
+    try:
+        import fcntl
+    except ImportError:
+        msvcrt: Any = import_module("msvcrt")
+
+        def locking(mode: int) -> None:
+            # Windows lets nobody read what is locked, so this is a byte that no record reaches.
+            os.lseek(file, _BEYOND_RECORDS, os.SEEK_SET)
+            msvcrt.locking(file, mode, 1)
+
+        locking(msvcrt.LK_NBLCK)
+        lock.callback(locking, msvcrt.LK_UNLCK)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
 
 
 def _drop_torn_line(file: IO[str]) -> None:

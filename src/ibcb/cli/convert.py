@@ -1,0 +1,44 @@
+"""`ibcb convert`: a log in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ibcb
+from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.options import LOG, Json, reads_logs
+from ibcb.cli.printing import print_json, say, say_notes
+
+__all__ = ["EXAMPLE", "convert"]
+
+EXAMPLE = "ibcb convert clicks/ log.parquet --one-hot genre --episode-size 1000"
+
+
+@reports_errors
+@reads_logs
+def convert(
+    log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
+    out: Annotated[Path, typer.Argument(help="Where to write it; the suffix tells the format.")],
+    *,
+    long: Annotated[bool, typer.Option("--long", help="Parquet with a row per candidate.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Write a log in another format; Parquet carries everything.
+
+    Goes through the log part by part: it may be larger than memory.
+    """
+    check_output(out, ibcb.io.WRITABLE, log)
+    disk = ibcb.open_log(log, **reading)
+    ibcb.write_log(disk, out, long=long)
+    lost = ibcb.io.LOST.get(out.suffix.lower())
+    say_notes(disk.notes)
+    if lost is not None:
+        say(f"note: {out.suffix} does not carry {lost}.")
+    if as_json:
+        print_json({"out": str(out), "bytes": out.stat().st_size, "notes": list(disk.notes), "lost": lost})
+    else:
+        say(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,97 @@
+"""Errors in one line, with an exit code that scripts can trust."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ibcb.cli.printing import say
+
+__all__ = ["check_output", "reports_errors"]
+
+
+def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn the errors that users can cause into one line and exit code 1."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            with _sigterm_raises():
+                command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`| head`). Python must not flush the rest at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt as interrupt:
+            say("interrupted; nothing half-written is left behind.")
+            raise typer.Exit(143 if isinstance(interrupt, _Terminated) else 130) from None
+        except MemoryError as error:
+            say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
+            raise typer.Exit(1) from None
+        except Exception as error:
+            if not _can_be_caused(error):
+                raise
+            say(f"error: {_in_words(error)}")
+            raise typer.Exit(1) from None
+
+    return run
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, so that temporary files go and checkpoints are spoken of."""
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _can_be_caused(error: Exception) -> bool:
+    """Whether users can cause it; any other is a mistake of ours, to be shown in full."""
+    if isinstance(error, (ImportError, ValueError, TypeError, OSError)):
+        return True
+    from ibcb.engine.cluster import ClusterError
+    from ibcb.numerics.newton import SolverError
+
+    return isinstance(error, (SolverError, ClusterError))
+
+
+def _in_words(error: Exception) -> str:
+    """The message; of what the system says of a path, without its number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}; check the path and its permissions."
+    return str(error)
+
+
+def check_output(out: Path, suffixes: Sequence[str], *inputs: Path) -> None:
+    """Refuse, before any work is done, a place where the result could not or must not be written."""
+    if any(out.exists() and given.exists() and out.samefile(given) for given in inputs):
+        raise ValueError(f"{out} is an input; give another path for the output.")
+    if out.suffix.lower() not in suffixes and not (out.exists() and not out.is_file()):
+        raise ValueError(f"{out} must end in {' or '.join(suffixes)}.")
+    if out.is_dir():
+        raise IsADirectoryError(f"{out} is a folder; give the path of a file.")
+    folder = next(parent for parent in out.resolve().parents if parent.exists())
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{out} cannot be written: no permission in {folder}.")

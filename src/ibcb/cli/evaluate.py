@@ -1,0 +1,82 @@
+"""`ibcb evaluate`: a saved model against the truth of a simulated run, or against a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ibcb
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.options import Json, prepared, reads_logs
+from ibcb.cli.printing import print_json, print_table
+
+__all__ = ["EXAMPLE", "evaluate"]
+
+EXAMPLE = "ibcb evaluate model.safetensors run/"
+_METRICS = {
+    "bt_fitness": "same choice as the final expert",
+    "bt_ar": "mean reward of these choices",
+    "ol_fitness": "history repeated in the recovered rewards",
+    "train_log_fitness": "same choice as logged",
+    "ood_bt_fitness": "same choice, out of distribution",
+    "ood_bt_ar": "mean reward, out of distribution",
+    "cfr": "cumulative fairness regret, 0 is best",
+}
+
+
+@reports_errors
+@reads_logs
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A saved model.")],
+    run: Annotated[Path, typer.Argument(help="A folder that `ibcb simulate` wrote, or a log.")],
+    *,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Measure a saved model on a simulated run or a log.
+
+    All metrics on a simulated run; on a log, the share of choices that agree.
+    """
+    imitator = ibcb.load_model(model)
+    if not (run / "run.json").exists():
+        try:
+            log = ibcb.read_log(run, **prepared(imitator, reading))
+        except ibcb.LogFormatError as error:
+            hint = " Nor did `ibcb simulate` write it: it has no run.json." if run.is_dir() else ""
+            raise ibcb.LogFormatError(f"{error}{hint}") from None
+        agreement = imitator.score(log)
+        if as_json:
+            print_json({"agreement": agreement})
+        else:
+            print(f"agreement   {agreement:.4f}   with the policy right after the fitted log, without exploration")
+        return
+    truth = _read_run(run)
+    figures, expert = ibcb.metrics.evaluate(imitator, truth), ibcb.metrics.evaluate(truth.expert, truth)
+    if as_json:
+        print_json(figures | {"expert": expert})
+        return
+    rows = [
+        {"metric": name, "model": figures[name], "expert": expert[name], "what": _METRICS[name]} for name in figures
+    ]
+    print_table(rows, {"metric": "", "model": "model", "expert": "expert", "what": ""})
+    if truth.top_k > 1:
+        print("\nThis expert draws among its best: its own column is the most one can reach.")
+
+
+def _read_run(folder: Path) -> ibcb.Run:
+    """Simulate again what `ibcb simulate` wrote, and check that it is the same."""
+    import numpy as np
+
+    description = folder / "run.json"
+    if not description.exists():
+        raise FileNotFoundError(f"{folder} has no run.json; give a folder that `ibcb simulate` wrote, or a log file.")
+    try:
+        truth = ibcb.simulate(**json.loads(description.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{description} does not describe a run ({error}); simulate it again.") from None
+    if not np.array_equal(ibcb.read_log(folder / "log.parquet").chosen, truth.log.chosen):
+        raise ValueError(f"{folder}/log.parquet is not the log that run.json describes; simulate it again.")
+    return truth

@@ -1,0 +1,188 @@
+"""`ibcb fit`: a model of a log."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ibcb
+from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.options import LOG, DeciderKind, Json, SolverName, above_zero, above_zero_or_auto, reads_logs
+from ibcb.cli.printing import Row, print_json, print_table, say, say_notes, size
+
+__all__ = ["EXAMPLE", "fit"]
+
+EXAMPLE = "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3 --no-forecast"
+
+
+@reports_errors
+@reads_logs
+def fit(
+    log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
+    *,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
+    expert: Annotated[DeciderKind, typer.Option(help="How the decider chose; 'auto' asks the log.")] = "sbucb",
+    alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=above_zero)] = 1.0,
+    l2: Annotated[
+        str, typer.Option(help="The decider's ridge parameter, or 'auto'.", callback=above_zero_or_auto)
+    ] = "1.0",
+    top_k: Annotated[
+        int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
+    ] = None,
+    margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.", callback=above_zero)] = 0.01,
+    solver: Annotated[SolverName, typer.Option(help="How episodes are solved.")] = "auto",
+    incremental: Annotated[
+        bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
+    ] = True,
+    prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast/--no-forecast", help="Foresee the policy after the log, and act on it.")
+    ] = True,
+    jobs: Annotated[int, typer.Option(help="Threads; the result does not depend on it.", min=1)] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Fit on the Dask cluster at tcp://HOST:PORT.", metavar="ADDRESS")
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Leave the log on disk; a checkpoint after every episode.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint; implies --stream.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Recover reward and policy parameters from a log.
+
+    Saves the model. What a reader should know of the result goes to stderr. A log
+    larger than memory is converted once (ibcb convert), then fitted with --stream.
+    --expert auto --l2 auto let the log itself tell what kind of decider made it.
+    """
+    import numpy as np
+
+    from ibcb.engine.cluster import ClusterError
+    from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
+
+    check_output(out, (".safetensors",), log)
+    disk = ibcb.open_log(log, **reading)
+    streamed = stream or resume or scheduler is not None
+    if streamed and "auto" in (expert, l2):
+        raise typer.BadParameter(
+            "what a decider was like takes several episodes at once, and --stream, --resume and --scheduler go one by "
+            "one; name --expert and --l2, or leave these out."
+        )
+    model = ibcb.IBCB(
+        expert=expert,
+        alpha=alpha,
+        l2=l2 if l2 == "auto" else float(l2),
+        top_k=top_k or "auto",
+        margin=margin,
+        solver=solver,
+        incremental=incremental,
+        prune=prune,
+        forecast="auto" if forecast else None,
+        n_jobs=jobs,
+        verbose=True,
+    )
+    start = time.perf_counter()
+    if streamed:
+        try:
+            with _cluster(scheduler) as client:
+                model = fit_in_steps(model, disk, out, resume=resume, client=client, progress=True)
+        except (KeyboardInterrupt, ClusterError):
+            kept = checkpoint_of(out)
+            if kept.exists():
+                say(f"the episodes finished so far are kept in {kept}; the same command with --resume goes on.")
+            raise
+    else:
+        behaviour = disk.read()
+        model.fit(behaviour)
+        ibcb.save_model(model, out)
+    seconds = time.perf_counter() - start
+    notes = [*disk.notes, *model.notes_]
+    say_notes(notes)
+    foreseen = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
+    agreement = float(np.mean(foreseen)) if foreseen else None
+    if as_json:
+        print_json(
+            {
+                "model": str(out),
+                "expert": model.expert_,
+                "l2": model.l2_,
+                "top_k": model.top_k_,
+                "evidence": [entry._asdict() for entry in model.evidence_],
+                "solver": model.solver_,
+                "seconds": seconds,
+                "next_agreement": agreement,
+                "coef": model.coef_.tolist(),
+                "policy_coefs": model.policy_coefs_.tolist(),
+                "next_policy_coef": model.next_policy_coef_.tolist(),
+                "forecast_model": model.forecast_model_,
+                "forecast_note": model.forecast_note_,
+                "last_policy": _interval(model),
+                "unidentified_features": model.unidentified_features_,
+                "diagnostics": [entry._asdict() for entry in model.diagnostics_],
+                "notes": notes,
+            }
+        )
+        return
+    print(f"log         {log if streamed else size(behaviour)}")
+    print(f"solver      {model.solver_}, {seconds:.3f} s")
+    if model.evidence_:
+        detail = f", l2 {model.l2_:g}" if model.top_k_ is None else f", from its {model.top_k_} best"
+        print(f"decider     {model.expert_}{detail}")
+    if agreement is not None:
+        print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
+    if model.forecast_note_ is not None:
+        print(f"forecast    {model.forecast_note_}")
+    print(f"saved       {out}\n")
+    columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
+    if model.forecast_model_ is not None:
+        columns |= {"last": "last policy", "interval": "90% interval"}
+    print_table(_weights(model), columns)
+    print("\nWeights are scaled to length 1: choices tell their direction, but little of their length.")
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """A client of the Dask cluster at an address; None without one."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ImportError("--scheduler needs Dask; install it: pip install 'ibcb[dask]'.") from None
+    try:
+        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ConnectionError(f"no scheduler answers at {address} ({error}); is it running?") from None
+    try:
+        yield client
+    finally:
+        client.close(timeout=5)
+
+
+def _interval(model: ibcb.IBCB) -> dict[str, list[float]] | None:
+    """The last policy's direction, with 90% intervals."""
+    if model.forecast_model_ is None:
+        return None
+    return {name: values.tolist() for name, values in model.policy_interval(direction=True)._asdict().items()}
+
+
+def _weights(model: ibcb.IBCB) -> list[Row]:
+    import numpy as np
+
+    names = model.feature_names_in_ or tuple(str(column) for column in range(len(model.coef_)))
+    reward, policy, last = model.direction(model.coef_), model.direction(model.next_policy_coef_), _interval(model)
+    free = set(model.unidentified_features_ or ())
+    rows: list[Row] = []
+    for column in np.argsort(-np.abs(reward), kind="stable").tolist():
+        row: Row = {"feature": names[column], "weight": float(reward[column]), "policy": float(policy[column])}
+        if last is not None:
+            ends = f"{last['lower'][column]:.3f} to {last['upper'][column]:.3f}"
+            row |= {"last": last["estimate"][column], "interval": "not determined" if names[column] in free else ends}
+        rows.append(row)
+    return rows

@@ -1,0 +1,62 @@
+"""What the verbs print: data on stdout, messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ibcb
+
+__all__ = ["Row", "print_json", "print_table", "program", "say", "say_notes", "size"]
+
+Row = dict[str, Any]
+
+
+def print_table(rows: list[Row], columns: dict[str, str]) -> None:
+    """Figures right-aligned under their headings, words left-aligned."""
+    wordy = {name for name in columns if all(isinstance(row[name], str) for row in rows)}
+    texts = [list(columns.values()), *([_cell(row[name]) for name in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for line in texts:
+        cells = zip(columns, line, widths, strict=True)
+        padded = (text.ljust(width) if name in wordy else text.rjust(width) for name, text, width in cells)
+        print("   ".join(padded).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4g}" if 0 < abs(value) < 1e-3 else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def size(log: ibcb.BehaviorLog) -> str:
+    """A log's size in words."""
+    return f"{len(log)} episodes, {log.n_steps} steps, {log.n_rows} candidate rows, {log.n_features} features"
+
+
+def program() -> str:
+    """How this program was called, for commands to copy."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "ibcb" and called.parent != Path(".") and not called.is_absolute() else "ibcb"
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on stdout."""
+    print(json.dumps(value, allow_nan=False))
+
+
+def say(message: str) -> None:
+    """A message on stderr, on one line: names in it may hold line breaks, or signs that a terminal acts on."""
+    print("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message), file=sys.stderr)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """What a reader should know, on stderr."""
+    for note in notes:
+        say(f"note: {note}")

@@ -1,0 +1,53 @@
+"""`ibcb report`: a page that shows what a model found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ibcb
+from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.printing import print_json, say_notes
+
+__all__ = ["EXAMPLE", "report"]
+
+EXAMPLE = "ibcb report model.safetensors --log log.parquet -o report.html"
+
+
+@reports_errors
+@reads_logs
+def report(
+    model: Annotated[Path, typer.Argument(help="A saved IBCB model.")],
+    *,
+    log: Annotated[Path, typer.Option("--log", help=f"The log it was fitted to: {LOG}", readable=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Of the page.")] = "",
+    no_steps: Annotated[bool, typer.Option("--no-steps", help="Leave contexts and ids out, for sharing.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Write one page that shows what a model found, and how far to trust it.
+
+    The page needs no network. The log is gone through part by part: it may be
+    larger than memory.
+    """
+    from ibcb.report import write_report
+
+    check_output(out, (".html", ".htm"), log, model)
+    imitator = ibcb.load_model(model)
+    if not isinstance(imitator, ibcb.IBCB):
+        raise ValueError(
+            f"{model} holds a {type(imitator).__name__}; a report shows how a policy evolved, which IBCB recovers."
+        )
+    disk = ibcb.open_log(log, **prepared(imitator, reading))
+    found = write_report(imitator, disk, out, steps=not no_steps, title=title)
+    say_notes([*disk.notes, *found.notes])
+    if as_json:
+        judged = {"verdict": found.verdict.level, "headline": found.verdict.headline, "notes": list(found.notes)}
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged})
+    else:
+        print(f"verdict     {found.verdict.headline}")
+        print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,41 @@
+"""`ibcb validate`: what a log holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ibcb
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.options import LOG, Json, reads_logs
+from ibcb.cli.printing import print_json, say_notes
+
+__all__ = ["EXAMPLE", "validate"]
+
+EXAMPLE = "ibcb validate clicks.csv --column step=request --episode-every 1d"
+
+
+@reports_errors
+@reads_logs
+def validate(
+    log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings, too, make the command fail.")] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Explain a log: what it holds, what is wrong, what would fail.
+
+    Exit code 1 if something is wrong, with --strict also if something is doubtful.
+    """
+    disk = ibcb.open_log(log, **reading)
+    found = ibcb.validate(disk)
+    if as_json:
+        print_json(found.to_json() | {"log": str(log), "notes": list(disk.notes)})
+    else:
+        print(found.render())
+        say_notes(disk.notes)
+    if not found.ok or (strict and any(finding.severity == "warning" for finding in found.findings)):
+        raise typer.Exit(1)
