@@ -84,18 +84,35 @@ class Motions:
 
 @dataclass(frozen=True)
 class Words:
-    """How a kind is spoken of.
+    """How a kind is spoken of, in notes, on the page and in verdicts.
 
     Attributes
     ----------
     meaning : str
         After "the decider was taken for ...".
-    luck : str
-        Why some choices cannot be predicted, for a verdict; empty where all could.
+    title : str
+        What it does, in a few words.
+    length : str
+        How much its choices tell of the length of its weights.
+    explored : str
+        What is counted as exploration: the end of "choices that ...".
+    exploration : str
+        The same in a sentence.
+    misfit : str
+        What choices against the fit mean; empty where an exact fit is to be expected.
+    contradictions : str
+        What contradicting choices mean.
     """
 
     meaning: str
-    luck: str = ""
+    title: str
+    length: str = "not"
+    explored: str = "were not the best expected one"
+    exploration: str = (
+        "How this decider explores is not known: a choice that is not the best expected one is exploration, or noise."
+    )
+    misfit: str = "The choices of a decider of this kind have no exact explanation"
+    contradictions: str = "No reward weights explain these choices together, as is usual for a decider that draws."
 
 
 class Believed(NamedTuple):
@@ -170,6 +187,11 @@ class Kind(ABC):
     def label(self) -> str:
         """The kind with its parameter, such as "sbucb(l2=0.3)"."""
         return f"{self.name}(l2={self.l2:g})" if self.learns else self.name
+
+    @property
+    def title(self) -> str:
+        """What it does, in a few words."""
+        return self.words.title
 
     @property
     def moves(self) -> bool:

@@ -28,5 +28,5 @@ class Other(LogitKind):
     """The kind."""
 
     name = "other"
-    words = Words("no kind that is known here, so its policies are only tracked")
+    words = Words("no kind that is known here, so its policies are only tracked", "of no known kind")
     motions = FOLLOWED

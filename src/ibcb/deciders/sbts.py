@@ -37,7 +37,13 @@ class Sbts(Kind):
     """The kind."""
 
     name = "sbts"
-    words = Words("a learner that draws from its posterior", luck="A Thompson sampler's luck has no exact explanation")
+    words = Words(
+        "a learner that draws from its posterior",
+        "SBTS: Thompson sampling",
+        exploration="A Thompson sampler draws its weights: a choice that is not the best expected one is exploration, "
+        "or noise.",
+        misfit="A Thompson sampler's luck has no exact explanation",
+    )
     scales = Scales(policy=10.0, rewards=5.0, first_policy=0.1)
     motions = Motions(
         walks=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),

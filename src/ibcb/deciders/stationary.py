@@ -15,5 +15,5 @@ class Stationary(LogitKind):
     """The kind."""
 
     name = "stationary"
-    words = Words("a decider that does not learn")
+    words = Words("a decider that does not learn", "does not learn")
     motions = Motions(still=True)

@@ -27,9 +27,18 @@ class Topk(LogitKind):
     """The kind."""
 
     name = "topk"
-    words = Words("a decider that draws from its best candidates", luck="Draws have no exact explanation")
+    words = Words(
+        "a decider that draws from its best candidates",
+        "draws from its best candidates",
+        exploration="It draws from its best candidates: a choice that is not the best expected one is that draw, or "
+        "noise.",
+    )
     motions = FOLLOWED
     draws_from_best = True
+
+    @property
+    def title(self) -> str:
+        return f"draws from its {self.top_k} best candidates"
 
     @property
     def label(self) -> str:

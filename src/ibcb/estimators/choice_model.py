@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
+from ibcb.log.history import history
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import Stopping
-from ibcb.numerics.ridge import gram, ridge
+from ibcb.numerics.ridge import ridge
 
 __all__ = ["ChoiceModel"]
 
@@ -115,10 +116,5 @@ class ChoiceModel(Imitator):
 
 def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:
     """H of all candidates from the policy's episode ``first`` on, each with the Gram matrix of the choices before."""
-    phi = np.zeros((log.n_features, log.n_features))
-    widths = []
-    for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
-        if number >= first:
-            widths.append(ridge(phi, l2).widths(episode.contexts))
-        phi = phi + gram(episode.contexts[episode.chosen_rows])
-    return np.concatenate(widths)
+    entries = (entry for entry in history(log) if entry.number >= first)
+    return np.concatenate([ridge(entry.gram, l2).widths(entry.part.contexts) for entry in entries])

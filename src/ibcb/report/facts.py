@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.deciders import Kind
 from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.directions import direction
-from ibcb.report.verdict import Verdict, verdict
-from ibcb.report.walk import Decider, SampledEpisode, Walk, walk
+from ibcb.report.scores import Decider
+from ibcb.report.shown_steps import SampledEpisode
+from ibcb.report.verdict import Verdict, other_notes, verdict
+from ibcb.report.walk import Walk, walk
 from ibcb.tracking import Interval
 
 __all__ = [
@@ -94,7 +97,8 @@ class Facts:
     ----------
     title, log_name : str
         ``log_name`` is empty for a log in memory.
-    expert : {"sbucb", "sbts"}
+    kind : Kind
+        Of the decider.
     settings : tuple of (name, value)
         What was fitted, in words.
     verdict : Verdict
@@ -132,7 +136,7 @@ class Facts:
 
     title: str
     log_name: str
-    expert: str
+    kind: Kind
     settings: tuple[tuple[str, str], ...]
     verdict: Verdict
     notes: tuple[str, ...]
@@ -174,7 +178,13 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         Of the page; by default made of the log's name.
     """
     _check(model, log)
-    view = walk(_checked(model, log), decider(model), steps=steps)
+    view = walk(
+        log,
+        decider(model),
+        foreseeable=[entry.next_agreement is not None for entry in model.diagnostics_],
+        contradicting={(row.episode, row.step) for row in _contradictions(model)},
+        steps=steps,
+    )
     _same_size(model, view)
     names = feature_names(model)
     reward, policy, bounds = model.direction(model.coef_), model.direction(model.next_policy_coef_), intervals(model)
@@ -197,20 +207,19 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     lines = _lines(policies, policy, order)
     columns = [order[line] for line in lines]
     shown = _episodes_shown(len(policies))
-    tallies = {tally.number: tally for tally in view.tallies}
     rival = [tally.rival for tally in view.tallies]
     chance = [tally.chance for tally in view.tallies]
     log_name = log.name if isinstance(log, DiskLog) else ""
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
         log_name=log_name,
-        expert=model.rows_,
+        kind=model.decider_,
         settings=_settings(model),
         verdict=verdict(model, rival=rival, chance=chance),
         notes=(
             *_mismatch(model, view),
             # What the verdict says is not said again.
-            *(_sentence(note) for note in model.notes_ if note != model.forecast_note_),
+            *(_sentence(str(note)) for note in other_notes(model)),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
         unit="scaled to length 1",
@@ -225,11 +234,11 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
                 status=model.diagnostics_[number].status,
                 violated=model.diagnostics_[number].violated,
                 foreseen=model.diagnostics_[number].next_agreement,
-                rival=tallies[number].rival,
-                chance=tallies[number].chance,
-                explored=tallies[number].explored,
-                agreed=tallies[number].agreed,
-                regret=tallies[number].regret,
+                rival=view.tallies[number].rival,
+                chance=view.tallies[number].chance,
+                explored=_known(view.tallies[number].thoughts.explored),
+                agreed=view.tallies[number].agreed,
+                regret=_known(view.tallies[number].thoughts.regret_share),
             )
             for number in shown
         ),
@@ -275,18 +284,12 @@ def told(model: IBCB) -> NDArray[np.bool_]:
 
 
 def decider(model: IBCB) -> Decider:
-    """What a walk through the log needs of the model."""
-    d, bonus = model.n_features_in_, model.rows_ == "sbucb"
-    prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
-    return Decider(
-        policies=model.policy_coefs_ / model.to_policy().alpha if bonus else direction(model.policy_coefs_),
-        foreseeable=tuple(entry.next_agreement is not None for entry in model.diagnostics_),
-        bonus=bonus,
-        l2=model.l2_,
-        rewards=direction(model.coef_),
-        prior=prior,
-        contradicting=frozenset((row.episode, row.step) for row in _contradictions(model)),
-    )
+    """What a walk through the log needs of the model, in the units of the page."""
+    rewards = direction(model.coef_)
+    if model.decider_.adds_bonus:
+        policies = model.policy_coefs_ / model.to_policy().alpha
+        return Decider(policies, 1.0, model.l2_, rewards, model.prior_gram)
+    return Decider(direction(model.policy_coefs_), None, model.l2_, rewards, model.prior_gram)
 
 
 def _contradictions(model: IBCB) -> tuple[Contradicting, ...]:
@@ -303,13 +306,7 @@ def feature_names(model: IBCB) -> tuple[str, ...]:
 
 
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
-    kinds = {
-        "sbucb": "SBUCB: adds a confidence bonus, takes the best",
-        "sbts": "SBTS: Thompson sampling",
-        "topk": f"draws from its {model.top_k_} best candidates",
-        "stationary": "does not learn",
-        "other": "of no known kind",
-    }
+    kind = model.decider_
     solvers = {
         "hard": "exact",
         "soft": "soft (squared hinge)",
@@ -317,13 +314,9 @@ def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
         "paper": "the paper's (OSQP)",
     }
     return (
-        ("decider", kinds[model.expert_]),
+        ("decider", kind.title),
         ("l2", f"{model.l2_:g}"),
-        *(
-            (("alpha", f"{model.to_policy().alpha:g}"),)
-            if model.rows_ == "sbucb"
-            else (("margin", f"{model.margin:g}"),)
-        ),
+        ("alpha", f"{model.to_policy().alpha:g}") if kind.adds_bonus else ("margin", f"{model.margin:g}"),
         ("solver", solvers.get(model.solver_, model.solver_)),
         ("episodes", "one after the other" if model.incremental else "all at once"),
     )
@@ -347,27 +340,7 @@ def _check(model: Any, log: Any) -> None:
         raise TypeError(f"expected a BehaviorLog or what ibcb.open_log gave, got {type(log).__name__}.")
     if not hasattr(model, "policy_coefs_"):
         raise ValueError("the model is not fitted yet; call fit first.")
-
-
-def _checked(model: IBCB, log: BehaviorLog | DiskLog) -> Any:
-    """The log, whose parts are checked against the model as they go by."""
-    return _Checked(model, log)
-
-
-class _Checked:
-    def __init__(self, model: IBCB, log: BehaviorLog | DiskLog) -> None:
-        self._model, self._log = model, log
-
-    def parts(self) -> Any:
-        last = len(self._model.policy_coefs_) - 1
-        for number, part in self._log.parts():
-            self._model._check_features(part.n_features, part.feature_names)
-            if number > last:
-                raise ValueError(
-                    f"the log has an episode {number} but the model was fitted to episodes 0 to {last}; give the log "
-                    "that it was fitted to."
-                )
-            yield number, part
+    model._check_features(log.n_features, log.feature_names)
 
 
 def _same_size(model: IBCB, view: Walk) -> None:
@@ -377,9 +350,10 @@ def _same_size(model: IBCB, view: Walk) -> None:
             "the log that it was fitted to."
         )
     for tally, entry in zip(view.tallies, model.diagnostics_, strict=True):
-        if tally.steps != entry.steps:
+        number, steps = tally.thoughts.episode, tally.thoughts.steps
+        if steps != entry.steps:
             raise ValueError(
-                f"episode {tally.number} of the log has {tally.steps} steps but that of the fitted log had "
+                f"episode {number} of the log has {steps} steps but that of the fitted log had "
                 f"{entry.steps}; give the log that the model was fitted to."
             )
 
@@ -431,6 +405,10 @@ def _on_the_page(view: Walk, n_features: int, n_episodes: int, lines: int) -> li
 def _sentence(note: str) -> str:
     """A note with a capital, unless it begins with a name of the code."""
     return note if "_" in note.split(maxsplit=1)[0] else note[:1].upper() + note[1:]
+
+
+def _known(share: float) -> float | None:
+    return None if np.isnan(share) else share
 
 
 def _exact(value: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ibcb.numerics.directions import direction
-from ibcb.report.verdict import verdict
+from ibcb.report.verdict import other_notes, verdict
 
 __all__ = ["summary_html"]
 
@@ -26,7 +26,7 @@ def summary_html(model: Any) -> str:
         return ""
     lines = []
     if hasattr(model, "diagnostics_"):
-        found, notes = verdict(model), [note for note in model.notes_ if note != model.forecast_note_]
+        found, notes = verdict(model), map(str, other_notes(model))
         steps = sum(entry.steps for entry in model.diagnostics_)
         tone = _TONES[found.level]
         lines.append(f'<div style="color:{tone};font-weight:600">{escape(found.headline)}</div>')

@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ibcb.report.facts import Facts, Weight
-from ibcb.report.walk import SampledEpisode
+from ibcb.report.shown_steps import SampledEpisode
 
 __all__ = ["json_for_script", "render"]
 
@@ -63,7 +63,7 @@ def _data(facts: Facts) -> dict[str, Any]:
     names = ("number", "foreseen", "rival", "chance", "explored")
     episodes = [asdict(episode) for episode in facts.episodes]
     return {
-        "bonus": facts.expert == "sbucb",
+        "bonus": facts.kind.adds_bonus,
         "n_episodes": facts.n_episodes,
         "names": [facts.weights[line].name for line in facts.lines],
         "lines": facts.lines,

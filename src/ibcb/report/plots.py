@@ -13,7 +13,7 @@ import numpy as np
 from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
-from ibcb.report.facts import decider, facts, feature_names, forecasts, intervals, told
+from ibcb.report.facts import facts, feature_names, forecasts, intervals, told
 
 __all__ = ["agreement", "evolution", "exploration", "weights"]
 
@@ -77,8 +77,7 @@ def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> A
     found = facts(model, log, steps=False)
     axes = _axes(ax)
     axes.plot([e.number for e in found.episodes], [e.explored for e in found.episodes], color=_COLOURS[1], marker="o")
-    what = "exploration decided" if decider(model).bonus else "not the best expected"
-    axes.set(xlabel="episode", ylabel=f"share of choices: {what}", ylim=(0, None))
+    axes.set(xlabel="episode", ylabel=f"share of choices that {found.kind.words.explored}", ylim=(0, None))
     return axes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Verdict", "verdict"]
+__all__ = ["Verdict", "other_notes", "verdict"]
 
 _HEADLINES = {
     "good": "The log supports this model well.",
@@ -13,9 +13,6 @@ _HEADLINES = {
     "poor": "Do not rely on this model.",
     "unknown": "The log does not tell whether to trust this model.",
 }
-#: shares foreseen, of what chance leaves to foresee; a Thompson sampler's luck cannot be foreseen: it is asked less
-_GOOD = {"sbucb": 0.8, "sbts": 0.6}
-_FAIR = {"sbucb": 0.6, "sbts": 0.35}
 #: how far a choice model may be ahead
 _BEHIND = 0.02
 
@@ -81,19 +78,24 @@ def _level(model: Any, foreseen: float | None, rival: float | None, chance: floa
         return "poor"
     if foreseen is None:
         return "unknown"
-    kind, base = model.rows_, chance or 0.0
+    kind, base = model.decider_, chance or 0.0
     # What is foreseen beyond chance, of what there is to foresee.
     gain = (foreseen - base) / (1 - base) if base < 1 else 0.0
     ahead = rival is None or foreseen >= rival - _BEHIND
-    if gain < _FAIR[kind] / 2 or (gain < _FAIR[kind] and not ahead):
+    if gain < kind.fair / 2 or (gain < kind.fair and not ahead):
         return "poor"
-    if gain >= _GOOD[kind] and ahead and not _started_late(model):
+    if gain >= kind.good and ahead and not _started_late(model):
         return "good"
     return "fair"
 
 
 def _started_late(model: Any) -> bool:
-    return any("start" in note and "middle" in note for note in model.notes_)
+    return any(note.code == "late-start" for note in model.notes_)
+
+
+def other_notes(model: Any) -> tuple[Any, ...]:
+    """The notes of a model that the verdict does not say."""
+    return tuple(note for note in model.notes_ if note.text != model.forecast_note_)
 
 
 def _on_foresight(
@@ -119,8 +121,10 @@ def _on_foresight(
 
 
 def _on_the_forecast(model: Any) -> list[str]:
-    note = model.forecast_note_
-    return [] if note is None or not model.coef_.any() else [note[:1].upper() + note[1:]]
+    if model.forecast_note_ is None or not model.coef_.any():
+        return []
+    words = str(model.forecast_note_)
+    return [words[:1].upper() + words[1:]]
 
 
 def _on_the_solver(model: Any) -> list[str]:
@@ -132,8 +136,9 @@ def _on_the_solver(model: Any) -> list[str]:
         return ["The recovered policies explain every logged choice exactly."]
     left = f"{violated:,} comparison{'s' * (violated != 1)} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
-    if model.rows_ == "sbts":
-        return [f"A Thompson sampler's luck has no exact explanation: the fit is robust, and {left} {goes} against it."]
+    misfit = model.decider_.words.misfit
+    if misfit:
+        return [f"{misfit}: the fit is robust, and {left} {goes} against it."]
     found = []
     if named:
         found.append(

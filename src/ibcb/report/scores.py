@@ -1,0 +1,180 @@
+"""What a decider thought of its candidates: what it expected, what exploration added, what its choices cost.
+
+The score that a recovered SBUCB decider gives a candidate s in episode n has two parts, <p_n, s> for what it expects of
+s and alpha H_n(s) for what it might learn, with p_n the policy of that time and H_n the width of the choices before it.
+A Thompson sampler explores by a draw that the log does not show; the least that it can have added to the chosen
+candidate is what that one lacked to the best. Regret is seen with the reward parameters of the whole log: with what the
+observer knows now, not the decider then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.numerics.ridge import Ridge
+
+__all__ = ["Decider", "EpisodeThoughts", "Scores", "Thinking", "score"]
+
+Vector = NDArray[np.float64]
+
+#: scores that differ by less than this share of the largest are equal
+_TIE = 1e-8
+
+
+class Decider(NamedTuple):
+    """What a model says of the decider, in any unit.
+
+    Attributes
+    ----------
+    policies : ndarray of shape (N, d)
+        Policy of each episode.
+    alpha : float or None
+        Weight of the width H in the score; None where the decider explores by luck.
+    l2 : float
+    rewards : ndarray of shape (d,)
+        Reward weights; the regret is seen with them.
+    prior_gram : array of shape (d, d) or None
+        Gram matrix of the choices before the log.
+    """
+
+    policies: NDArray[np.float64]
+    alpha: float | None
+    l2: float
+    rewards: Vector
+    prior_gram: ArrayLike | None
+
+
+class Scores(NamedTuple):
+    """Candidates and choices of an episode, or of a part of one, as the decider saw them.
+
+    Attributes
+    ----------
+    expected, width, exploration : ndarray of shape (rows,)
+        <p, s>, H(s), and what exploration added to the score: alpha H(s), or what a draw must at least have added to
+        the chosen candidate, and 0 to the others.
+    explored, unexplained : ndarray of bool, shape (steps,)
+        See `EpisodeThoughts`.
+    regret : ndarray of shape (steps,)
+        What each choice cost against the step's best.
+    random_regret : float
+        What choices at random would cost, summed over the steps.
+    """
+
+    expected: Vector
+    width: Vector
+    exploration: Vector
+    explored: NDArray[np.bool_]
+    unexplained: NDArray[np.bool_]
+    regret: Vector
+    random_regret: float
+
+
+class EpisodeThoughts(NamedTuple):
+    """Exploration and regret of one episode.
+
+    Attributes
+    ----------
+    episode, steps : int
+    explored : float
+        Share of choices that exploration decided. Of an "sbucb" decider: the best candidate is another one without the
+        bonus; all of them while nothing had been learned. Of any other: the chosen candidate is not the best; NaN while
+        nothing had been learned.
+    unexplained : float
+        Share of choices that are not the best candidate even with exploration; 0 where a draw explains all.
+    regret : float
+        Mean over the steps of max_j <coef_, s_j> - <coef_, s_chosen>, divided by alpha for "sbucb". The unit is that of
+        ``coef_``, which the log does not tell: compare episodes, not models.
+    regret_share : float
+        The same as a share of what choices at random would have cost: 0 for the best choices, 1 for random ones. NaN
+        where candidates do not differ.
+    """
+
+    episode: int
+    steps: int
+    explored: float
+    unexplained: float
+    regret: float
+    regret_share: float
+
+
+@dataclass
+class Thinking:
+    """Adds up the parts of an episode."""
+
+    steps: int = 0
+    explored: int = 0
+    unexplained: int = 0
+    regret: float = 0.0
+    random_regret: float = 0.0
+
+    def add(self, scores: Scores) -> None:
+        """One more part."""
+        self.steps += len(scores.explored)
+        self.explored += int(np.count_nonzero(scores.explored))
+        self.unexplained += int(np.count_nonzero(scores.unexplained))
+        self.regret += float(scores.regret.sum())
+        self.random_regret += scores.random_regret
+
+    def thoughts(self, decider: Decider, number: int) -> EpisodeThoughts:
+        """What the parts say of episode ``number``."""
+        blank = decider.alpha is None and not decider.policies[number].any()
+        return EpisodeThoughts(
+            number,
+            self.steps,
+            np.nan if blank else self.explored / self.steps,
+            self.unexplained / self.steps,
+            self.regret / self.steps,
+            self.regret / self.random_regret if self.random_regret > 0 else np.nan,
+        )
+
+
+def score(decider: Decider, number: int, now: Ridge, part: BehaviorLog) -> Scores:
+    """Score the candidates of episode ``number``, or of a part of it; ``now``: what the choices before it leave behind.
+
+    In double precision, whatever the contexts' own: widths in single precision would decide ties by their rounding.
+    """
+    contexts = part.contexts.astype(np.float64, copy=False)
+    chosen = part.chosen_rows
+    expected: Vector = contexts @ decider.policies[number]
+    width: Vector = now.widths(contexts)
+    if decider.alpha is None:
+        exploration = np.zeros(len(expected))
+        exploration[chosen] = _best(expected, part) - expected[chosen]
+    else:
+        exploration = decider.alpha * width
+    total = expected + exploration
+    lacking = _best(total, part) - _slack(total, part)
+    if decider.alpha is None:
+        explored = exploration[chosen] > _slack(total, part)
+    elif not expected.any():
+        explored = np.ones(part.n_steps, dtype=bool)
+    else:
+        explored = total[_best_rows(expected, part)] < lacking
+    worth: Vector = contexts @ decider.rewards
+    top = _best(worth, part)
+    means = np.add.reduceat(worth, part.step_offsets[:-1]) / np.diff(part.step_offsets)
+    regret = top - worth[chosen]
+    return Scores(expected, width, exploration, explored, total[chosen] < lacking, regret, float((top - means).sum()))
+
+
+def _slack(total: Vector, part: BehaviorLog) -> float:
+    # An exact solution lies on the boundary of its rows: there the chosen candidate ties with another, but for
+    # rounding in the float type of the contexts.
+    rounding = max(_TIE, 16 * float(np.finfo(part.contexts.dtype).eps))
+    return rounding * float(np.abs(total).max(initial=0.0))
+
+
+def _best_rows(scores: Vector, part: BehaviorLog) -> NDArray[np.int64]:
+    rows: NDArray[np.int64] = part.step_offsets[:-1] + argmax_per_step(scores, part)
+    return rows
+
+
+def _best(scores: Vector, part: BehaviorLog) -> Vector:
+    """The largest score of each step."""
+    best: Vector = scores[_best_rows(scores, part)]
+    return best
