@@ -29,7 +29,8 @@ from typer.testing import CliRunner
 import ibcb
 from ibcb import LogFormatError
 from ibcb.cli import app
-from ibcb.io import csvfiles, formats, open_log
+from ibcb.io import csvfiles, open_log
+from ibcb.io import parquet as parquet_files
 
 Writer = Callable[[Path], Path]
 
@@ -783,7 +784,7 @@ def written(tmp_path, monkeypatch):
     def write(case):
         if case.blocks:
             monkeypatch.setattr(csvfiles, "_CSV_BLOCK", 1 << 13)
-            monkeypatch.setattr(formats, "_STREAM_NUMBERS", 1 << 12)
+            monkeypatch.setattr(parquet_files, "_STREAM_NUMBERS", 1 << 12)
         (tmp_path / "in").mkdir()
         return case.write(tmp_path / "in")
 
@@ -1001,7 +1002,7 @@ def test_a_line_of_50_megabytes_is_refused(tmp_path):
 
 @pytest.mark.parametrize("new", [2**31, 2**40, 2**62])
 def test_absurd_sizes_are_refused_before_memory_is_taken(tmp_path, monkeypatch, new):
-    monkeypatch.setattr(formats, "machine_memory", lambda: 2**30)
+    monkeypatch.setattr(parquet_files, "machine_memory", lambda: 2**30)
     (tmp_path / "log.parquet").write_bytes(claims(300, new))
     with pytest.raises(
         LogFormatError, match=rf"{new} rows, \d+ bytes at least; this machine's memory has 1073741824.*dam"

@@ -12,7 +12,7 @@ from strategies import assert_same_log, logs, reproducible
 
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
-from ibcb.io import csvfiles, formats, open_log
+from ibcb.io import csvfiles, open_log, parquet
 
 
 def long_table(**changes):
@@ -104,7 +104,7 @@ def test_a_log_in_small_pieces_is_the_same_log(tmp_path, monkeypatch, name, long
         feature_names=["a", "b", "c"],
     )
     ibcb.write_log(log, tmp_path / name, long=long)
-    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 200)
+    monkeypatch.setattr(parquet, "_STREAM_NUMBERS", 200)
     monkeypatch.setattr(csvfiles, "_CSV_BLOCK", 2000)
     disk = open_log(tmp_path / name)
     assert len(list(disk.parts())) > 2 * len(edges)
@@ -526,7 +526,7 @@ def test_places_in_a_later_part_are_those_of_the_log(tmp_path, monkeypatch):
         }
     )
     pq.write_table(table, tmp_path / "log.parquet")
-    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 100)
+    monkeypatch.setattr(parquet, "_STREAM_NUMBERS", 100)
     for read in (ibcb.read_log, lambda path: list(open_log(path).parts())):
         with pytest.raises(LogFormatError, match=r"episode 1, step 66, candidate 1: feature 'y' is nan"):
             read(tmp_path / "log.parquet")

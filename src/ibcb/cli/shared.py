@@ -20,7 +20,7 @@ import typer
 import ibcb
 from ibcb.engine.cluster import ClusterError
 from ibcb.estimators.model_file import ModelFileError
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
 __all__ = [
     "DeciderKind",
@@ -202,7 +202,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "one_hot": True if one_hot == ["all"] else one_hot,
     }
     try:
-        Reading(**options)
+        ReadOptions(**options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ROLES, Reading
+from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = [
     "Plan",
@@ -60,13 +60,13 @@ _BLOCK = 1 << 14
 _Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 
-def assign_roles(names: Sequence[str], reading: Reading) -> tuple[dict[str, str], list[str]]:
+def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, str], list[str]]:
     """The column of every role that the table has, and the columns left for no role."""
-    for role, column in reading.columns.items():
+    for role, column in options.columns.items():
         if column not in names:
             raise LogFormatError(f"there is no column {shown(column)} for {role}; the columns are {listed(names)}.")
-    roles = dict(reading.columns)
-    taken = set(roles.values()) | set(reading.features or ()) | set(reading.drop)
+    roles = dict(options.columns)
+    taken = set(roles.values()) | set(options.features or ()) | set(options.drop)
     free = {normal_name(name): name for name in reversed(names) if name not in taken}
     for role, known in ROLES.items():
         found = [free[name] for name in known if name in free]
@@ -106,27 +106,27 @@ def plan_features(
     schema: pa.Schema,
     roles: dict[str, str],
     rest: Sequence[str],
-    reading: Reading,
+    options: ReadOptions,
     tables: _Reader,
 ) -> Plan:
     """Decide on the features; looks through the data only where categories or means must be found."""
-    if reading.preparation is not None:
-        return _follow(schema, reading.preparation, rest, tables)
-    _check_options(schema, reading)
+    if options.preparation is not None:
+        return _follow(schema, options.preparation, rest, tables)
+    _check_options(schema, options)
     notes: list[str] = []
-    names = list(reading.features) if reading.features is not None else _guess(rest, reading, notes)
+    names = list(options.features) if options.features is not None else _guess(rest, options, notes)
     if not names:
         raise LogFormatError(
             f"no column is left for the features; the columns are {listed(schema.names)}, of which "
             f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
         )
     text = [name for name in names if _is_text(schema.field(name).type)]
-    one_hot = text if reading.one_hot is True else [] if reading.one_hot is False else list(reading.one_hot)
+    one_hot = text if options.one_hot is True else [] if options.one_hot is False else list(options.one_hot)
     for name in names:
         _check_type(name, schema.field(name).type, name in one_hot, tables)
     numbers = [name for name in names if name not in one_hot]
-    fill = _fill_values(numbers, reading.missing, tables, notes)
-    categories = _categories(one_hot, reading.missing, tables)
+    fill = _fill_values(numbers, options.missing, tables, notes)
+    categories = _categories(one_hot, options.missing, tables)
     columns = tuple(
         FeatureColumn(name, categories[name]) if name in categories else FeatureColumn(name, fill=fill.get(name))
         for name in names
@@ -171,10 +171,10 @@ def _indicators(values: pa.Array, categories: tuple[str, ...]) -> tuple[NDArray[
     return np.eye(len(categories) + 1)[found, :-1], codes.null_count - values.null_count
 
 
-def _guess(rest: Sequence[str], reading: Reading, notes: list[str]) -> list[str]:
+def _guess(rest: Sequence[str], options: ReadOptions, notes: list[str]) -> list[str]:
     """All columns that are free, but those that look like rewards or second names of a role."""
     others = {name for known in ROLES.values() for name in known}
-    ordinary = [name for name in rest if name not in reading.drop]
+    ordinary = [name for name in rest if name not in options.drop]
     left_out = [name for name in ordinary if normal_name(name) in _NOT_FEATURES | others]
     if left_out:
         notes.append(
@@ -201,8 +201,8 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
     return Plan(preparation, _dtype(schema, numbers), notes)
 
 
-def _check_options(schema: pa.Schema, reading: Reading) -> None:
-    asked = [*(reading.features or ()), *reading.drop, *(() if isinstance(reading.one_hot, bool) else reading.one_hot)]
+def _check_options(schema: pa.Schema, options: ReadOptions) -> None:
+    asked = [*(options.features or ()), *options.drop, *(() if isinstance(options.one_hot, bool) else options.one_hot)]
     for name in asked:
         if name not in schema.names:
             raise LogFormatError(f"there is no column {shown(name)}; the columns are {listed(schema.names)}.")

@@ -1,7 +1,7 @@
 """Steps on their way into a log: batches of whole steps from any format, before they are cut into episodes.
 
-A `Source` is a place to read steps from, again and again, a bounded number at a time. `Reading` holds what a user may
-say about how to read it. `numbered` cuts the steps into episodes.
+A `Source` is a place to read steps from, again and again, a bounded number at a time. `ReadOptions` holds what a user
+may say about how to read it. `numbered` cuts the steps into episodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.recipe import Preparation
 
-__all__ = ["ROLES", "Reading", "Source", "Steps", "numbered", "window_seconds"]
+__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_seconds"]
 
 #: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
 ROLES: dict[str, tuple[str, ...]] = {
@@ -81,7 +81,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadOptions:
     """What a user may say about how to read a log; see `ibcb.read_log`."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -130,9 +130,9 @@ def window_seconds(text: str) -> int:
     return seconds
 
 
-def numbered(batches: Iterable[Steps], reading: Reading) -> Iterator[tuple[NDArray[np.int64], Steps]]:
+def numbered(batches: Iterable[Steps], options: ReadOptions) -> Iterator[tuple[NDArray[np.int64], Steps]]:
     """Each batch with the number of every step's episode: rising, from 0, negative for the warm-up."""
-    count = _Episodes(reading)
+    count = _Episodes(options)
     for batch in batches:
         if len(batch.counts):
             yield count(batch), batch
@@ -141,10 +141,10 @@ def numbered(batches: Iterable[Steps], reading: Reading) -> Iterator[tuple[NDArr
 class _Episodes:
     """Numbers episodes from their labels, from windows of time, or by counting steps."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._window = None if reading.episode_every is None else window_seconds(reading.episode_every)
-        self._size = reading.episode_size
-        self._warmup, self._choices = reading.warmup, reading.choices
+    def __init__(self, options: ReadOptions) -> None:
+        self._window = None if options.episode_every is None else window_seconds(options.episode_every)
+        self._size = options.episode_size
+        self._warmup, self._choices = options.warmup, options.choices
         self._steps = 0
         self._time: Any = None
         self._last: Any = None
