@@ -238,6 +238,11 @@ BROKEN = {
     "episode empty": (fine(episode=None, episode_offsets=[0, 2, 2, 4]), "episode 1 has no steps"),
     "episodes short": (fine(episode=[0, 1]), r"episode has shape \(2,\); expected one entry per step, \(4,\)"),
     "episode objects": (fine(episode=np.array([0, "a", 1, 2], object)), "'episode' holds Python objects"),
+    "episode no time": (
+        fine(episode=np.array(["2024-01-01", "NaT", "NaT", "2024-01-02"], "M8[D]")),
+        "step 1: episode is NaT; give the step its episode, or leave it out",
+    ),
+    "episode no number, with warm-up": (fine(episode=[0.0, 1.0, np.nan, 2.0], warmup=1), "step 2: episode is nan"),
     "warm-up twice": (fine(warmup=1), "some episodes are below 0"),
     "warm-up alone": (fine(episode=None, warmup=1), "warmup needs the episodes"),
     "warm-up a list": (fine(warmup=[1]), r"warmup has shape \(1,\)"),
@@ -281,17 +286,21 @@ def test_contexts_that_are_not_finite_are_named(tmp_path, order):
             list(source.batches())
 
 
-READINGS = {
+ASKED = {
     "unknown feature": (ReadOptions(features=["c"]), "no feature is named c; the file has a, b"),
     "unknown drop": (ReadOptions(drop=["c"]), "no feature is named c"),
     "all dropped": (ReadOptions(drop=["a", "b"]), "every feature was dropped"),
+    "one-hot": (
+        ReadOptions(one_hot=["a"]),
+        "no column 'a' to encode .*an archive holds numbers; encode columns before",
+    ),
     "columns": (ReadOptions(columns={"episode": "day"}), "'day' was named as column 'episode'"),
 }
 
 
-@pytest.mark.parametrize("name", READINGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
-    options, words = READINGS[name]
+    options, words = ASKED[name]
     with pytest.raises(LogFormatError, match=words):
         source_of(tmp_path, options=options, **fine(feature_names=["a", "b"]))
 

@@ -293,17 +293,29 @@ def test_files_that_are_not_utf_8_are_refused(tmp_path):
             OpenBanditSource(tmp_path, ReadOptions())
 
 
-READINGS = {
+ASKED = {
     "unknown feature": ({"features": ["item_feature_9"]}, "no feature column item_feature_9; there are item_feature_0"),
+    "one-hot of no column": (
+        {"one_hot": ["item_feature_9"]},
+        "no column 'item_feature_9' to encode .*did you mean 'item_feature_",
+    ),
+    "one-hot of what is dropped": (
+        {"one_hot": ["item_feature_0"], "drop": ["item_feature_0"]},
+        "'item_feature_0' cannot be encoded .*dropped",
+    ),
+    "one-hot of the affinity": (
+        {"one_hot": ["user-item_affinity"]},
+        "'user-item_affinity' cannot be encoded .*it holds numbers",
+    ),
     "unknown drop": ({"drop": ["click"]}, "no feature column click"),
     "all dropped": ({"features": ["item_feature_0"], "drop": ["item_feature_0"]}, "every feature was dropped"),
     "columns": ({"columns": {"chosen": "item_id"}}, "'item_id' was named as column 'chosen'"),
 }
 
 
-@pytest.mark.parametrize("name", READINGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
-    options, words = READINGS[name]
+    options, words = ASKED[name]
     folder = written(tmp_path, *dataset(rows=2))
     with pytest.raises(LogFormatError, match=words):
         OpenBanditSource(folder, ReadOptions(**options))

@@ -13,6 +13,7 @@ from strategies import assert_same_log, logs, reproducible
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import csvfiles, open_log, parquet
+from ibcb.log.recipe import FeatureColumn, Preparation
 
 
 def long_table(**changes):
@@ -326,7 +327,7 @@ def test_one_hot_encoding_is_kept_and_repeated():
 
     model = ibcb.ChoiceModel(episodes=None).fit(log)
     new = long_table(colour=["red", "pink", "red", "green", "red", "blue", "blue"], extra=[1] * 7)
-    again = open_log(new, preparation=model.preparation_)
+    again = open_log(new, preparation=model.preparation_, one_hot=["colour"])
     read = again.read()
     assert read.feature_names == names
     assert read.contexts[1, 2:].tolist() == [0, 0, 0]
@@ -471,6 +472,46 @@ WRONG = {
     "no features": ({"price": None, "stars": None}, {}, r"no column is left for the features"),
     "unknown feature": ({}, {"features": ["size"]}, r"no column 'size'; the columns are"),
     "unknown column": ({}, {"columns": {"step": "size"}}, r"no column 'size' for step; the columns are"),
+    "one-hot of no column": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["color"]},
+        r"no column 'color' to encode.*did you mean 'colour'\?\); the columns are 'batch', 'request_id'",
+    ),
+    "one-hot of a role": (
+        {"item_id": list("abababa")},
+        {"one_hot": ["item_id"]},
+        r"'item_id' cannot be encoded .*it is the candidate; .*--features.*The features are 'price', 'stars'",
+    ),
+    "one-hot of what is dropped": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["colour"], "drop": ["colour"]},
+        r"'colour' cannot be encoded .*dropped.*--drop colour\)\. The features are 'price', 'stars'",
+    ),
+    "one-hot of what is not asked for": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["colour"], "features": ["price"]},
+        r"'colour' cannot be encoded .*not among the features asked for.*The features are 'price'",
+    ),
+    "one-hot of rewards": (
+        {"reward": list("rgbrgbr")},
+        {"one_hot": ["reward"]},
+        r"'reward' cannot be encoded .*by its name it is no feature",
+    ),
+    "one-hot, another than the model's": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["colour"], "preparation": Preparation((FeatureColumn("price"),))},
+        r"'colour' cannot be encoded .*made as for the model, which was not fitted on it, but on 'price'",
+    ),
+    "one-hot of the model's number": (
+        {},
+        {"one_hot": ["price"], "preparation": Preparation((FeatureColumn("price"),))},
+        r"'price' cannot be encoded .*made as for the model, which took it as a number",
+    ),
+    "one-hot of no column, for a model": (
+        {},
+        {"one_hot": ["prize"], "preparation": Preparation((FeatureColumn("price"),))},
+        r"no column 'prize' to encode.*did you mean 'price'",
+    ),
     "no rows": ({name: [] for name in long_table().column_names}, {}, r"empty|holds"),
     "all missing": ({"price": pa.array([None] * 7, pa.float64())}, {"missing": "mean"}, r"'price' has no value at all"),
 }
@@ -494,7 +535,8 @@ def test_what_is_wrong_is_named(tmp_path, name):
         ({"columns": {"foo": "price"}}, "role 'foo'"),
         ({"missing": "median"}, "missing='median' is unknown"),
         ({"episode_every": "1 fortnight"}, "1d, 6h"),
-        ({"episode_size": 0}, "below 1"),
+        ({"episode_size": 0}, "episode_size=0 must be at least 1: .*steps in an episode"),
+        ({"warmup": -1}, "warmup=-1 must be at least 0: .*random"),
         ({"episode_size": 5, "episode_every": "1d"}, "exclude each other"),
         ({"delimiter": "ab"}, "delimiter"),
     ],
@@ -503,6 +545,13 @@ def test_bad_options(options, words, tmp_path):
     path = write_csv(long_table(), tmp_path)
     with pytest.raises(ValueError, match=words):
         ibcb.read_log(path, **options)
+
+
+@pytest.mark.parametrize("option, why", [("episode_size", "steps in an episode"), ("warmup", "that were random")])
+@pytest.mark.parametrize("value", [1.5, "2", True])
+def test_counts_are_whole_numbers(option, why, value):
+    with pytest.raises(TypeError, match=rf"^{option}={value!r} must be a whole number: .*{why}"):
+        ibcb.read_log(long_table(), **{option: value})
 
 
 def test_options_that_do_not_exist():

@@ -264,7 +264,7 @@ def test_too_many_features_are_refused_with_a_remedy(tmp_path):
     assert source.notes == ("more than 20000 features not asked for left out: w0, w1, w2, w3, w4 and 19995 more.",)
 
 
-READINGS = {
+ASKED = {
     "unknown features": ({"features": ["y"]}, r"none of the 1 feature asked for \(y\) appears in it; it has a\^x"),
     "features twice": ({"features": ["a^x", "a^x"]}, r"'a\^x' twice"),
     "no features": ({"features": []}, r"names no feature"),
@@ -272,12 +272,16 @@ READINGS = {
     "all dropped": ({"drop": ["a^x"]}, r"no candidate has a feature"),
     "sort": ({"sort": True}, r"neither times nor episodes to sort by"),
     "columns": ({"columns": {"episode": "day"}}, r"'day' was named as column 'episode'.*no columns"),
+    "one-hot": (
+        {"one_hot": ["x"]},
+        r"no column 'x' to encode .*a text is a feature of its own in this format.*Leave it out",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", READINGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
-    options, words = READINGS[name]
+    options, words = ASKED[name]
     with pytest.raises(LogFormatError, match=words):
         source_of(tmp_path, GOOD, **options)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,13 @@ from ibcb.log.steps import ROLES, ReadOptions
 __all__ = [
     "Plan",
     "assign_roles",
+    "check_followed",
+    "check_one_hot",
     "check_roles",
     "feature_matrix",
     "is_number",
     "listed",
+    "no_column",
     "normal_name",
     "plan_features",
     "shown_type",
@@ -64,7 +68,7 @@ def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, 
     """The column of every role that the table has, and the columns left for no role."""
     for role, column in options.columns.items():
         if column not in names:
-            raise LogFormatError(f"there is no column {shown(column)} for {role}; the columns are {listed(names)}.")
+            raise LogFormatError(no_column(column, names, f" for {role}"))
     roles = dict(options.columns)
     taken = set(roles.values()) | set(options.features or ()) | set(options.drop)
     free = {normal_name(name): name for name in reversed(names) if name not in taken}
@@ -111,6 +115,7 @@ def plan_features(
 ) -> Plan:
     """Decide on the features; looks through the data only where categories or means must be found."""
     if options.preparation is not None:
+        check_followed(options, options.preparation, schema.names)
         return _follow(schema, options.preparation, rest, tables)
     _check_options(schema, options)
     notes: list[str] = []
@@ -120,8 +125,9 @@ def plan_features(
             f"no column is left for the features; the columns are {listed(schema.names)}, of which "
             f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
         )
+    check_one_hot(options, names, schema.names, roles)
     text = [name for name in names if _is_text(schema.field(name).type)]
-    one_hot = text if options.one_hot is True else [] if options.one_hot is False else list(options.one_hot)
+    one_hot = text if options.one_hot is True else options.encoded
     for name in names:
         _check_type(name, schema.field(name).type, name in one_hot, tables)
     numbers = [name for name in names if name not in one_hot]
@@ -202,10 +208,45 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
 
 
 def _check_options(schema: pa.Schema, options: ReadOptions) -> None:
-    asked = [*(options.features or ()), *options.drop, *(() if isinstance(options.one_hot, bool) else options.one_hot)]
-    for name in asked:
+    for name in (*(options.features or ()), *options.drop):
         if name not in schema.names:
-            raise LogFormatError(f"there is no column {shown(name)}; the columns are {listed(schema.names)}.")
+            raise LogFormatError(no_column(name, schema.names))
+
+
+def check_one_hot(
+    options: ReadOptions, features: Sequence[str], columns: Sequence[str], roles: Mapping[str, str] | None = None
+) -> None:
+    """Refuse to encode a column that is not one of the features."""
+    for name in options.encoded:
+        if name in features:
+            continue
+        if name not in columns:
+            raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
+        role = next((role for role, column in (roles or {}).items() if column == name), None)
+        if role is not None:
+            reason = f"it is the {role}; if it is a feature as well, name it among them: features=[...] (--features)"
+        elif options.features is not None:
+            reason = "it is not among the features asked for; add it to features (--features)"
+        elif name in options.drop:
+            reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
+        else:
+            reason = "by its name it is no feature; if it is one, name it among them: features=[...] (--features)"
+        raise _not_encoded(name, f"{reason}. The features are {listed(features)}")
+
+
+def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequence[str]) -> None:
+    """Refuse to encode a column otherwise than for the log that the features are made as for."""
+    known = {column.name: column.categories is not None for column in preparation.columns}
+    for name in options.encoded:
+        if name not in (*columns, *known):
+            raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
+        if not known.get(name, False):
+            how = "took it as a number" if name in known else f"was not fitted on it, but on {listed(known)}"
+            raise _not_encoded(name, f"the features are made as for the model, which {how}. Leave it out of one_hot")
+
+
+def _not_encoded(name: str, reason: str) -> LogFormatError:
+    return LogFormatError(f"column {shown(name)} cannot be encoded (one_hot, --one-hot): {reason}.")
 
 
 def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) -> None:
@@ -359,6 +400,13 @@ def normal_name(name: str) -> str:
 def shown_type(kind: pa.DataType) -> str:
     """A type as messages show it."""
     return shown(str(kind))[1:-1]
+
+
+def no_column(name: str, names: Sequence[str], purpose: str = "") -> str:
+    """That a column is not there, which is most like it, and which there are."""
+    near = difflib.get_close_matches(str(name), names, n=1)
+    meant = f" (did you mean {shown(near[0])}?)" if near else ""
+    return f"there is no column {shown(name)}{purpose}{meant}; the columns are {listed(names)}."
 
 
 def listed(names: Iterable[str]) -> str:

@@ -44,6 +44,7 @@ from ibcb.io.sources import (
     asked_names,
     existing,
     kept_features,
+    refuse_one_hot,
     refuse_roles,
     same_features,
     some,
@@ -131,6 +132,7 @@ class NpzSource:
         self._episode = self._read_episode(steps)
         self._timestamps = self._per_step("timestamps", steps)
         self._step_ids = self._per_step("step_ids", steps)
+        refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
         self.feature_names, self._columns = self._features(contexts.shape[-1], options)
         self.preparation = options.preparation or self._read_preparation()
         self._order = sorted_steps(self._episode, self._timestamps) if options.sort else None
@@ -228,6 +230,9 @@ class NpzSource:
     def _read_episode(self, steps: int) -> NDArray[Any] | None:
         """A label per step; whole numbers below 0 for the warm-up."""
         labels, offsets, warmup = self._per_step("episode", steps), self._load("episode_offsets"), self._load("warmup")
+        if labels is not None and labels.dtype.kind in "fM" and not np.isfinite(labels).all():
+            at = int(np.argmin(np.isfinite(labels)))
+            raise LogFormatError(f"step {at}: episode is {labels[at]}; give the step its episode, or leave it out.")
         if labels is not None and offsets is not None:
             raise LogFormatError("both 'episode' and 'episode_offsets' are there; keep one of them.")
         if offsets is not None:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
+from ibcb.io.columns import check_followed, check_one_hot
 from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, refuse_roles, some
 from ibcb.log.arrays import LogFormatError, plural
@@ -59,8 +60,10 @@ class OpenBanditSource:
         ids, raw = self._items()
         self._ids = np.array(ids, dtype=np.int64)
         notes: list[str] = []
-        columns = self._columns(raw) if options.preparation is None else options.preparation.columns
-        self.preparation = options.preparation or Preparation(columns)
+        if options.preparation is not None:
+            check_followed(options, options.preparation, list(raw))
+        self.preparation = options.preparation or Preparation(self._columns(raw))
+        columns = self.preparation.columns
         self.feature_names = self.preparation.feature_names
         self._template, self._affinity = self._features(raw, columns, notes)
         self._affinity_fill = next((column.fill for column in columns if column.name == _AFFINITY), None)
@@ -118,10 +121,16 @@ class OpenBanditSource:
         names = [name for name in options.features or known if name not in options.drop]
         if not names:
             raise LogFormatError(f"{self.name}: every feature was dropped; keep at least one.")
-        one_hot = () if isinstance(options.one_hot, bool) else options.one_hot
+        check_one_hot(options, names, known)
+        if _AFFINITY in options.encoded:
+            raise LogFormatError(
+                f"{self.name}: column {_AFFINITY!r} cannot be encoded (one_hot, --one-hot): it holds numbers, one for "
+                "each user and item. Leave it out of one_hot."
+            )
         columns = []
         for name in names:
-            number = name == _AFFINITY or (name not in one_hot and all(_is_number(text) for text in raw[name] if text))
+            encode = name in options.encoded
+            number = name == _AFFINITY or (not encode and all(_is_number(text) for text in raw[name] if text))
             categories = None if number else tuple(dict.fromkeys(text for text in raw[name] if text))
             columns.append(FeatureColumn(name, categories, self._fill(name, raw) if number else None))
         return tuple(columns)

@@ -19,6 +19,7 @@ __all__ = [
     "asked_names",
     "existing",
     "kept_features",
+    "refuse_one_hot",
     "refuse_roles",
     "same_features",
     "some",
@@ -79,6 +80,12 @@ def refuse_roles(options: ReadOptions, name: str, known: tuple[str, ...] = ()) -
         if role not in known:
             takes = f"it takes {', '.join(known)}" if known else "it has no columns to name"
             raise LogFormatError(f"{name}: {column!r} was named as column {role!r}, but in this format {takes}.")
+
+
+def refuse_one_hot(options: ReadOptions, reason: str) -> None:
+    """Raise where a column was to be encoded in a log whose features are numbers by now."""
+    for name in options.encoded:
+        raise LogFormatError(f"there is no column {name!r} to encode (one_hot, --one-hot): {reason}.")
 
 
 def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, some
+from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_one_hot, some
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.recipe import FeatureColumn, Preparation
@@ -51,6 +51,7 @@ class SparseSource:
         self.name = self._path.name
         self._options = options
         self.notes = ()
+        refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
         asked = asked_names(options)
         names = self._all_names() if asked is None else self._of_those(asked)
         self._columns = {name: column for column, name in enumerate(names)}

@@ -32,7 +32,7 @@ from ibcb.io.columns import (
     plan_features,
     shown_type,
 )
-from ibcb.io.sources import kept_features
+from ibcb.io.sources import kept_features, refuse_one_hot
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions, Source, Steps
@@ -468,11 +468,12 @@ def _selected(
     What is to be dropped may also be one of the other ``columns``.
     """
     drop = [name for name in options.drop if name not in columns]
-    encode = [] if isinstance(options.one_hot, bool) else [name for name in options.one_hot if name not in columns]
-    if encode or (drop and names is None):
+    unnamed = " and have no names" if names is None else f" ({listed(names)})"
+    refuse_one_hot(options, f"the features of this log are numbers{unnamed}. Encode columns when the log is converted")
+    if drop and names is None:
         raise LogFormatError(
-            f"there is no column {shown((encode or drop)[0])}: the features of this log are numbers in 'contexts'"
-            f"{' and have no names' if names is None else ''}. Encode or drop columns when the log is converted."
+            f"there is no column {shown(drop[0])}: the features of this log are numbers{unnamed}. Drop columns when "
+            "the log is converted."
         )
     return (None, None) if names is None else kept_features(names, replace(options, drop=drop))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.recipe import Preparation
+from ibcb.numerics.checks import whole
 
 __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_seconds"]
 
@@ -112,10 +113,15 @@ class ReadOptions:
             raise ValueError("episode_every and episode_size exclude each other; give one of them.")
         if self.episode_every is not None:
             window_seconds(self.episode_every)
-        if self.episode_size is not None and self.episode_size < 1:
-            raise ValueError(f"episode_size={self.episode_size} is below 1; it is the number of steps in an episode.")
-        if self.warmup is not None and self.warmup < 0:
-            raise ValueError(f"warmup={self.warmup} is below 0; it is the number of leading episodes that were random.")
+        if self.episode_size is not None:
+            whole("episode_size", self.episode_size, 1, "it is the number of steps in an episode")
+        if self.warmup is not None:
+            whole("warmup", self.warmup, 0, "it is the number of leading episodes that were random")
+
+    @property
+    def encoded(self) -> list[str]:
+        """The columns that were named to be encoded."""
+        return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
 
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -176,7 +182,7 @@ class _Episodes:
         if kind == "u" and int(labels.max()) > _LARGEST:
             at = int(np.argmax(labels > _LARGEST))
             raise self._error(at, f"episode {labels[at]} is above {_LARGEST}; number the episodes 0, 1, 2, ...")
-        if kind == "f" and not np.isfinite(labels).all():
+        if kind in "fM" and not np.isfinite(labels).all():
             at = int(np.argmin(np.isfinite(labels)))
             raise self._error(at, f"episode is {labels[at]}; give the step the number of its episode, or leave it out.")
         # Numbers below 0 say warm-up; fractions are labels like any other, which say nothing of the kind.
@@ -242,10 +248,10 @@ class _Episodes:
             )
         if timestamps.dtype.kind == "M":
             known = ~np.isnat(timestamps)
-            whole: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
+            seen: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
         else:
             known = (timestamps > -_FAR) & (timestamps < _FAR)
-            whole = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
+            seen = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
         if not known.all():
             at = int(np.argmin(known))
             raise self._error(
@@ -253,7 +259,7 @@ class _Episodes:
                 f"the time is {timestamps[at]}; it must be a time, or a number of seconds since 1970 (divide "
                 "milliseconds by 1000). Or leave the step out.",
             )
-        windows = whole // seconds
+        windows = seen // seconds
         # Windows must not fall: what comes later was chosen later.
         last = self._time or (windows[0], timestamps[0])
         falls = windows < np.concatenate([[last[0]], windows[:-1]])
