@@ -132,9 +132,8 @@ def test_a_log_and_its_own_arrays_are_the_same(tmp_path):
     assert_same_log(assembled(source), log)
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("kind", ["f4", "f8", ">f8", "i2", "u8", "?"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save, order", [(np.savez, "F"), (np.savez_compressed, "C")])
 def test_arrays_of_any_kind_and_order(tmp_path, save, kind, order):
     contexts = np.asarray(np.arange(24).reshape(3, 4, 2) % 5, dtype=kind, order=order)
     save(tmp_path / "log.npz", contexts=contexts, chosen=[0, 3, 1.0], episode=["a", "a", "b"])
@@ -218,12 +217,9 @@ BROKEN = {
     "no offsets": (fine(step_offsets=None), "array 'step_offsets' is missing"),
     "offsets for a cube": (fine(contexts=np.ones((4, 2, 2))), "leave out step_offsets"),
     "flat contexts": (fine(contexts=np.ones(18)), r"contexts has shape \(18,\)"),
-    "no features": (fine(contexts=np.ones((9, 0))), r"contexts has shape \(9, 0\)"),
     "no rows": (fine(contexts=np.ones((0, 2))), r"contexts has shape \(0, 2\)"),
     "contexts text": (fine(contexts=np.full((9, 2), "a")), "contexts has dtype <U1; use float32 or float64"),
     "contexts half": (fine(contexts=ROWS.astype("f2")), "contexts has dtype float16"),
-    "contexts complex": (fine(contexts=ROWS.astype(complex)), "contexts has dtype complex128"),
-    "contexts long": (fine(contexts=ROWS.astype(np.longdouble)), "contexts has dtype float|contexts has dtype >?longd"),
     "contexts objects": (fine(contexts=ROWS.astype(object)), "'contexts' holds Python objects.*not read"),
     "choice too large": (fine(chosen=[0, 3, 0, 0]), "step 1: chosen is 3 but the step has 3 candidates"),
     "choice negative": (fine(chosen=[0, -1, 0, 0]), "step 1: chosen is -1"),
@@ -237,7 +233,6 @@ BROKEN = {
     "episodes twice": (fine(episode_offsets=[0, 4]), "both 'episode' and 'episode_offsets'"),
     "episode empty": (fine(episode=None, episode_offsets=[0, 2, 2, 4]), "episode 1 has no steps"),
     "episodes short": (fine(episode=[0, 1]), r"episode has shape \(2,\); expected one entry per step, \(4,\)"),
-    "episode objects": (fine(episode=np.array([0, "a", 1, 2], object)), "'episode' holds Python objects"),
     "episode no time": (
         fine(episode=np.array(["2024-01-01", "NaT", "NaT", "2024-01-02"], "M8[D]")),
         "step 1: episode is NaT; give the step its episode, or leave it out",
@@ -253,12 +248,10 @@ BROKEN = {
     "names numbers": (fine(feature_names=[1, 2]), "feature_names has dtype int64"),
     "times complex": (fine(timestamps=np.ones(4, complex)), "timestamps has dtype complex128"),
     "preparation": (fine(preparation="{}"), "array 'preparation' is damaged"),
-    "preparation no JSON": (fine(preparation=[1, 2]), "array 'preparation' is damaged"),
     "other preparation": (
         fine(preparation='{"columns": [], "roles": {}}'),
         "array 'preparation' makes other features than feature_names",
     ),
-    "ids too many": (fine(step_ids=np.arange(5)), r"step_ids has shape \(5,\)"),
 }
 
 

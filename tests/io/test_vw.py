@@ -107,9 +107,10 @@ shared |user age:31 :paris city
 """
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@pytest.mark.parametrize("tail", ["", "{}", "{}{}", " {}"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    "ending, tail, mark",
+    [("\n", "", b"\xef\xbb\xbf"), ("\r\n", "{}", b""), ("\n", "{}{}", b""), ("\r\n", " {}", b"\xef\xbb\xbf")],
+)
 def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     text = EXAMPLE.replace(" :paris", "").rstrip("\n").replace("\n", ending) + tail.format(ending, ending)
     source = source_of(tmp_path, mark + text.encode())
