@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import ibcb
-from ibcb.deciders.cone import ConeRows, learn_rows, telling_rows
+from ibcb.deciders.cone import ConeRows, informative_rows, propagate
 from ibcb.engine import blocks
 from ibcb.log import argmax_per_step
+from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import gram, ridge
 
 Vector = NDArray[np.float64]
@@ -85,8 +86,8 @@ def alone(episode: ibcb.BehaviorLog, phi: Vector, l2: float) -> dict[str, Vector
     d = X.shape[1]
     prior = np.zeros((d + 1, d + 1))
     prior[:d, :d], prior[d, d] = 9 / d * np.linalg.inv(X.T @ X / len(X)), 4.0
-    told = telling_rows(blocks(episode)[0], ridge(phi, l2), np.zeros(d + 1), prior)
-    learned = learn_rows(ConeRows.fresh(told.leads), np.zeros((1, d + 1)), prior[None])
+    told = informative_rows(blocks(episode)[0], ridge(phi, l2), np.zeros(d + 1), prior)
+    learned = propagate(ConeRows.fresh(told.leads), Beliefs(np.zeros((1, d + 1)), prior[None]))
     w = learned.root[0] @ learned.mean[0]
     moment = np.linalg.inv(prior)
     found = {"belief, episode alone": w}

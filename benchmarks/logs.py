@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import ibcb
-from ibcb.io.parquet import long_tables, write_steps
+from ibcb.io.longform import long_tables
+from ibcb.io.parquet import write_steps
 
 CHILD = """
 import re, sys

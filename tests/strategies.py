@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ibcb import BehaviorLog
-from ibcb.log.steps import Reading, numbered
+from ibcb.log.steps import ReadOptions, numbered
 
 NAMES = st.text(max_size=5)
 reproducible = settings(derandomize=True, deadline=None, max_examples=25)
@@ -67,9 +67,9 @@ def in_parts(log, most=2):
             )
 
 
-def assembled(source, reading=None):
+def assembled(source, options=None):
     """The log that a source holds."""
-    numbers, batches = zip(*numbered(source.batches(), reading or Reading()), strict=True)
+    numbers, batches = zip(*numbered(source.batches(), options or ReadOptions()), strict=True)
     episode = np.concatenate(numbers)
     edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     columns = {name: [getattr(batch, name) for batch in batches] for name in batches[0]._fields}

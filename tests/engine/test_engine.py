@@ -31,7 +31,7 @@ def small_blocks(monkeypatch):
     """So that small logs have many blocks, in pieces that do not fall on their edges."""
     monkeypatch.setattr("ibcb.engine.block.BLOCK_STEPS", 37)
     monkeypatch.setattr("ibcb.engine.block.BLOCK_ROWS", 150)
-    monkeypatch.setattr("ibcb.io.formats._STREAM_NUMBERS", 3700)
+    monkeypatch.setattr("ibcb.io.parquet._STREAM_NUMBERS", 3700)
     monkeypatch.setattr("ibcb.io.parquet._GROUP_NUMBERS", 9000)
     monkeypatch.setattr("ibcb.log.behavior_log._PART_ROWS", 400)
 

@@ -15,6 +15,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,8 @@ from typer.testing import CliRunner
 import ibcb
 from ibcb import LogFormatError
 from ibcb.cli import app
-from ibcb.io import csvfiles, formats, open_log
+from ibcb.io import WRITABLE, csvfiles, open_log
+from ibcb.io import parquet as parquet_files
 
 Writer = Callable[[Path], Path]
 
@@ -214,9 +216,9 @@ CASES = {
     **{
         f"no bytes, {kind}": Case(stored(b"", f"log{kind}"), words)
         for kinds, words in (
-            ((".parquet", ".pq"), f"not a readable Parquet file .*0 bytes.*{AGAIN}"),
-            ((".csv", ".tsv", ".csv.gz", ".tsv.gz"), "the file is empty; a log has a row with the names"),
-            ((".arrow", ".ipc", ".feather"), f"not a readable Arrow file .*{AGAIN}"),
+            ((".pq",), f"not a readable Parquet file .*0 bytes.*{AGAIN}"),
+            ((".csv", ".tsv.gz"), "the file is empty; a log has a row with the names"),
+            ((".feather",), f"not a readable Arrow file .*{AGAIN}"),
             ((".npz",), "not a readable NumPy archive.*write it with numpy.savez"),
             ((".vw", ".dsjson"), "the log is empty: it has no step. Is it the right file"),
         )
@@ -224,17 +226,17 @@ CASES = {
     },
     **{
         f"Parquet cut at {share}": Case(stored(cut(PARQUET, share), "log.parquet"), f"cut off, damaged.*{AGAIN}")
-        for share in (0.05, 0.3, 0.6, 0.9, 0.9999)
+        for share in (0.05, 0.6, 0.9999)
     },
     **{
-        f"{what} cut at {share}": Case(stored(cut(content, share), "log.arrow"), f"cut off, damaged.*{AGAIN}")
-        for what, content in (("Arrow file", FILE), ("Arrow stream", STREAM))
-        for share in (0.02, 0.5, 0.95)
+        f"Arrow {what} cut at {share}": Case(stored(cut(content, share), "log.arrow"), f"cut off, damaged.*{AGAIN}")
+        for what, content, share in (
+            ("Arrow file", FILE, 0.02),
+            ("Arrow file", FILE, 0.95),
+            ("Arrow stream", STREAM, 0.5),
+        )
     },
-    **{
-        f"npz cut at {share}": Case(stored(cut(npz_bytes(), share), "log.npz"), "NumPy archive.*write it with")
-        for share in (0.3, 0.99)
-    },
+    "npz cut": Case(stored(cut(npz_bytes(), 0.99), "log.npz"), "NumPy archive.*write it with"),
     "gzip cut early": Case(stored(cut(ZIPPED, 0.1), "log.csv.gz"), f"not a readable CSV file.*runcated.*{AGAIN}"),
     "gzip cut late": Case(stored(ZIPPED[:-6], "log.csv.gz"), f"not a readable CSV file.*runcated.*{AGAIN}"),
     "gzip damaged": Case(stored(ZIPPED[:-8] + bytes(8), "log.csv.gz"), f"not a readable CSV file.*check.*{AGAIN}"),
@@ -252,10 +254,8 @@ CASES = {
     "Parquet that claims no rows": Case(stored(claims(300, 0), "log.parquet"), "empty.*right file"),
     "CSV named Parquet": Case(stored(CSV, "log.parquet"), f"not a readable Parquet file .*{AGAIN}"),
     "zip named Parquet": Case(stored(zip_bytes(), "log.parquet"), FIRST.format("zip archive")),
-    "PNG named Parquet": Case(stored(png_bytes(), "log.parquet"), FIRST.format("PNG image")),
     "pickle named Parquet": Case(stored(pickle.dumps(CSV), "log.parquet"), FIRST.format("pickle")),
     "pickle named Arrow": Case(stored(pickle.dumps(CSV), "log.arrow"), FIRST.format("pickle")),
-    "pickle named npz": Case(stored(pickle.dumps(CSV), "log.npz"), "not a readable NumPy archive.*write it with"),
     "zip named npz": Case(stored(zip_bytes(), "log.npz"), "'contexts' is missing; .*this file has no array"),
     "Parquet named CSV": Case(stored(PARQUET, "log.csv"), FIRST.format("Parquet file")),
     "gzip named CSV": Case(stored(ZIPPED, "log.csv"), FIRST.format("gzip")),
@@ -263,9 +263,6 @@ CASES = {
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
     "JSON named CSV": Case(stored('[{"episode": 0, "step": 0}]\n'), "no column tells the steps apart.*--column step="),
     "gzip named VW": Case(stored(gzip.compress(VW.encode()), "log.vw"), "line 1: byte 1 is not UTF-8; save"),
-    "zip": Case(stored(zip_bytes(), "log.zip"), KINDS),
-    "pickle": Case(stored(pickle.dumps(CSV), "log.pkl"), KINDS),
-    "NumPy array": Case(stored(b"\x93NUMPY", "log.npy"), KINDS),
     "gzipped VW": Case(stored(gzip.compress(VW.encode()), "log.vw.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------
     "nothing": Case(lambda parent: parent / "log.parquet", "does not exist; give the path of a log"),
@@ -279,7 +276,6 @@ CASES = {
     # -- folders -----------------------------------------------------------------------------------------------------
     "folder without files": Case(folder(), r"the folder holds no log; files must end in one of \.parquet"),
     "folder named Parquet": Case(folder(name="log.parquet"), "the folder holds no log; files must end"),
-    "folder named npz": Case(folder(name="log.npz"), "the folder holds no log; files must end"),
     "folder with hidden files": Case(folder(parquet(rows(), "_tmp/a.parquet")), "the folder holds no log"),
     "folder of several formats": Case(
         folder(parquet(rows(), "a.parquet"), stored(CSV, "b.csv")), r"formats \(\.csv, \.parquet\); keep one of them"
@@ -299,10 +295,6 @@ CASES = {
     "folder, other type of lists": Case(
         folder(parquet(rows(), "a.parquet"), parquet(rows(contexts=[list("abcd")] * 4), "b.parquet")),
         r"b\.parquet: column 'contexts' holds list<.*string>, but list<.*double> .*the same types",
-    ),
-    "folder, other type in CSV": Case(
-        folder(stored(CSV, "a.csv"), stored(CSV.replace("5,1\n", "5,x\n"), "b.csv")),
-        r"b\.csv: column 'stars' holds string, but double .*the same types",
     ),
     "folder, one file cut": Case(
         folder(parquet(rows(), "a.parquet"), stored(cut(PARQUET, 0.5), "b.parquet")),
@@ -334,6 +326,7 @@ CASES = {
     "no contexts": Case(parquet(rows(contexts=None)), "'contexts' is missing; .*row per step has.*--drop n_candidates"),
     "no counts": Case(parquet(rows(n_candidates=None)), "'n_candidates' is missing; a log with a row per step has"),
     "no episodes": Case(parquet(rows(episode=None)), "'episode' is missing; a log with a row per step has episode"),
+    "no choices": Case(parquet(rows(chosen=None)), "'chosen' is missing; a log with a row per step has"),
     "choices as fractions": Case(parquet(rows(chosen=[0.0, 1.0, 1.0, 0.0])), "'chosen' holds double.*as int64"),
     "choices as text": Case(parquet(rows(chosen=list("abcd"))), "'chosen' holds string; .*whole numbers"),
     "choices as lists": Case(parquet(rows(chosen=[[0]] * 4)), "'chosen' holds list.*--column chosen=NAME"),
@@ -343,7 +336,6 @@ CASES = {
     "choice out of range": Case(
         parquet(rows(chosen=[0, 1, 2, 0])), "episode 1, step 0: chosen is 2 but the step has 2 candidates; indices"
     ),
-    "choice negative": Case(parquet(rows(chosen=[0, -1, 1, 0])), "episode 0, step 1: chosen is -1 .*indices start"),
     "choice huge": Case(
         parquet(rows(chosen=whole_numbers([0, 2**63, 1, 0]))), "row 1: 'chosen' is 9223372036854775808.*correct it"
     ),
@@ -372,9 +364,6 @@ CASES = {
         parquet(rows(contexts=[NESTED, [[0.0, 1.0, 2.0]] * 2, NESTED, NESTED])),
         "row 1: a candidate has 3 features but the first one has 2; every candidate needs the same",
     ),
-    "nested contexts, one too short": Case(
-        parquet(rows(contexts=[NESTED, [[0.0, 1.0], [2.0]], NESTED, NESTED])), "row 1: a candidate has 1 feature but"
-    ),
     "nested contexts, one missing": Case(
         parquet(rows(contexts=[NESTED, NESTED, [[0.0, 1.0], None], NESTED])), "row 2: .*missing values; impute"
     ),
@@ -382,10 +371,11 @@ CASES = {
         parquet(rows(n_candidates=[2, 3, 2, 2], contexts=[NESTED] * 4)),
         "row 1: n_candidates is 3 but contexts has 2 lists; give it one list for each",
     ),
+    "contexts of marks": Case(parquet(rows(contexts=[[True, False] * 2] * 4)), "list<.*bool>; it must hold lists of"),
+    "contexts without lists": Case(parquet(rows(contexts=ROW)), "'contexts' holds double; it must hold lists of"),
     "contexts nested too deep": Case(parquet(rows(contexts=[[NESTED]] * 4)), "it must hold lists of numbers"),
     "contexts of text": Case(parquet(rows(contexts=[list("abcd")] * 4)), "list<.*string>; it must hold lists of"),
     "contexts as text": Case(parquet(rows(contexts=["[0, 1]"] * 4)), "holds string; .*lists.*a row per candidate"),
-    "contexts of objects": Case(parquet(rows(contexts=[[{"a": 1.0}]] * 4)), "struct<.*it must hold lists of numbers"),
     "contexts missing": Case(parquet(rows(contexts=[ROW, None, ROW, ROW])), "row 1: .*missing values; impute"),
     "number missing": Case(
         parquet(rows(contexts=[ROW, ROW, ROW, [0.0, None, 1.0, 2.0]])), "row 3: .*missing values; impute them or drop"
@@ -394,15 +384,10 @@ CASES = {
         parquet(rows(contexts=[ROW, ROW, [0.0, np.nan, 1.0, 2.0], ROW])),
         "episode 1, step 0, candidate 0: feature 1 is nan; .*Impute the value or drop the step",
     ),
-    "number infinite": Case(
-        parquet(rows(contexts=[ROW, ROW, [0.0, 0.0, -np.inf, 2.0], ROW])),
-        "episode 1, step 0, candidate 1: feature 0 is -inf; .*Impute",
-    ),
     "steps unsorted": Case(parquet(rows(step=[1, 0, 0, 1])), "step 0 of episode 0 follows step 1; sort.*--sort"),
     "step twice": Case(parquet(rows(step=[0, 0, 0, 1])), "step 0 of episode 0 follows step 0; .*a number of its own"),
     "name of a step twice": Case(parquet(rows(step=list("aabc"))), "step 'a' of episode 0 comes back.*name of its own"),
     "step nan": Case(parquet(rows(step=[0.0, np.nan, 0.0, 1.0])), "'step' has 1 missing value, the first in row 1"),
-    "steps as objects": Case(parquet(rows(step=[{"a": 1}] * 4)), "'step' holds struct.*--column step=NAME"),
     "episodes unsorted": Case(parquet(rows(episode=[1, 1, 0, 0])), "step 2 of the log: episode 0 follows 1; sort"),
     "episode huge": Case(
         parquet(rows(episode=whole_numbers([0, 0, 2**63, 2**63]))),
@@ -411,10 +396,12 @@ CASES = {
     "episodes all huge": Case(
         parquet(rows(episode=whole_numbers([2**64 - 1] * 4), step=[0, 1, 2, 3])), "is above.*0, 1"
     ),
+    "episode infinite": Case(
+        parquet(rows(episode=[0.0, np.inf, 1.0, 1.0])), "step 1 of the log: episode is inf; give the step the number"
+    ),
     "episode missing": Case(
         parquet(rows(episode=[0, None, 1, 1])), "'episode' has 1 missing value, the first in row 1"
     ),
-    "episode nan": Case(parquet(rows(episode=[0.0, np.nan, 1.0, 1.0])), "'episode' has 1 missing value.*in row 1"),
     "warm-up as fractions": Case(
         parquet(rows(episode=[-1.0, -1.0, 0.0, 0.0])),
         "episode -1.0 is below 0 and no whole number; store the numbers as integers.*--warmup 1",
@@ -428,7 +415,11 @@ CASES = {
     "drop of no name": Case(
         parquet(rows()), "no column 'price'.*have no names.*when the log is conv", {"drop": ["price"]}
     ),
-    "one-hot of no name": Case(parquet(rows()), "no column 'genre'.*when the log is converted", {"one_hot": ["genre"]}),
+    "one-hot of numbers": Case(
+        parquet(rows()),
+        "no column 'episode' to encode.*are numbers.*when the log is converted",
+        {"one_hot": ["episode"]},
+    ),
     # -- what we wrote about a file ----------------------------------------------------------------------------------
     "metadata newer": Case(parquet(rows(), meta={"version": 2}), "format version 2; .*reads up to 1. Upgrade ibcb"),
     **{
@@ -460,8 +451,11 @@ CASES = {
             ("columns a number", long(), {"features": 5}, "features 5"),
         )
     },
+    "names twice": Case(parquet(rows(), meta={"feature_names": ["a", "a"]}), "feature_names has 'a' twice"),
+    "other number of features": Case(
+        parquet(rows(), meta={"n_features": 3}), "row 0: contexts has 4 numbers but 2 candidates of 3 features need 6"
+    ),
     # -- one row per candidate ---------------------------------------------------------------------------------------
-    "no candidates": Case(parquet(long().slice(0, 0)), "the log is empty: it has no step. Is it the right file"),
     "two chosen": Case(
         parquet(long(chosen=[1, 1, 0, 1, 1, 0])), "episode 0, step 0: 2 candidates are marked .*or mark one"
     ),
@@ -471,18 +465,14 @@ CASES = {
     "position instead of marks": Case(
         parquet(long(chosen=[0, 0, 1, 1, 2, 2])), "'chosen' holds 2 in row 4 .*marks the chosen one: 1 or true there"
     ),
-    "mark missing": Case(parquet(long(chosen=[1, None, 0, 1, 1, 0])), "'chosen' has 1 missing value.*row 1"),
-    "mark nan": Case(parquet(long(chosen=[1.0, np.nan, 0, 1, 1, 0])), "'chosen' has 1 missing value.*row 1"),
     "mark a long text": Case(parquet(long(chosen=["x" * 10**5] * 6)), r"'chosen' holds 'x+\.\.\. in row 0 .*1 or true"),
     "step comes back": Case(
         parquet(long(episode=[0] * 6, step=list("aabbaa"))), "step 'a' of episode 0 comes back .*--sort"
     ),
-    "rows unsorted": Case(parquet(long(step=[1, 1, 0, 0, 0, 0])), "step 0 of episode 0 follows step 1; sort"),
     "episode comes back": Case(
         parquet(long(episode=list("aabbaa"))), "step 2 of the log: episode 'a' comes back after 'b'; sort.*--sort"
     ),
     "steps as lists": Case(parquet(long(step=[[0]] * 6)), "'step' holds list.*number, a text or a time.*--column step"),
-    "times as objects": Case(parquet(long(time=[{"a": 0}] * 6)), "'time' holds struct.*--column timestamp=NAME"),
     "feature nan": Case(
         parquet(long(price=[1.0, 2.0, np.nan, 4.0, 5.0, 6.0])), "step 1, candidate 0: feature 'price' is nan; .*Impute"
     ),
@@ -493,7 +483,6 @@ CASES = {
         parquet(long(price=[1.0, 2.0, None, 4.0, 5.0, 6.0])),
         "'price' has 1 missing value, the first in row 2 .*--missing mean.*--drop price",
     ),
-    "feature all missing": Case(parquet(long(price=pa.nulls(6))), "'price' has 6 missing values.*--drop price"),
     "mean of nothing": Case(
         parquet(long(price=pa.nulls(6))), "'price' has no value at all, so no mean; leave it out", {"missing": "mean"}
     ),
@@ -566,9 +555,6 @@ CASES = {
         "step 1 of the log: its time 2024-01-01.* is before 2024-01-02.*--sort",
         BY_DAY,
     ),
-    "days backwards": Case(
-        parquet(long(time=times("2024-01-03", "2024-01-02", "2024-01-01"))), "step 1 .* is before .*--sort", BY_DAY
-    ),
     # -- options -----------------------------------------------------------------------------------------------------
     "column that is not there": Case(
         parquet(long()), "no column 'id' for step; the columns are 'episode'", {"columns": {"step": "id"}}
@@ -578,7 +564,6 @@ CASES = {
     "drop the choices": Case(
         parquet(long()), "'chosen' would, but was named among the features or to be dropped", {"drop": ["chosen"]}
     ),
-    "drop all features": Case(parquet(long()), "no column is left for the features", {"drop": ["price", "stars"]}),
     "role that does not exist": Case(
         parquet(long()), "a role 'foo'; the roles are episode, step, chosen", {"columns": {"foo": "price"}}, 2
     ),
@@ -587,12 +572,11 @@ CASES = {
     ),
     "cut by no time": Case(parquet(long()), "1d, 6h", {"episode_every": "1 fortnight"}, 2),
     "cut by too long a time": Case(parquet(long()), "1d, 6h", {"episode_every": f"{10**30}d"}, 2),
-    "cut by no steps": Case(parquet(long()), "(?i)below 1|greater than or equal to 1", {"episode_size": 0}, 2),
-    "warm-up below nothing": Case(parquet(long()), "(?i)below 0|greater than or equal to 0", {"warmup": -1}, 2),
+    "cut by no steps": Case(parquet(long()), "at least 1|greater than or equal to 1", {"episode_size": 0}, 2),
+    "warm-up below nothing": Case(parquet(long()), "at least 0|greater than or equal to 0", {"warmup": -1}, 2),
     "unknown way with missing numbers": Case(parquet(long()), "median.*refuse.*mean.*zero", {"missing": "median"}, 2),
     "delimiter of two signs": Case(stored(CSV), "delimiter='ab' cannot be one; give", {"delimiter": "ab"}, 2),
     "delimiter a quote": Case(stored(CSV), "delimiter='\"' cannot be one; give", {"delimiter": '"'}, 2),
-    "delimiter not ASCII": Case(stored(CSV), "delimiter='é' cannot be one; give", {"delimiter": "é"}, 2),
     "decimal a digit": Case(stored(CSV), "decimal='1' cannot be one; give", {"decimal": "1"}, 2),
     "delimiter of another file": Case(stored(CSV), "no column tells the steps apart.*--column", {"delimiter": ";"}),
     # -- CSV ---------------------------------------------------------------------------------------------------------
@@ -604,9 +588,6 @@ CASES = {
     "Latin-1 in a value": Case(
         stored(CSV.replace("5,1\n", "5,é\n").encode("latin-1")),
         f"row 6 .*column 'stars': the text is not UTF-8; {UTF8}",
-    ),
-    "Latin-1 in a step": Case(
-        stored(CSV.replace("1,0,", "1,é,").encode("latin-1")), f"row 6 .*column 'step': the text is not UTF-8; {UTF8}"
     ),
     "Latin-1 late": Case(
         stored(many("").replace(",1\n", ",a\n").encode() + b"1,0,1,1,\xe9\n"),
@@ -624,7 +605,6 @@ CASES = {
         blocks=True,
     ),
     "row too short": Case(stored(CSV + "1,1,1,3\n"), "row 8 .* has 4 values but the header, .*has 5; every row needs"),
-    "row too long": Case(stored(CSV + "1,1,1,3,4,5\n"), "row 8 .* has 6 values but the header, .*has 5; every row"),
     "row too short, late": Case(stored(many("1,0,1,3\n")), "row 4002 .* has 4 values but.*--delimiter", blocks=True),
     "remark before the header": Case(
         stored("# ours\n" + CSV), "row 2 .*has 5 values but the header, .*'# ours', has 1"
@@ -640,11 +620,9 @@ CASES = {
         stored(DATA), r"the first row \('0', '0', '1', '1', '5'\) has numbers where the names.*put a row"
     ),
     "column twice": Case(stored(CSV.replace("stars", "price")), "column 'price' is there twice; names must differ"),
-    "step twice in the header": Case(stored(CSV.replace("stars", "step")), "column 'step' is there twice; names must"),
     "header only": Case(stored(HEADER + "\n"), "the log is empty: it has no step. Is it the right file"),
     "header without an end": Case(stored(HEADER), "no row follows the header 'episode,step,.*'; a log needs"),
     "blank lines": Case(stored("\n\r\n  \n"), "the file is empty; a log has a row with the names"),
-    "mark of UTF-8 only": Case(stored(b"\xef\xbb\xbf"), "the file is empty; a log has a row with the names"),
     "null character": Case(
         stored(CSV.replace("5,1\n", "5,\0\n")), r"'stars' holds text, such as '\\x00'; .*--drop stars"
     ),
@@ -691,29 +669,20 @@ CASES = {
     ),
     # -- Vowpal Wabbit, dsjson, npz ------------------------------------------------------------------------------------
     "VW, nothing cuts it": Case(stored(VW, "log.vw"), "nothing says where one episode ends.*episode_size"),
-    "VW, cut by time": Case(stored(VW, "log.vw"), "no column holds times", BY_DAY),
     "VW, step without candidates": Case(
         stored("shared |a x\n\n" + VW, "log.vw"), "log.vw, line 1: a shared line without", {"episode_size": 5}
     ),
     "VW, decimal comma": Case(
         stored(VW.replace("x:2", "x:1,5"), "log.vw"), "line 2: 'x:1,5' is no feature; expected", {"episode_size": 5}
     ),
-    "VW, only warm-up": Case(
-        stored(VW, "log.vw"), "warmup is 1 but the log has 1", {"episode_size": 5, "warmup": 1}, streamed=False
-    ),
-    "dsjson, nothing cuts it": Case(stored(lines({}), "log.dsjson"), "nothing says where one episode ends"),
     "dsjson, last line cut": Case(
         stored(lines({}, {})[:-20], "log.dsjson"), "line 2: not a line of JSON.*every line must", {"episode_size": 5}
-    ),
-    "dsjson on many lines": Case(
-        stored(json.dumps(DECISION, indent=1), "log.dsjson"), "line 1: not a line of JSON", {"episode_size": 5}
     ),
     "dsjson, model comes back": Case(
         stored(lines(*({"VWState": {"m": m}} for m in "aba")), "log.dsjson"),
         "step 2 of the log: episode 'a' comes back after 'b'; sort",
         {"columns": {"episode": "VWState.m"}},
     ),
-    "dsjson, episode huge": Case(stored(lines({"ibcb_episode": 2**63}), "log.dsjson"), "is above 9223.*0, 1, 2"),
     "dsjson, days that come back": Case(
         stored(lines(*({"Timestamp": f"2024-01-0{day}T00:00Z"} for day in (1, 2, 1))), "log.dsjson"),
         "step 2 of the log: its time 2024-01-01T.* is before 2024-01-02T.*--sort",
@@ -722,14 +691,10 @@ CASES = {
     "npz, episode without steps": Case(
         stored(npz_bytes(episode=None, episode_offsets=[0, 2, 2, 4]), "log.npz"), "episode 1 has no steps; leave it out"
     ),
-    "npz, episodes unsorted": Case(stored(npz_bytes(episode=[1, 1, 0, 0]), "log.npz"), "episode 0 follows 1; sort"),
     "npz, episode huge": Case(
         stored(npz_bytes(episode=np.array([0, 0, 2**63, 2**63], np.uint64)), "log.npz"), "is above 9223.*0, 1, 2"
     ),
-    "npz, episode nan": Case(
-        stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2 .*episode is nan; give"
-    ),
-    "npz, only warm-up": Case(stored(npz_bytes(episode=[-1] * 4), "log.npz"), "warmup is 1 but", streamed=False),
+    "npz, episode nan": Case(stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2: episode is nan; give"),
     "npz, time missing": Case(
         stored(npz_bytes(timestamps=np.array(["NaT"] * 4, "datetime64[s]")), "log.npz"),
         "the time is NaT; .*Or leave",
@@ -783,7 +748,7 @@ def written(tmp_path, monkeypatch):
     def write(case):
         if case.blocks:
             monkeypatch.setattr(csvfiles, "_CSV_BLOCK", 1 << 13)
-            monkeypatch.setattr(formats, "_STREAM_NUMBERS", 1 << 12)
+            monkeypatch.setattr(parquet_files, "_STREAM_NUMBERS", 1 << 12)
         (tmp_path / "in").mkdir()
         return case.write(tmp_path / "in")
 
@@ -811,6 +776,14 @@ def test_refused_in_one_line_the_same_everywhere_and_nothing_left(tmp_path, writ
         assert len(message) < 600 + len(str(path))
 
 
+def test_what_they_are_made_of_are_logs(tmp_path):
+    for write in (parquet(rows()), stored(npz_bytes(), "log.npz")):
+        assert len(ibcb.read_log(write(tmp_path))) == 2
+    for write in (parquet(long()), stored(FILE, "log.arrow"), stored(STREAM, "log.ipc"), stored(CSV)):
+        assert_same_log(ibcb.read_log(write(tmp_path)), ibcb.read_log(long()))
+
+
+#: one of every kind, each for one of the commands
 SAMPLE = [
     "no bytes, .csv",
     "Parquet cut at 0.6",
@@ -840,8 +813,7 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.parametrize("verb", ["fit", "predict", "validate"])
+@pytest.mark.parametrize("verb, name", list(zip(cycle(["fit", "predict", "validate"]), SAMPLE, strict=False)))
 def test_other_commands_refuse_it_too(tmp_path, written, model, verb, name):
     case = CASES[name]
     path = written(case)
@@ -983,13 +955,13 @@ class Trap:
         return os.mkdir, (str(self._path),)
 
 
-@pytest.mark.parametrize("name", ["log.parquet", "log.arrow", "log.csv", "log.npz", "log.vw", "log.dsjson", "log.pkl"])
-@pytest.mark.parametrize("protocol", [0, 2, 5])
+@pytest.mark.parametrize("protocol, name", list(zip(cycle([0, 2, 5]), [*WRITABLE, ".pkl"], strict=False)))
 def test_no_pickle_is_executed_whatever_its_name(tmp_path, name, protocol):
-    (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung"), protocol))
-    result = ibcb_command("convert", tmp_path / name, tmp_path / "out.parquet", "--episode-size", "5")
+    path = tmp_path / f"log{name}"
+    path.write_bytes(pickle.dumps(Trap(tmp_path / "sprung"), protocol))
+    result = ibcb_command("convert", path, tmp_path / "out.parquet", "--episode-size", "5")
     assert result.exit_code == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_line_of_50_megabytes_is_refused(tmp_path):
@@ -999,9 +971,9 @@ def test_a_line_of_50_megabytes_is_refused(tmp_path):
     assert re.fullmatch(r"error: log\.csv: a row is longer than 16777216 bytes; .*\n", result.stderr)
 
 
-@pytest.mark.parametrize("new", [2**31, 2**40, 2**62])
+@pytest.mark.parametrize("new", [2**31, 2**62])
 def test_absurd_sizes_are_refused_before_memory_is_taken(tmp_path, monkeypatch, new):
-    monkeypatch.setattr(formats, "machine_memory", lambda: 2**30)
+    monkeypatch.setattr(parquet_files, "machine_memory", lambda: 2**30)
     (tmp_path / "log.parquet").write_bytes(claims(300, new))
     with pytest.raises(
         LogFormatError, match=rf"{new} rows, \d+ bytes at least; this machine's memory has 1073741824.*dam"

@@ -10,14 +10,14 @@ from strategies import NAMES, assembled, assert_same_log, in_parts, logs, reprod
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import sparse
 from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
 
-def source_of(tmp_path, *lines, **reading):
+def source_of(tmp_path, *lines, **options):
     path = tmp_path / "log.dsjson"
     texts = [line if isinstance(line, (str, bytes)) else json.dumps(line) for line in lines]
     path.write_bytes(b"\n".join(text if isinstance(text, bytes) else text.encode() for text in texts))
-    return DSJsonSource(path, Reading(**reading))
+    return DSJsonSource(path, ReadOptions(**options))
 
 
 def the_only(source):
@@ -53,7 +53,7 @@ def doubles(log):
 def test_a_log_comes_back_to_the_bit_but_for_its_float_type(tmp_path_factory, log):
     path = tmp_path_factory.getbasetemp() / "round-trip.dsjson"
     write_dsjson(in_parts(log), path)
-    again = assembled(DSJsonSource(path, Reading()))
+    again = assembled(DSJsonSource(path, ReadOptions()))
     assert_same_log(again, doubles(log))
     assert again.contexts.tobytes() == log.contexts.astype(np.float64).tobytes()
     for name in ("timestamps", "step_ids"):
@@ -80,7 +80,7 @@ def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
     ids = values if values.dtype.kind != "M" else None
     log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=ids)
     write_dsjson(in_parts(log), tmp_path / "log.dsjson")
-    assert_same_log(assembled(DSJsonSource(tmp_path / "log.dsjson", Reading())), log)
+    assert_same_log(assembled(DSJsonSource(tmp_path / "log.dsjson", ReadOptions())), log)
 
 
 UNWRITABLE = {
@@ -276,9 +276,9 @@ def test_given_features_decide_what_is_read(tmp_path):
 def test_unnamed_features_can_be_asked_for_by_the_names_they_are_written_with(tmp_path):
     log = BehaviorLog([[1.0, 2.0, 3.0]], [0, 1], [0], [0, 1])
     write_dsjson(in_parts(log), tmp_path / "log.dsjson")
-    whole = DSJsonSource(tmp_path / "log.dsjson", Reading())
+    whole = DSJsonSource(tmp_path / "log.dsjson", ReadOptions())
     assert (whole.feature_names, whole.preparation) == (None, None)
-    part = DSJsonSource(tmp_path / "log.dsjson", Reading(features=["x2", "x0"]))
+    part = DSJsonSource(tmp_path / "log.dsjson", ReadOptions(features=["x2", "x0"]))
     assert part.feature_names == ("x2", "x0")
     assert the_only(part).contexts.tolist() == [[3, 1]]
 
@@ -288,7 +288,7 @@ def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypat
     log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in size], [0] * 20) for size in sizes], warmup=1)
     write_dsjson(in_parts(log), tmp_path / "log.dsjson")
     monkeypatch.setattr(sparse, "BATCH_NUMBERS", 30)
-    source = DSJsonSource(tmp_path / "log.dsjson", Reading())
+    source = DSJsonSource(tmp_path / "log.dsjson", ReadOptions())
     batches = list(source.batches())
     assert len(batches) > 10
     assert all(batch.contexts.size <= 30 for batch in batches)

@@ -6,7 +6,8 @@ from strategies import assert_same_log
 
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
-from ibcb.io import LOST, WRITABLE, open_log
+from ibcb.io import LOST, WRITABLE, formats, npz, open_log
+from ibcb.io.format import Format
 from ibcb.log.recipe import FeatureColumn, Preparation
 
 
@@ -21,6 +22,16 @@ def test_every_format_that_is_written_is_read(tmp_path, log, suffix):
     ibcb.write_log(log, tmp_path / f"log{suffix}")
     options = {"episode_size": 6, "warmup": 1} if suffix == ".vw" else {}
     assert_same_log(ibcb.read_log(tmp_path / f"log{suffix}", **options), log)
+
+
+def test_a_new_format_is_one_declaration_in_the_list(tmp_path, monkeypatch, log):
+    """One that holds a log as another format does, under names of its own."""
+    story = Format(name="story", open=npz.NpzSource, suffixes=(".story", ".tale"), write=npz.write_npz)
+    story.write(log.parts(), tmp_path / "log.TALE")
+    with pytest.raises(LogFormatError, match=r"must end in one of .*\.parquet.*\.npz"):
+        ibcb.read_log(tmp_path / "log.TALE")
+    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, story))
+    assert_same_log(ibcb.read_log(tmp_path / "log.TALE"), log)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".dsjson"])
@@ -44,7 +55,9 @@ def test_what_is_not_lost_is_kept(tmp_path):
     for suffix in WRITABLE:
         ibcb.write_log(log, tmp_path / f"log{suffix}")
         again = ibcb.read_log(tmp_path / f"log{suffix}", **({"episode_size": 1} if suffix == ".vw" else {}))
-        assert (again.contexts.dtype == np.float32) == ("float type" not in LOST.get(suffix, ""))
+        lost = LOST.get(suffix, "")
+        assert (again.contexts.dtype == np.float32) == ("the float type" not in lost)
+        assert (again.preparation == preparation) == ("how the features were made" not in lost)
 
 
 @pytest.mark.parametrize("suffix", [".vw", ".txt", ".dsjson", ".json", ".jsonl", ".npz"])

@@ -123,89 +123,6 @@ def test_what_is_not_a_log_is_not_written(tmp_path):
 # -- logs: broken files --------------------------------------------------------------------------------------------
 
 
-def columns():
-    return {
-        "episode": [0, 0, 1, 1],
-        "step": [0, 1, 0, 1],
-        "chosen": [0, 1, 1, 0],
-        "n_candidates": [2, 2, 2, 2],
-        "contexts": [[0.0, 1.0, 2.0, 3.0]] * 4,
-    }
-
-
-def write_columns(path, *, meta=None, drop=(), **changes):
-    table = pa.table({name: values for name, values in (columns() | changes).items() if name not in drop})
-    if meta is not None:
-        table = table.replace_schema_metadata({b"ibcb": meta if isinstance(meta, bytes) else json.dumps(meta).encode()})
-    pq.write_table(table, path)
-
-
-EMPTY = {name: pa.array([], pa.list_(pa.float64()) if name == "contexts" else pa.int64()) for name in columns()}
-ROW = [0.0, 1.0, 2.0, 3.0]
-BROKEN = {
-    "no choices": ({"drop": ["chosen"]}, "'chosen' is missing"),
-    "no contexts": ({"drop": ["contexts"]}, "'contexts' is missing"),
-    "no steps": (EMPTY, "empty"),
-    "choice too large": ({"chosen": [0, 1, 2, 0]}, "episode 1, step 0: chosen is 2 but the step has 2 candidates"),
-    "choice negative": ({"chosen": [0, -1, 0, 0]}, "episode 0, step 1: chosen is -1"),
-    "choice fractional": ({"chosen": [0.0, 0.5, 0.0, 0.0]}, "'chosen' holds double; it must hold whole numbers"),
-    "choice text": ({"chosen": ["a", "b", "a", "b"]}, "'chosen' holds string; it must hold whole numbers"),
-    "choice missing": ({"chosen": [0, None, 1, 0]}, "'chosen' has 1 missing value"),
-    "episodes mixed": ({"episode": [0, 1, 0, 1]}, r"step 2 of the log: episode 0 follows 1; sort"),
-    "warm-up only": ({"episode": [-2, -2, -1, -1]}, r"warmup is 2 but the log has 2 episodes"),
-    "too many candidates": ({"n_candidates": [2, 3, 2, 2]}, r"row 1: contexts has 4 numbers but 3 candidates of 2"),
-    "no candidates": ({"n_candidates": [0, 2, 2, 2]}, "candidates"),
-    "contexts short": ({"contexts": [ROW, ROW, ROW, [0.0]]}, r"row 3: contexts has 1 numbers? but"),
-    "contexts nan": ({"contexts": [ROW, [0.0, 1.0, np.nan, 3.0], ROW, ROW]}, "step 1, candidate 1: feature 0 is nan"),
-    "number missing": ({"contexts": [ROW, [0.0, 1.0, None, 3.0], ROW, ROW]}, "'contexts' has missing values"),
-    "list missing": ({"contexts": [ROW, None, ROW, ROW]}, "'contexts' has missing values|contexts has 0 numbers"),
-    "contexts flat": ({"contexts": ROW}, "'contexts' holds double; it must hold lists of numbers"),
-    "contexts text": ({"contexts": [["a", "b", "c", "d"]] * 4}, "contexts"),
-    "contexts boolean": ({"contexts": [[True, False, True, True]] * 4}, "contexts"),
-    "meta no JSON": ({"meta": b"{"}, "ibcb|metadata"),
-    "meta a list": ({"meta": [1, 2]}, "ibcb|metadata"),
-    "newer version": ({"meta": {"version": 2}}, "version 2.*reads up to 1.*Upgrade"),
-    "version text": ({"meta": {"version": "new"}}, "version"),
-    "other d": ({"meta": {"n_features": 3}}, "row 0: contexts has 4 numbers but 2 candidates of 3 features need 6"),
-    "negative d": ({"meta": {"n_features": -2}}, "features"),
-    "names too few": ({"meta": {"feature_names": ["a"]}}, "feature_names has 1 name"),
-    "names twice": ({"meta": {"feature_names": ["a", "a"]}}, "'a' twice"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_logs_are_refused_by_the_name_of_the_file(tmp_path, name):
-    changes, words = BROKEN[name]
-    write_columns(tmp_path / "broken.parquet", **changes)
-    with pytest.raises(LogFormatError, match=rf"broken\.parquet: .*({words})"):
-        ibcb.read_log(tmp_path / "broken.parquet")
-
-
-def test_the_unbroken_columns_are_a_log(tmp_path):
-    write_columns(tmp_path / "fine.parquet")
-    assert ibcb.read_log(tmp_path / "fine.parquet").n_steps == 4
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"PAR1", b"episode,step\n0,0\n", bytes(range(256)) * 4], ids=["empty", "magic", "csv", "noise"]
-)
-def test_files_that_are_no_parquet_are_refused_by_name(tmp_path, content):
-    path = tmp_path / "broken.parquet"
-    path.write_bytes(content)
-    with pytest.raises(LogFormatError, match=r"broken\.parquet: not a readable Parquet file"):
-        ibcb.read_log(path)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
-def test_truncated_files_are_refused_by_name(tmp_path, share):
-    path = tmp_path / "cut.parquet"
-    ibcb.write_log(some_log(), path)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(LogFormatError, match=r"cut\.parquet"):
-        ibcb.read_log(path)
-
-
 def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path):
     path = tmp_path / "damaged.parquet"
     ibcb.write_log(some_log(), path)
@@ -232,11 +149,6 @@ def test_other_suffixes_are_refused_with_the_right_one(tmp_path, name):
     (tmp_path / name).write_text("hello")
     with pytest.raises(LogFormatError, match=rf"{name}: .*\.parquet"):
         ibcb.read_log(tmp_path / name)
-
-
-def test_a_missing_log_is_a_missing_file_that_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"(?i)nowhere\.parquet.*not exist|no such file.*nowhere\.parquet"):
-        ibcb.read_log(tmp_path / "nowhere.parquet")
 
 
 # -- models: round trip --------------------------------------------------------------------------------------------
@@ -509,7 +421,7 @@ def test_foreign_safetensors_are_refused(tmp_path):
         ibcb.load_model(tmp_path / "foreign.safetensors")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_truncated_models_are_refused(model_path, share):
     content = model_path.read_bytes()
     model_path.write_bytes(content[: int(len(content) * share)])
@@ -548,9 +460,9 @@ def test_damaged_numbers_are_told_from_other_damage(model_path):
         ibcb.load_model(model_path)
 
 
-@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "F16", "U8"])
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "U8"])
 def test_number_formats_that_are_not_ours_are_refused(tmp_path, kind):
-    size = {"BF16": 2, "F16": 2}.get(kind, 1)
+    size = {"BF16": 2}.get(kind, 1)
     header = json.dumps(
         {
             "__metadata__": {"ibcb": '{"version": 1}'},
@@ -591,8 +503,7 @@ def test_a_folder_is_not_a_model(tmp_path):
 # -- files appear whole or not at all ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("old, interruption", [(None, RuntimeError), ("old", KeyboardInterrupt), ("old", SystemExit)])
 def test_an_interrupted_write_leaves_no_trace(tmp_path, old, interruption):
     path = tmp_path / "file.txt"
     if old is not None:

@@ -14,12 +14,12 @@ from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import npz
 from ibcb.io.npz import NpzSource, write_npz
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
 
-def source_of(tmp_path, *, reading=None, **arrays):
+def source_of(tmp_path, *, options=None, **arrays):
     np.savez(tmp_path / "log.npz", **arrays)
-    return NpzSource(tmp_path / "log.npz", reading or Reading())
+    return NpzSource(tmp_path / "log.npz", options or ReadOptions())
 
 
 def fine(**changes):
@@ -41,7 +41,7 @@ def fine(**changes):
 def test_a_log_comes_back_to_the_bit(tmp_path_factory, log):
     path = tmp_path_factory.getbasetemp() / "round-trip.npz"
     write_npz(in_parts(log), path)
-    again = assembled(NpzSource(path, Reading()))
+    again = assembled(NpzSource(path, ReadOptions()))
     assert_same_log(again, log)
     assert again.contexts.dtype == log.contexts.dtype
     assert again.contexts.tobytes() == log.contexts.tobytes()
@@ -65,7 +65,7 @@ def test_a_log_comes_back_to_the_bit(tmp_path_factory, log):
 def test_timestamps_and_ids_keep_their_type(tmp_path, values):
     log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=values)
     write_npz(in_parts(log), tmp_path / "log.npz")
-    again = assembled(NpzSource(tmp_path / "log.npz", Reading()))
+    again = assembled(NpzSource(tmp_path / "log.npz", ReadOptions()))
     assert_same_log(again, log)
     assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
 
@@ -74,7 +74,7 @@ def test_texts_as_objects_are_written_as_text(tmp_path):
     ids = np.array(["a", "bcd"], dtype=object)
     log = BehaviorLog(np.ones((2, 1)), [0, 1, 2], [0, 0], [0, 2], step_ids=ids)
     write_npz(in_parts(log, most=1), tmp_path / "log.npz")
-    assert_same_log(assembled(NpzSource(tmp_path / "log.npz", Reading())), log)
+    assert_same_log(assembled(NpzSource(tmp_path / "log.npz", ReadOptions())), log)
 
 
 def test_numpy_reads_what_we_write_and_the_bytes_repeat(tmp_path):
@@ -118,8 +118,8 @@ def test_how_the_features_were_made_comes_back(tmp_path):
         np.ones((1, 2)), [0, 1], [0], [0, 1], feature_names=preparation.feature_names, preparation=preparation
     )
     write_npz([(0, log)], tmp_path / "log.npz")
-    assert NpzSource(tmp_path / "log.npz", Reading()).preparation == preparation
-    assert NpzSource(tmp_path / "log.npz", Reading(drop=["a"])).preparation is None
+    assert NpzSource(tmp_path / "log.npz", ReadOptions()).preparation == preparation
+    assert NpzSource(tmp_path / "log.npz", ReadOptions(drop=["a"])).preparation is None
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -132,13 +132,12 @@ def test_a_log_and_its_own_arrays_are_the_same(tmp_path):
     assert_same_log(assembled(source), log)
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("kind", ["f4", "f8", ">f8", "i2", "u8", "?"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save, order", [(np.savez, "F"), (np.savez_compressed, "C")])
 def test_arrays_of_any_kind_and_order(tmp_path, save, kind, order):
     contexts = np.asarray(np.arange(24).reshape(3, 4, 2) % 5, dtype=kind, order=order)
     save(tmp_path / "log.npz", contexts=contexts, chosen=[0, 3, 1.0], episode=["a", "a", "b"])
-    log = assembled(NpzSource(tmp_path / "log.npz", Reading()))
+    log = assembled(NpzSource(tmp_path / "log.npz", ReadOptions()))
     assert log.contexts.dtype == (np.float32 if kind == "f4" else np.float64)
     np.testing.assert_array_equal(log.contexts, contexts.reshape(12, 2))
     assert log.episode_offsets.tolist() == [0, 2, 3]
@@ -152,22 +151,22 @@ def test_labels_and_a_number_of_warm_up_episodes(tmp_path):
 
 def test_features_are_chosen_by_name(tmp_path):
     arrays = fine(feature_names=np.array(["a", "b"]))
-    for reading in (Reading(features=["b"]), Reading(drop=["a"])):
-        log = assembled(source_of(tmp_path, reading=reading, **arrays))
+    for options in (ReadOptions(features=["b"]), ReadOptions(drop=["a"])):
+        log = assembled(source_of(tmp_path, options=options, **arrays))
         assert log.feature_names == ("b",)
         np.testing.assert_array_equal(log.contexts[:, 0], arrays["contexts"][:, 1])
     preparation = Preparation((FeatureColumn("b"), FeatureColumn("a")))
-    log = assembled(source_of(tmp_path, reading=Reading(preparation=preparation), **arrays))
+    log = assembled(source_of(tmp_path, options=ReadOptions(preparation=preparation), **arrays))
     np.testing.assert_array_equal(log.contexts, arrays["contexts"][:, ::-1])
-    unnamed = source_of(tmp_path, reading=Reading(preparation=preparation), **fine())
+    unnamed = source_of(tmp_path, options=ReadOptions(preparation=preparation), **fine())
     assert unnamed.feature_names == ("b", "a")
     np.testing.assert_array_equal(assembled(unnamed).contexts, arrays["contexts"])
 
 
 def test_without_choices_chosen_may_be_missing(tmp_path):
-    reading = Reading(choices=False)
-    assert assembled(source_of(tmp_path, reading=reading, **fine(chosen=None))).chosen.tolist() == [0, 0, 0, 0]
-    assert assembled(source_of(tmp_path, reading=reading, **fine())).chosen.tolist() == [1, 2, 0, 0]
+    options = ReadOptions(choices=False)
+    assert assembled(source_of(tmp_path, options=options, **fine(chosen=None))).chosen.tolist() == [0, 0, 0, 0]
+    assert assembled(source_of(tmp_path, options=options, **fine())).chosen.tolist() == [1, 2, 0, 0]
 
 
 def test_other_arrays_are_left_out_and_noted(tmp_path):
@@ -190,11 +189,11 @@ def test_sorting_by_episode_and_time(tmp_path, rng, monkeypatch):
     with pytest.raises(LogFormatError, match=r"follows.*sort=True"):
         assembled(source_of(tmp_path, **arrays))
     monkeypatch.setattr(npz, "BATCH_NUMBERS", 20)
-    log = assembled(source_of(tmp_path, reading=Reading(sort=True), **arrays))
+    log = assembled(source_of(tmp_path, options=ReadOptions(sort=True), **arrays))
     np.testing.assert_array_equal(log.contexts, np.concatenate(rows))
     assert log.episode_offsets.tolist() == [0, 10, 20, 30]
     with pytest.raises(LogFormatError, match=r"log\.npz: nothing to sort by"):
-        source_of(tmp_path, reading=Reading(sort=True), **fine(episode=None))
+        source_of(tmp_path, options=ReadOptions(sort=True), **fine(episode=None))
 
 
 def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
@@ -202,7 +201,7 @@ def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypat
     log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in sizes], [0] * 60)])
     write_npz(in_parts(log), tmp_path / "log.npz")
     monkeypatch.setattr(npz, "BATCH_NUMBERS", 16)
-    source = NpzSource(tmp_path / "log.npz", Reading())
+    source = NpzSource(tmp_path / "log.npz", ReadOptions())
     batches = list(source.batches())
     assert all(batch.contexts.size <= 16 or len(batch.counts) == 1 for batch in batches)
     for _ in range(2):
@@ -218,12 +217,9 @@ BROKEN = {
     "no offsets": (fine(step_offsets=None), "array 'step_offsets' is missing"),
     "offsets for a cube": (fine(contexts=np.ones((4, 2, 2))), "leave out step_offsets"),
     "flat contexts": (fine(contexts=np.ones(18)), r"contexts has shape \(18,\)"),
-    "no features": (fine(contexts=np.ones((9, 0))), r"contexts has shape \(9, 0\)"),
     "no rows": (fine(contexts=np.ones((0, 2))), r"contexts has shape \(0, 2\)"),
     "contexts text": (fine(contexts=np.full((9, 2), "a")), "contexts has dtype <U1; use float32 or float64"),
     "contexts half": (fine(contexts=ROWS.astype("f2")), "contexts has dtype float16"),
-    "contexts complex": (fine(contexts=ROWS.astype(complex)), "contexts has dtype complex128"),
-    "contexts long": (fine(contexts=ROWS.astype(np.longdouble)), "contexts has dtype float|contexts has dtype >?longd"),
     "contexts objects": (fine(contexts=ROWS.astype(object)), "'contexts' holds Python objects.*not read"),
     "choice too large": (fine(chosen=[0, 3, 0, 0]), "step 1: chosen is 3 but the step has 3 candidates"),
     "choice negative": (fine(chosen=[0, -1, 0, 0]), "step 1: chosen is -1"),
@@ -237,7 +233,11 @@ BROKEN = {
     "episodes twice": (fine(episode_offsets=[0, 4]), "both 'episode' and 'episode_offsets'"),
     "episode empty": (fine(episode=None, episode_offsets=[0, 2, 2, 4]), "episode 1 has no steps"),
     "episodes short": (fine(episode=[0, 1]), r"episode has shape \(2,\); expected one entry per step, \(4,\)"),
-    "episode objects": (fine(episode=np.array([0, "a", 1, 2], object)), "'episode' holds Python objects"),
+    "episode no time": (
+        fine(episode=np.array(["2024-01-01", "NaT", "NaT", "2024-01-02"], "M8[D]")),
+        "step 1: episode is NaT; give the step its episode, or leave it out",
+    ),
+    "episode no number, with warm-up": (fine(episode=[0.0, 1.0, np.nan, 2.0], warmup=1), "step 2: episode is nan"),
     "warm-up twice": (fine(warmup=1), "some episodes are below 0"),
     "warm-up alone": (fine(episode=None, warmup=1), "warmup needs the episodes"),
     "warm-up a list": (fine(warmup=[1]), r"warmup has shape \(1,\)"),
@@ -248,12 +248,10 @@ BROKEN = {
     "names numbers": (fine(feature_names=[1, 2]), "feature_names has dtype int64"),
     "times complex": (fine(timestamps=np.ones(4, complex)), "timestamps has dtype complex128"),
     "preparation": (fine(preparation="{}"), "array 'preparation' is damaged"),
-    "preparation no JSON": (fine(preparation=[1, 2]), "array 'preparation' is damaged"),
     "other preparation": (
         fine(preparation='{"columns": [], "roles": {}}'),
         "array 'preparation' makes other features than feature_names",
     ),
-    "ids too many": (fine(step_ids=np.arange(5)), r"step_ids has shape \(5,\)"),
 }
 
 
@@ -281,24 +279,28 @@ def test_contexts_that_are_not_finite_are_named(tmp_path, order):
             list(source.batches())
 
 
-READINGS = {
-    "unknown feature": (Reading(features=["c"]), "no feature is named c; the file has a, b"),
-    "unknown drop": (Reading(drop=["c"]), "no feature is named c"),
-    "all dropped": (Reading(drop=["a", "b"]), "every feature was dropped"),
-    "columns": (Reading(columns={"episode": "day"}), "'day' was named as column 'episode'"),
+ASKED = {
+    "unknown feature": (ReadOptions(features=["c"]), "no feature is named c; the file has a, b"),
+    "unknown drop": (ReadOptions(drop=["c"]), "no feature is named c"),
+    "all dropped": (ReadOptions(drop=["a", "b"]), "every feature was dropped"),
+    "one-hot": (
+        ReadOptions(one_hot=["a"]),
+        "no column 'a' to encode .*an archive holds numbers; encode columns before",
+    ),
+    "columns": (ReadOptions(columns={"episode": "day"}), "'day' was named as column 'episode'"),
 }
 
 
-@pytest.mark.parametrize("name", READINGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
-    reading, words = READINGS[name]
+    options, words = ASKED[name]
     with pytest.raises(LogFormatError, match=words):
-        source_of(tmp_path, reading=reading, **fine(feature_names=["a", "b"]))
+        source_of(tmp_path, options=options, **fine(feature_names=["a", "b"]))
 
 
 def test_names_cannot_be_asked_for_where_there_are_none(tmp_path):
     with pytest.raises(LogFormatError, match="asked for by name, but array 'feature_names' is missing"):
-        source_of(tmp_path, reading=Reading(features=["a"]), **fine())
+        source_of(tmp_path, options=ReadOptions(features=["a"]), **fine())
 
 
 # -- files that are no archive, or a dangerous one -----------------------------------------------------------------
@@ -324,17 +326,17 @@ def test_a_pickle_within_an_archive_is_never_executed(tmp_path, array):
     trap = np.array([Trap(tmp_path / "sprung")], dtype=object)
     np.savez(tmp_path / "log.npz", **fine(**{array: trap}))
     if array == "rewards":
-        assert assembled(NpzSource(tmp_path / "log.npz", Reading())).n_steps == 4
+        assert assembled(NpzSource(tmp_path / "log.npz", ReadOptions())).n_steps == 4
     else:
         with pytest.raises(LogFormatError, match=rf"log\.npz: array '{array}' holds Python objects.*pickle"):
-            NpzSource(tmp_path / "log.npz", Reading())
+            NpzSource(tmp_path / "log.npz", ReadOptions())
     assert not (tmp_path / "sprung").exists()
 
 
 def test_a_pickle_by_another_name_is_never_executed(tmp_path):
     (tmp_path / "log.npz").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
     with pytest.raises(LogFormatError, match=r"log\.npz: not a readable NumPy archive"):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
     assert not (tmp_path / "sprung").exists()
 
 
@@ -342,7 +344,7 @@ def test_a_pickle_by_another_name_is_never_executed(tmp_path):
 def test_files_that_are_no_archive_are_refused_by_name(tmp_path, content):
     (tmp_path / "log.npz").write_bytes(content)
     with pytest.raises(LogFormatError, match=r"log\.npz: not a readable NumPy archive"):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
 
 
 def header(shape, descr="<f8"):
@@ -362,7 +364,7 @@ def test_an_array_that_claims_more_than_it_holds_is_refused_before_it_is_read(tm
     with pytest.raises(
         LogFormatError, match=r"'contexts' says it has shape .*, 8000000000000000000 bytes, but holds 80"
     ):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
 
 
 def test_an_array_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -376,23 +378,23 @@ def test_an_array_larger_than_memory_is_refused_before_it_is_read(tmp_path, monk
     with pytest.raises(
         LogFormatError, match=r"'chosen' has shape \(100000,\), 800000 bytes; this machine's memory has 1"
     ):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
 
 
 def test_contexts_larger_than_memory_are_read_part_by_part(tmp_path, monkeypatch):
     monkeypatch.setattr(npz, "machine_memory", lambda: 10_000)
     monkeypatch.setattr(npz, "BATCH_NUMBERS", 100)
     np.savez_compressed(tmp_path / "log.npz", **fine(contexts=np.ones((9, 1000))))
-    assert [len(batch.counts) for batch in NpzSource(tmp_path / "log.npz", Reading()).batches()] == [1, 1, 1, 1]
+    assert [len(batch.counts) for batch in NpzSource(tmp_path / "log.npz", ReadOptions()).batches()] == [1, 1, 1, 1]
 
 
 def test_an_odd_shape_or_version_is_refused(tmp_path):
     archive(tmp_path / "log.npz", contexts=header((-3, 2)))
     with pytest.raises(LogFormatError, match=r"shape \(-3, 2\); the file is damaged"):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
     archive(tmp_path / "log.npz", contexts=b"\x93NUMPY\x09\x00" + bytes(100))
     with pytest.raises(LogFormatError, match=r"log\.npz: .*(9, 0)"):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
 
 
 @pytest.mark.parametrize(
@@ -401,7 +403,7 @@ def test_an_odd_shape_or_version_is_refused(tmp_path):
 def test_a_header_that_cannot_be_read_is_refused(tmp_path, old, new):
     archive(tmp_path / "log.npz", contexts=header((9, 2)).replace(old, new) + bytes(144))
     with pytest.raises(LogFormatError, match=r"log\.npz: not a readable NumPy archive"):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
 
 
 def test_an_array_that_is_there_twice_is_refused(tmp_path):
@@ -410,7 +412,7 @@ def test_an_array_that_is_there_twice_is_refused(tmp_path):
         with pytest.warns(UserWarning, match="Duplicate"):
             file.writestr("contexts.npy", header((0,)))
     with pytest.raises(LogFormatError, match="'contexts' is there twice"):
-        NpzSource(tmp_path / "log.npz", Reading())
+        NpzSource(tmp_path / "log.npz", ReadOptions())
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -424,7 +426,7 @@ def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path, sa
             damaged[place] = rng.integers(256)
         (tmp_path / "log.npz").write_bytes(damaged)
         try:
-            log = assembled(NpzSource(tmp_path / "log.npz", Reading()))
+            log = assembled(NpzSource(tmp_path / "log.npz", ReadOptions()))
         except LogFormatError as error:
             refused += 1
             assert "log.npz" in str(error) or "episode" in str(error)  # noqa: PT017
@@ -435,4 +437,4 @@ def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path, sa
 
 def test_a_missing_archive_says_so(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
-        NpzSource(tmp_path / "nowhere.npz", Reading())
+        NpzSource(tmp_path / "nowhere.npz", ReadOptions())

@@ -11,7 +11,7 @@ from ibcb import LogFormatError
 from ibcb.io import openbandit
 from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
 from ibcb.log.recipe import Preparation
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
 
 def hashed(*words):
@@ -48,7 +48,7 @@ def written(folder, context, table, name="all.csv"):
     return folder
 
 
-DAILY = Reading(episode_every="1d")
+DAILY = ReadOptions(episode_every="1d")
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_items_are_ordered_by_their_ids_which_may_have_gaps(tmp_path):
     context = [["item_id", "item_feature_0"], ["30", "0.3"], ["7", "0.07"], ["100", "1"]]
     header = ["timestamp", "item_id", "user-item_affinity_100", "user-item_affinity_7", "user-item_affinity_30"]
     table = [header, ["2020-01-01 00:00:00", "100", "3", "1", "2"], ["2020-01-01 00:00:01", "30", "6", "4", "5"]]
-    (steps,) = OpenBanditSource(written(tmp_path, context, table), Reading()).batches()
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), ReadOptions()).batches()
     assert steps.chosen.tolist() == [2, 1]
     assert steps.contexts.tolist() == [[0.07, 1], [0.3, 2], [1, 3], [0.07, 4], [0.3, 5], [1, 6]]
 
@@ -112,8 +112,8 @@ def test_rows_out_of_order_are_refused_or_sorted(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(openbandit, "BATCH_NUMBERS", 1)
     with pytest.raises(LogFormatError, match=r"all\.csv, line \d+: timestamp .* follows .*; sort the rows.*--sort"):
         list(OpenBanditSource(folder, DAILY).batches())
-    reading = Reading(episode_every="1d", sort=True)
-    assert_same_log(assembled(OpenBanditSource(folder, reading), reading), sorted_log)
+    options = ReadOptions(episode_every="1d", sort=True)
+    assert_same_log(assembled(OpenBanditSource(folder, options), options), sorted_log)
 
 
 def test_a_sorted_error_still_names_the_line_of_the_file(tmp_path):
@@ -121,7 +121,7 @@ def test_a_sorted_error_still_names_the_line_of_the_file(tmp_path):
     table[1], table[4] = table[4], table[1]
     table[1][2] = "99"
     with pytest.raises(LogFormatError, match=r"all\.csv, line 2: item_id is 99"):
-        list(OpenBanditSource(written(tmp_path, context, table), Reading(sort=True)).batches())
+        list(OpenBanditSource(written(tmp_path, context, table), ReadOptions(sort=True)).batches())
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_times_are_read_as_utc(tmp_path, texts):
     context, table = dataset(rows=2)
     for row, text in zip(table[1:], texts, strict=True):
         row[1] = text
-    (steps,) = OpenBanditSource(written(tmp_path, context, table), Reading()).batches()
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), ReadOptions()).batches()
     np.testing.assert_array_equal(steps.timestamps, np.array(["2020-01-01", "2020-01-01T00:00:00.5"], "M8[ns]"))
 
 
 def test_the_preparation_reads_new_data_the_same_way(tmp_path):
     context, table = dataset()
-    first = OpenBanditSource(written(tmp_path / "one", context, table), Reading())
+    first = OpenBanditSource(written(tmp_path / "one", context, table), ReadOptions())
     preparation = Preparation.from_json(first.preparation.to_json())
     context[1][4] = "new category"
-    source = OpenBanditSource(written(tmp_path / "two", context, table), Reading(preparation=preparation))
+    source = OpenBanditSource(written(tmp_path / "two", context, table), ReadOptions(preparation=preparation))
     assert source.feature_names == first.feature_names
     assert source.notes[0] == "item_feature_2: categories unknown to the model count as none: new category."
     (steps,), (before,) = source.batches(), first.batches()
@@ -158,11 +158,11 @@ def test_the_preparation_reads_new_data_the_same_way(tmp_path):
 
 def test_columns_can_be_chosen_dropped_and_taken_for_categories(tmp_path):
     folder = written(tmp_path, *dataset())
-    asked = OpenBanditSource(folder, Reading(features=["user-item_affinity", "item_feature_0"]))
+    asked = OpenBanditSource(folder, ReadOptions(features=["user-item_affinity", "item_feature_0"]))
     assert asked.feature_names == ("user-item_affinity", "item_feature_0")
-    dropped = OpenBanditSource(folder, Reading(drop=["item_feature_1", "item_feature_2", "user-item_affinity"]))
+    dropped = OpenBanditSource(folder, ReadOptions(drop=["item_feature_1", "item_feature_2", "user-item_affinity"]))
     assert {name.partition("=")[0] for name in dropped.feature_names} == {"item_feature_0", "item_feature_3"}
-    one_hot = OpenBanditSource(folder, Reading(features=["item_feature_0"], one_hot=["item_feature_0"]))
+    one_hot = OpenBanditSource(folder, ReadOptions(features=["item_feature_0"], one_hot=["item_feature_0"]))
     assert len(one_hot.feature_names) == 5
     for source in (asked, dropped, one_hot):
         (steps,) = source.batches()
@@ -172,7 +172,7 @@ def test_columns_can_be_chosen_dropped_and_taken_for_categories(tmp_path):
 def test_a_missing_category_is_all_zeros(tmp_path):
     context, table = dataset(rows=1)
     context[2][3] = ""
-    source = OpenBanditSource(written(tmp_path, context, table), Reading(features=["item_feature_1"]))
+    source = OpenBanditSource(written(tmp_path, context, table), ReadOptions(features=["item_feature_1"]))
     (steps,) = source.batches()
     assert steps.contexts.sum(axis=1).tolist() == [1, 0, 1, 1, 1]
 
@@ -183,7 +183,7 @@ def test_missing_numbers_are_imputed_where_asked(tmp_path, missing, number):
     rest = [float(row[2]) for row in context[2:]]
     context[1][2] = ""
     folder = written(tmp_path / "one", context, table)
-    source = OpenBanditSource(folder, Reading(features=["item_feature_0"], missing=missing))
+    source = OpenBanditSource(folder, ReadOptions(features=["item_feature_0"], missing=missing))
     (steps,) = source.batches()
     assert steps.contexts[0, 0] == (np.mean(rest) if number is None else number)
     assert source.preparation.columns[0].fill == steps.contexts[0, 0]
@@ -192,8 +192,8 @@ def test_missing_numbers_are_imputed_where_asked(tmp_path, missing, number):
 def test_missing_affinities_can_be_zero(tmp_path):
     context, table = dataset(rows=2)
     table[1][10 + 3] = ""
-    reading = Reading(features=["user-item_affinity"], missing="zero")
-    (steps,) = OpenBanditSource(written(tmp_path, context, table), reading).batches()
+    options = ReadOptions(features=["user-item_affinity"], missing="zero")
+    (steps,) = OpenBanditSource(written(tmp_path, context, table), options).batches()
     assert steps.contexts[3, 0] == 0
     assert steps.contexts[8, 0] == float(table[2][13])
 
@@ -201,10 +201,10 @@ def test_missing_affinities_can_be_zero(tmp_path):
 def test_without_choices_the_item_may_be_missing(tmp_path):
     context, table = dataset(rows=3)
     without = [[*row[:2], *row[3:]] for row in table]
-    reading = Reading(choices=False)
-    (steps,) = OpenBanditSource(written(tmp_path / "one", context, without), reading).batches()
+    options = ReadOptions(choices=False)
+    (steps,) = OpenBanditSource(written(tmp_path / "one", context, without), options).batches()
     assert steps.chosen.tolist() == [0, 0, 0]
-    (steps,) = OpenBanditSource(written(tmp_path / "two", context, table), reading).batches()
+    (steps,) = OpenBanditSource(written(tmp_path / "two", context, table), options).batches()
     assert steps.chosen.tolist() == [int(row[2]) for row in table[1:]]
 
 
@@ -280,7 +280,7 @@ def test_broken_files_are_refused_by_file_place_and_reason(tmp_path, name):
     change, words = BROKEN[name]
     folder = written(tmp_path, *change(*dataset(rows=6)))
     with pytest.raises(LogFormatError, match=words):
-        list(OpenBanditSource(folder / "all.csv", Reading()).batches())
+        list(OpenBanditSource(folder / "all.csv", ReadOptions()).batches())
 
 
 def test_files_that_are_not_utf_8_are_refused(tmp_path):
@@ -290,47 +290,59 @@ def test_files_that_are_not_utf_8_are_refused(tmp_path):
         written(tmp_path, context, table)
         (tmp_path / name).write_bytes(b"caf\xe9," + (tmp_path / name).read_bytes())
         with pytest.raises(LogFormatError, match=rf"{name}: not a readable CSV file in UTF-8"):
-            OpenBanditSource(tmp_path, Reading())
+            OpenBanditSource(tmp_path, ReadOptions())
 
 
-READINGS = {
+ASKED = {
     "unknown feature": ({"features": ["item_feature_9"]}, "no feature column item_feature_9; there are item_feature_0"),
+    "one-hot of no column": (
+        {"one_hot": ["item_feature_9"]},
+        "no column 'item_feature_9' to encode .*did you mean 'item_feature_",
+    ),
+    "one-hot of what is dropped": (
+        {"one_hot": ["item_feature_0"], "drop": ["item_feature_0"]},
+        "'item_feature_0' cannot be encoded .*dropped",
+    ),
+    "one-hot of the affinity": (
+        {"one_hot": ["user-item_affinity"]},
+        "'user-item_affinity' cannot be encoded .*it holds numbers",
+    ),
     "unknown drop": ({"drop": ["click"]}, "no feature column click"),
     "all dropped": ({"features": ["item_feature_0"], "drop": ["item_feature_0"]}, "every feature was dropped"),
     "columns": ({"columns": {"chosen": "item_id"}}, "'item_id' was named as column 'chosen'"),
 }
 
 
-@pytest.mark.parametrize("name", READINGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
-    reading, words = READINGS[name]
+    options, words = ASKED[name]
     folder = written(tmp_path, *dataset(rows=2))
     with pytest.raises(LogFormatError, match=words):
-        OpenBanditSource(folder, Reading(**reading))
+        OpenBanditSource(folder, ReadOptions(**options))
 
 
 def test_a_model_s_column_must_be_there(tmp_path):
     context, table = dataset(rows=2)
-    preparation = OpenBanditSource(written(tmp_path, context, table), Reading()).preparation
+    preparation = OpenBanditSource(written(tmp_path, context, table), ReadOptions()).preparation
     written(tmp_path, without(context, "item_feature_2"), table)
     with pytest.raises(LogFormatError, match=r"item_context\.csv: column 'item_feature_2' is missing; the model"):
-        OpenBanditSource(tmp_path, Reading(preparation=preparation))
+        OpenBanditSource(tmp_path, ReadOptions(preparation=preparation))
 
 
 def test_a_folder_must_have_one_file_of_impressions(tmp_path):
     context, table = dataset(rows=2)
     with pytest.raises(LogFormatError, match=r"no item_context\.csv in this folder; .*bts/all"):
-        OpenBanditSource(tmp_path, Reading())
+        OpenBanditSource(tmp_path, ReadOptions())
     written(tmp_path, context, None)
     with pytest.raises(LogFormatError, match=r"no CSV file beside item_context\.csv; give the path"):
-        OpenBanditSource(tmp_path, Reading())
+        OpenBanditSource(tmp_path, ReadOptions())
     written(tmp_path, context, table, "all.csv")
     written(tmp_path, context, table, "men.csv")
     with pytest.raises(LogFormatError, match=r"several CSV files beside item_context\.csv \(all\.csv, men\.csv\)"):
-        OpenBanditSource(tmp_path, Reading())
+        OpenBanditSource(tmp_path, ReadOptions())
     assert assembled(OpenBanditSource(tmp_path / "men.csv", DAILY), DAILY).n_steps == 2
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
-        OpenBanditSource(tmp_path / "nowhere", Reading())
+        OpenBanditSource(tmp_path / "nowhere", ReadOptions())
 
 
 def test_the_layout_is_recognised(tmp_path):

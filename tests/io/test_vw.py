@@ -9,15 +9,15 @@ from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import sparse
 from ibcb.io.vw import VWSource, looks_like_vw, write_vw
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
-ONE_EPISODE = Reading(episode_size=10**9)
+ONE_EPISODE = ReadOptions(episode_size=10**9)
 
 
-def source_of(tmp_path, text, **reading):
+def source_of(tmp_path, text, **options):
     path = tmp_path / "log.vw"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return VWSource(path, Reading(**reading))
+    return VWSource(path, ReadOptions(**options))
 
 
 def the_only(source):
@@ -78,7 +78,7 @@ def test_zeros_are_written_once_and_keep_their_sign(tmp_path):
     log = BehaviorLog([[0.0, 1.0], [0.0, 0.0], [-0.0, 2.0]], [0, 3], [1], [0, 1], feature_names=["a", "b"])
     write_vw(in_parts(log), tmp_path / "log.vw")
     assert (tmp_path / "log.vw").read_text() == "| a:0.0 b:1.0\n2:0:1 |\n| a:-0.0 b:2.0\n\n"
-    again = the_only(VWSource(tmp_path / "log.vw", Reading()))
+    again = the_only(VWSource(tmp_path / "log.vw", ReadOptions()))
     assert again.contexts.tobytes() == log.contexts.tobytes()
 
 
@@ -107,9 +107,10 @@ shared |user age:31 :paris city
 """
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@pytest.mark.parametrize("tail", ["", "{}", "{}{}", " {}"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    "ending, tail, mark",
+    [("\n", "", b"\xef\xbb\xbf"), ("\r\n", "{}", b""), ("\n", "{}{}", b""), ("\r\n", " {}", b"\xef\xbb\xbf")],
+)
 def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     text = EXAMPLE.replace(" :paris", "").rstrip("\n").replace("\n", ending) + tail.format(ending, ending)
     source = source_of(tmp_path, mark + text.encode())
@@ -157,11 +158,11 @@ def test_without_choices_labels_may_be_missing(tmp_path):
 @pytest.mark.parametrize("given", ["features", "preparation"])
 def test_given_features_decide_what_is_read(tmp_path, given):
     names = ("b", "missing", "a")
-    reading = {
+    options = {
         "features": {"features": list(names)},
         "preparation": {"preparation": Preparation(tuple(FeatureColumn(name) for name in names))},
     }[given]
-    source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n| d:4\n", **reading)
+    source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n| d:4\n", **options)
     assert the_only(source).contexts.tolist() == [[2, 0, 1], [0, 0, 0]]
     assert source.feature_names == source.preparation.feature_names == names
     assert source.notes == (
@@ -264,7 +265,7 @@ def test_too_many_features_are_refused_with_a_remedy(tmp_path):
     assert source.notes == ("more than 20000 features not asked for left out: w0, w1, w2, w3, w4 and 19995 more.",)
 
 
-READINGS = {
+ASKED = {
     "unknown features": ({"features": ["y"]}, r"none of the 1 feature asked for \(y\) appears in it; it has a\^x"),
     "features twice": ({"features": ["a^x", "a^x"]}, r"'a\^x' twice"),
     "no features": ({"features": []}, r"names no feature"),
@@ -272,21 +273,25 @@ READINGS = {
     "all dropped": ({"drop": ["a^x"]}, r"no candidate has a feature"),
     "sort": ({"sort": True}, r"neither times nor episodes to sort by"),
     "columns": ({"columns": {"episode": "day"}}, r"'day' was named as column 'episode'.*no columns"),
+    "one-hot": (
+        {"one_hot": ["x"]},
+        r"no column 'x' to encode .*a text is a feature of its own in this format.*Leave it out",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", READINGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
-    reading, words = READINGS[name]
+    options, words = ASKED[name]
     with pytest.raises(LogFormatError, match=words):
-        source_of(tmp_path, GOOD, **reading)
+        source_of(tmp_path, GOOD, **options)
 
 
 def test_missing_files_and_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.vw does not exist"):
-        VWSource(tmp_path / "nowhere.vw", Reading())
+        VWSource(tmp_path / "nowhere.vw", ReadOptions())
     with pytest.raises(LogFormatError, match="a folder; give the path of a file"):
-        VWSource(tmp_path, Reading())
+        VWSource(tmp_path, ReadOptions())
 
 
 @pytest.mark.parametrize(

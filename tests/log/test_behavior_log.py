@@ -227,18 +227,17 @@ def test_slices_and_iteration_keep_names_times_and_ids():
     assert [list(episode.step_ids) for episode in log] == log.step_ids.reshape(5, 5).tolist()
 
 
-@pytest.mark.parametrize("warmup", [0, 2])
-@pytest.mark.parametrize("n", [1, 3, 7, 20])
-@pytest.mark.parametrize("fraction", [0.05, 0.1, 0.25, 1 / 3, 0.5, 0.7, 1, 1.0])
-def test_head_is_the_papers_ce_rate(n, fraction, warmup):
+@pytest.mark.parametrize("n, warmup", [(1, 2), (3, 0), (7, 2), (20, 0)])
+def test_head_is_the_papers_ce_rate(n, warmup):
     log = full_log(n=n, warmup=warmup)
-    count = math.floor(round(fraction * n, 9))
-    if count == 0:
-        with pytest.raises(ValueError, match=f"of {n} episodes? holds no whole episode; take at least"):
-            log.head(fraction)
-    else:
-        assert len(log.head(fraction)) == count
-        assert_same_log(log.head(fraction), log[:count])
+    for fraction in (0.05, 0.1, 0.25, 1 / 3, 0.5, 0.7, 1, 1.0):
+        count = math.floor(round(fraction * n, 9))
+        if count == 0:
+            with pytest.raises(ValueError, match=f"of {n} episodes? holds no whole episode; take at least"):
+                log.head(fraction)
+        else:
+            assert len(log.head(fraction)) == count
+            assert_same_log(log.head(fraction), log[:count])
 
 
 def test_head_gives_every_whole_share_its_number_of_episodes():

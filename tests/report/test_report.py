@@ -385,7 +385,7 @@ def test_the_sample_depends_on_the_steps_and_not_on_how_they_arrive():
 def test_a_log_on_disk_says_what_the_log_in_memory_says(tmp_path, monkeypatch):
     model, run = fitted()
     ibcb.write_log(run.log, tmp_path / "log.parquet")
-    monkeypatch.setattr("ibcb.io.formats._STREAM_NUMBERS", 1000)
+    monkeypatch.setattr("ibcb.io.parquet._STREAM_NUMBERS", 1000)
     disk = ibcb.open_log(tmp_path / "log.parquet")
     assert len(list(disk.parts())) > 10
     there, here = facts(model, disk), facts(model, run.log)

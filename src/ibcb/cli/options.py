@@ -116,7 +116,7 @@ _READING: dict[str, tuple[Any, Any]] = {
 
 def _reading(given: dict[str, Any]) -> dict[str, Any]:
     """The options as `ibcb.read_log` takes them."""
-    from ibcb.log.steps import Reading
+    from ibcb.log.steps import ReadOptions
 
     columns = {}
     for pair in given.pop("column") or ():
@@ -132,7 +132,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "one_hot": True if one_hot == ["all"] else one_hot,
     }
     try:
-        Reading(**options)
+        ReadOptions(**options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options

@@ -130,6 +130,20 @@ class IBCB(Imitator):
     True
     """
 
+    policy_coefs_: NDArray[np.float64]
+    expert_: str
+    l2_: float
+    top_k_: int | None
+    evidence_: tuple[Candidate, ...]
+    diagnostics_: list[EpisodeDiagnosis]
+    solver_: str
+    forecast_model_: str | None
+    forecast_note_: str | None
+    unidentified_features_: tuple[str, ...] | None
+    notes_: tuple[Note, ...]
+    _fit: Fit
+    _fitted_with: dict[str, Any]
+
     def __init__(
         self,
         *,

@@ -23,6 +23,8 @@ __all__ = [
     "is_list",
     "metadata",
     "one_array",
+    "plain_text",
+    "sound",
     "values_of",
     "whole_column",
 ]
@@ -170,3 +172,25 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 def flattened(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     """All entries of all lists, and each list's length."""
     return lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+
+
+def sound(table: pa.Table) -> pa.Table:
+    """The table, unless offsets or texts in it are damaged: they would lead to memory that is not ours."""
+    table.validate(full=True)
+    return table
+
+
+def plain_text(table: pa.Table) -> pa.Table:
+    """The same table without string views, for which Arrow has few kernels."""
+    for place, field in enumerate(table.schema):
+        kind, column = field.type, table.column(place)
+        if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+            chunks = [
+                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
+                for chunk in column.chunks
+            ]
+            column = pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.string()))
+        elif pa.types.is_string_view(kind):
+            column = column.cast(pa.string())
+        table = table.set_column(place, field.with_type(column.type), column)
+    return table

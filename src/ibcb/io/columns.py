@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,15 +15,18 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ROLES, Reading
+from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = [
     "Plan",
     "assign_roles",
+    "check_followed",
+    "check_one_hot",
     "check_roles",
     "feature_matrix",
     "is_number",
     "listed",
+    "no_column",
     "normal_name",
     "plan_features",
     "shown_type",
@@ -60,13 +64,13 @@ _BLOCK = 1 << 14
 _Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 
-def assign_roles(names: Sequence[str], reading: Reading) -> tuple[dict[str, str], list[str]]:
+def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, str], list[str]]:
     """The column of every role that the table has, and the columns left for no role."""
-    for role, column in reading.columns.items():
+    for role, column in options.columns.items():
         if column not in names:
-            raise LogFormatError(f"there is no column {shown(column)} for {role}; the columns are {listed(names)}.")
-    roles = dict(reading.columns)
-    taken = set(roles.values()) | set(reading.features or ()) | set(reading.drop)
+            raise LogFormatError(no_column(column, names, f" for {role}"))
+    roles = dict(options.columns)
+    taken = set(roles.values()) | set(options.features or ()) | set(options.drop)
     free = {normal_name(name): name for name in reversed(names) if name not in taken}
     for role, known in ROLES.items():
         found = [free[name] for name in known if name in free]
@@ -106,27 +110,29 @@ def plan_features(
     schema: pa.Schema,
     roles: dict[str, str],
     rest: Sequence[str],
-    reading: Reading,
+    options: ReadOptions,
     tables: _Reader,
 ) -> Plan:
     """Decide on the features; looks through the data only where categories or means must be found."""
-    if reading.preparation is not None:
-        return _follow(schema, reading.preparation, rest, tables)
-    _check_options(schema, reading)
+    if options.preparation is not None:
+        check_followed(options, options.preparation, schema.names)
+        return _follow(schema, options.preparation, rest, tables)
+    _check_options(schema, options)
     notes: list[str] = []
-    names = list(reading.features) if reading.features is not None else _guess(rest, reading, notes)
+    names = list(options.features) if options.features is not None else _guess(rest, options, notes)
     if not names:
         raise LogFormatError(
             f"no column is left for the features; the columns are {listed(schema.names)}, of which "
             f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
         )
+    check_one_hot(options, names, schema.names, roles)
     text = [name for name in names if _is_text(schema.field(name).type)]
-    one_hot = text if reading.one_hot is True else [] if reading.one_hot is False else list(reading.one_hot)
+    one_hot = text if options.one_hot is True else options.encoded
     for name in names:
         _check_type(name, schema.field(name).type, name in one_hot, tables)
     numbers = [name for name in names if name not in one_hot]
-    fill = _fill_values(numbers, reading.missing, tables, notes)
-    categories = _categories(one_hot, reading.missing, tables)
+    fill = _fill_values(numbers, options.missing, tables, notes)
+    categories = _categories(one_hot, options.missing, tables)
     columns = tuple(
         FeatureColumn(name, categories[name]) if name in categories else FeatureColumn(name, fill=fill.get(name))
         for name in names
@@ -171,10 +177,10 @@ def _indicators(values: pa.Array, categories: tuple[str, ...]) -> tuple[NDArray[
     return np.eye(len(categories) + 1)[found, :-1], codes.null_count - values.null_count
 
 
-def _guess(rest: Sequence[str], reading: Reading, notes: list[str]) -> list[str]:
+def _guess(rest: Sequence[str], options: ReadOptions, notes: list[str]) -> list[str]:
     """All columns that are free, but those that look like rewards or second names of a role."""
     others = {name for known in ROLES.values() for name in known}
-    ordinary = [name for name in rest if name not in reading.drop]
+    ordinary = [name for name in rest if name not in options.drop]
     left_out = [name for name in ordinary if normal_name(name) in _NOT_FEATURES | others]
     if left_out:
         notes.append(
@@ -201,11 +207,46 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
     return Plan(preparation, _dtype(schema, numbers), notes)
 
 
-def _check_options(schema: pa.Schema, reading: Reading) -> None:
-    asked = [*(reading.features or ()), *reading.drop, *(() if isinstance(reading.one_hot, bool) else reading.one_hot)]
-    for name in asked:
+def _check_options(schema: pa.Schema, options: ReadOptions) -> None:
+    for name in (*(options.features or ()), *options.drop):
         if name not in schema.names:
-            raise LogFormatError(f"there is no column {shown(name)}; the columns are {listed(schema.names)}.")
+            raise LogFormatError(no_column(name, schema.names))
+
+
+def check_one_hot(
+    options: ReadOptions, features: Sequence[str], columns: Sequence[str], roles: Mapping[str, str] | None = None
+) -> None:
+    """Refuse to encode a column that is not one of the features."""
+    for name in options.encoded:
+        if name in features:
+            continue
+        if name not in columns:
+            raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
+        role = next((role for role, column in (roles or {}).items() if column == name), None)
+        if role is not None:
+            reason = f"it is the {role}; if it is a feature as well, name it among them: features=[...] (--features)"
+        elif options.features is not None:
+            reason = "it is not among the features asked for; add it to features (--features)"
+        elif name in options.drop:
+            reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
+        else:
+            reason = "by its name it is no feature; if it is one, name it among them: features=[...] (--features)"
+        raise _not_encoded(name, f"{reason}. The features are {listed(features)}")
+
+
+def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequence[str]) -> None:
+    """Refuse to encode a column otherwise than for the log that the features are made as for."""
+    known = {column.name: column.categories is not None for column in preparation.columns}
+    for name in options.encoded:
+        if name not in (*columns, *known):
+            raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
+        if not known.get(name, False):
+            how = "took it as a number" if name in known else f"was not fitted on it, but on {listed(known)}"
+            raise _not_encoded(name, f"the features are made as for the model, which {how}. Leave it out of one_hot")
+
+
+def _not_encoded(name: str, reason: str) -> LogFormatError:
+    return LogFormatError(f"column {shown(name)} cannot be encoded (one_hot, --one-hot): {reason}.")
 
 
 def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) -> None:
@@ -359,6 +400,13 @@ def normal_name(name: str) -> str:
 def shown_type(kind: pa.DataType) -> str:
     """A type as messages show it."""
     return shown(str(kind))[1:-1]
+
+
+def no_column(name: str, names: Sequence[str], purpose: str = "") -> str:
+    """That a column is not there, which is most like it, and which there are."""
+    near = difflib.get_close_matches(str(name), names, n=1)
+    meant = f" (did you mean {shown(near[0])}?)" if near else ""
+    return f"there is no column {shown(name)}{purpose}{meant}; the columns are {listed(names)}."
 
 
 def listed(names: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,11 +12,14 @@ import pyarrow.csv as pacsv
 
 from ibcb.io.columns import listed, normal_name
 from ibcb.io.files import refuse_disguise
+from ibcb.io.format import table_format
+from ibcb.io.longform import long_tables, write_tables
 from ibcb.io.tables import Tables
+from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
-from ibcb.log.steps import ROLES, Reading
+from ibcb.log.steps import ROLES, ReadOptions
 
-__all__ = ["csv_tables"]
+__all__ = ["FORMAT"]
 
 #: rows may not be longer than this
 _CSV_BLOCK = 1 << 24
@@ -31,10 +34,10 @@ _WORDS = {
 }
 
 
-def csv_tables(path: Path, reading: Reading) -> Tables:
+def _tables(path: Path, options: ReadOptions) -> Tables:
     """The rows of a CSV file, a block at a time; types are those of the first block."""
     header = _header(path)
-    delimiter = reading.delimiter or max(",;\t", key=header.count)
+    delimiter = options.delimiter or max(",;\t", key=header.count)
     # Values with line breaks must not be cut where a block ends.
     parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
@@ -58,7 +61,7 @@ def csv_tables(path: Path, reading: Reading) -> Tables:
             return str(again)
         return str(error)
 
-    plain = pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=reading.decimal)
+    plain = pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=options.decimal)
     names: list[str] = []
     try:
         with rows(plain) as reader:
@@ -66,19 +69,19 @@ def csv_tables(path: Path, reading: Reading) -> Tables:
     except pa.ArrowInvalid as error:
         raise _explained(_with_row(error, plain), header, delimiter, names) from None
     names += found.names
-    if not reading.columns and all(_is_number(name) for name in names):
+    if not options.columns and all(_is_number(name) for name in names):
         raise LogFormatError(
             f"the first row ({listed(names)}) has numbers where the names of the columns belong; put a row with their "
             "names before it."
         )
-    types = _types(found, reading)
+    types = _types(found, options)
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         convert = pacsv.ConvertOptions(
             column_types=types,
             include_columns=list(columns),
             strings_can_be_null=True,
-            decimal_point=reading.decimal,
+            decimal_point=options.decimal,
         )
         for batch in read_with(convert):
             yield pa.Table.from_batches([batch])
@@ -110,16 +113,16 @@ def _header(path: Path) -> str:
     return text
 
 
-def _types(schema: pa.Schema, reading: Reading) -> dict[str, pa.DataType]:
+def _types(schema: pa.Schema, options: ReadOptions) -> dict[str, pa.DataType]:
     """The types to read columns as; those of the first block may be too narrow for the rest."""
-    given = dict(reading.columns) if reading.preparation is None else dict(reading.preparation.roles)
+    given = dict(options.columns) if options.preparation is None else dict(options.preparation.roles)
     known = {name for names in ROLES.values() for name in names}
     steps = {given.get(role) for role in _NAMING} | {name for names in _NAMING.values() for name in names}
     types = {}
     for field in schema:
         kind = field.type
         normal = normal_name(field.name)
-        a_feature = field.name in (reading.features or ())
+        a_feature = field.name in (options.features or ())
         if pa.types.is_binary(kind):
             # Text that is not UTF-8, which is said with its place when it is read.
             kind = pa.string()
@@ -170,3 +173,35 @@ def _is_number(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _write(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
+    def opened(schema: pa.Schema) -> pacsv.CSVWriter:
+        _check_names(schema)
+        return pacsv.CSVWriter(path, schema)
+
+    write_tables(map(_as_doubles, long_tables(parts)), opened)
+
+
+def _as_doubles(table: pa.Table) -> pa.Table:
+    """The shortest text of a single is not that of the same number as a double, which is how it is read."""
+    double = [f.with_type(pa.float64() if f.type == pa.float32() else f.type) for f in table.schema]
+    return table.cast(pa.schema(double))
+
+
+def _check_names(schema: pa.Schema) -> None:
+    own = [name for name in schema.names if name.startswith("feature ")]
+    if own:
+        raise LogFormatError(
+            f"a feature is called {own[0].removeprefix('feature ')!r}, which is a column of its own in CSV; rename it, "
+            "or write Parquet."
+        )
+
+
+FORMAT = table_format(
+    name="CSV file",
+    suffixes=(".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    tables=_tables,
+    write=_write,
+    loses="the float type, missing feature names, and how the features were made",
+)

@@ -32,13 +32,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, same_features, some, sorted_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
-__all__ = ["DSJsonSource", "looks_like_dsjson", "write_dsjson"]
+__all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 
 _ROLES = ("episode", "timestamp", "step_id")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
@@ -47,13 +48,13 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[
 class DSJsonSource(SparseSource):
     """Steps from dsjson; see `Source`.
 
-    ``reading.columns`` may name the key that holds ``episode``, ``timestamp`` or ``step_id``, with dots for keys within
-    objects, as in ``VWState.m``. ``reading.drop`` may name ``Timestamp`` and ``EventId``. With ``choices=False``
+    ``options.columns`` may name the key that holds ``episode``, ``timestamp`` or ``step_id``, with dots for keys within
+    objects, as in ``VWState.m``. ``options.drop`` may name ``Timestamp`` and ``EventId``. With ``choices=False``
     decisions need no label; ``chosen`` is 0 where there is none. ``sort`` orders the steps by episode and time.
     """
 
-    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
-        refuse_roles(reading, Path(path).name, _ROLES)
+    def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
+        refuse_roles(options, Path(path).name, _ROLES)
         self._lines_without = {"no decision": 0, "not learned from": 0}
         self._shared: dict[str, None] = {}
         self._private: dict[str, None] = {}
@@ -61,8 +62,8 @@ class DSJsonSource(SparseSource):
         self._unnamed = True
         self._kinds: tuple[str, ...] | None = None
         self._order: NDArray[np.int64] | None = None
-        super().__init__(path, reading)
-        if self._unnamed and reading.preparation is None and reading.features is None and not reading.drop:
+        super().__init__(path, options)
+        if self._unnamed and options.preparation is None and options.features is None and not options.drop:
             self.feature_names = self.preparation = None
 
     # -- the two passes --------------------------------------------------------------------------------------------
@@ -71,11 +72,11 @@ class DSJsonSource(SparseSource):
         keys: list[tuple[Any, Any]] = []
         offsets: list[tuple[int, int]] = []
         for offset, number, decision in self._read():
-            if self._reading.sort:
+            if self._options.sort:
                 keys.append((decision.episode, decision.timestamp))
                 offsets.append((offset, number))
             yield decision
-        if self._reading.sort and keys:
+        if self._options.sort and keys:
             try:
                 order = sorted_steps(as_array([key[0] for key in keys]), as_array([key[1] for key in keys]))
             except LogFormatError as error:
@@ -130,7 +131,7 @@ class DSJsonSource(SparseSource):
         if self._lines_without["not learned from"]:
             count = plural(self._lines_without["not learned from"], "decision")
             remarks.append(f"{count} marked _skipLearn, from which the decider never learned, left out.")
-        if len(self._models) > 1 and "episode" not in self._reading.columns:
+        if len(self._models) > 1 and "episode" not in self._options.columns:
             remarks.append(
                 "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
                 "(--column episode=VWState.m) makes an episode of each."
@@ -262,7 +263,7 @@ class DSJsonSource(SparseSource):
             raise self._error(
                 place, f"{what} (counted from 0): they disagree. Correct the line or leave out the keys that are wrong."
             )
-        if not told and self._reading.choices:
+        if not told and self._options.choices:
             raise self._error(
                 place, "no key tells which candidate was chosen; expected _labelIndex, _label_Action or a."
             )
@@ -270,7 +271,7 @@ class DSJsonSource(SparseSource):
 
     def _extras(self, line: dict[str, Any], place: str) -> tuple[Any, Any, Any]:
         """Episode, step id and time of a line; all lines have them or none has."""
-        named, drop = self._reading.columns, self._reading.drop
+        named, drop = self._options.columns, self._options.drop
         episode = _at(line, named.get("episode", "ibcb_episode"))
         ids = None if "EventId" in drop else line.get("ibcb_step_id", line.get("EventId"))
         step_id = _at(line, named["step_id"]) if "step_id" in named else ids
@@ -434,3 +435,13 @@ def _kind(value: Any) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+FORMAT = Format(
+    name="dsjson file",
+    open=DSJsonSource,
+    suffixes=(".dsjson",),
+    looks_like=lambda source: has_suffix(source, ".json", ".jsonl", ".ndjson") and looks_like_dsjson(source),
+    write=write_dsjson,
+    loses="the float type, and how the features were made",
+)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ibcb.log.arrays import LogFormatError
 
-__all__ = ["atomic", "machine_memory", "refuse_disguise"]
+__all__ = ["atomic", "beginning", "machine_memory", "refuse_disguise"]
 
 #: how files of other kinds begin
 _BEGINNINGS = {
@@ -40,6 +40,12 @@ def machine_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 2**40
+
+
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file, as `refuse_disguise` takes them."""
+    with path.open("rb") as file:
+        return file.read(16)
 
 
 def refuse_disguise(head: bytes, kind: str) -> None:

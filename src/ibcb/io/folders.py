@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from ibcb.io.cells import metadata
 from ibcb.io.columns import shown_type
-from ibcb.io.tables import Tables
+from ibcb.io.format import Format, has_suffix
+from ibcb.io.tables import Tables, table_source
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.disk import named, short_message
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions, Source
 
-__all__ = ["folder_tables"]
+__all__ = ["folder_format"]
 
 
-def folder_tables(folder: Path, files: Sequence[Path], open_file: Callable[[Path], Tables], reading: Reading) -> Tables:
+def folder_format(formats: Sequence[Format]) -> Format:
+    """Folders of files of one of these formats, as far as they are tables."""
+    known = [format for format in formats if format.tables is not None]
+
+    def steps(folder: Path, options: ReadOptions) -> Source:
+        return table_source(_folder_tables(folder, known, options), options)
+
+    return Format(
+        name="folder of tables", open=steps, looks_like=lambda source: isinstance(source, Path) and source.is_dir()
+    )
+
+
+def _folder_tables(folder: Path, formats: Sequence[Format], options: ReadOptions) -> Tables:
     """The rows of all files, one file after the other; parts of the path such as day=3 become columns."""
+    files, format = _files(folder, formats)
+    assert format.tables is not None
     tables = []
     for path in files:
-        with named(str(path.relative_to(folder))):
-            tables.append(_partitioned(open_file(path), path.relative_to(folder)))
-            _check_like(tables[0], tables[-1], str(files[0].relative_to(folder)), reading)
+        with named(str(path.relative_to(folder)), format.name):
+            tables.append(_partitioned(format.tables(path, options), path.relative_to(folder)))
+            _check_like(tables[0], tables[-1], str(files[0].relative_to(folder)), options)
     schema = _common_schema([table.schema for table in tables])
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         target = pa.schema([schema.field(name) for name in columns])
         for path, table in zip(files, tables, strict=True):
-            with named(str(path.relative_to(folder))):
+            with named(str(path.relative_to(folder)), format.name):
                 for rows in table.read(columns, whole):
                     yield _cast(rows, target)
 
@@ -41,7 +57,29 @@ def folder_tables(folder: Path, files: Sequence[Path], open_file: Callable[[Path
     return Tables(folder.name, schema, joined)
 
 
-def _check_like(first: Tables, table: Tables, name: str, reading: Reading) -> None:
+def _files(folder: Path, formats: Sequence[Format]) -> tuple[list[Path], Format]:
+    """All files of the one format that a folder holds, in the order of their names."""
+    suffixes = [suffix for format in formats for suffix in format.suffixes]
+    found: dict[Path, str] = {}
+    for path in sorted(folder.rglob("*"), key=_natural):
+        suffix = next((suffix for suffix in suffixes if has_suffix(path, suffix)), None)
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if suffix is not None and not hidden and path.is_file():
+            found[path] = suffix
+    if not found:
+        raise LogFormatError(f"the folder holds no log; files must end in one of {', '.join(suffixes)}.")
+    kinds = sorted(set(found.values()))
+    if len(kinds) > 1:
+        raise LogFormatError(f"the folder holds files of several formats ({', '.join(kinds)}); keep one of them.")
+    return list(found), next(format for format in formats if kinds[0] in format.suffixes)
+
+
+def _natural(path: Path) -> list[Any]:
+    """part-2 before part-10."""
+    return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in re.split(r"(\d+)", str(path))]
+
+
+def _check_like(first: Tables, table: Tables, name: str, options: ReadOptions) -> None:
     """Raise if a file cannot belong to the same log as the first, called ``name``."""
     lacking = [column for column in first.schema.names if column not in table.schema.names]
     if lacking:
@@ -49,7 +87,7 @@ def _check_like(first: Tables, table: Tables, name: str, reading: Reading) -> No
             f"it has no column {shown(lacking[0])}, which {name} has; all files of a log need the same columns."
         )
     more = [column for column in table.schema.names if column not in first.schema.names]
-    if more and reading.features is None and reading.preparation is None:
+    if more and options.features is None and options.preparation is None:
         raise LogFormatError(
             f"it has a column {shown(more[0])}, which {name} has not; all files of a log need the same columns. Or "
             "name the features to read: features=[...] (--features)."

@@ -38,11 +38,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.files import machine_memory
+from ibcb.io.format import Format
 from ibcb.io.sources import (
     BATCH_NUMBERS,
     asked_names,
     existing,
     kept_features,
+    refuse_one_hot,
     refuse_roles,
     same_features,
     some,
@@ -51,9 +53,9 @@ from ibcb.io.sources import (
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
 from ibcb.log.recipe import Preparation
-from ibcb.log.steps import Reading, Steps
+from ibcb.log.steps import ReadOptions, Steps
 
-__all__ = ["NpzSource", "write_npz"]
+__all__ = ["FORMAT", "NpzSource", "write_npz"]
 
 _ARRAYS = (
     "contexts",
@@ -89,7 +91,7 @@ class _Array(NamedTuple):
 class NpzSource:
     """Steps from a NumPy archive; see `Source`.
 
-    With ``reading.choices=False`` the array ``chosen`` may be missing, and is 0 then. ``reading.sort`` orders the steps
+    With ``options.choices=False`` the array ``chosen`` may be missing, and is 0 then. ``options.sort`` orders the steps
     by episode and time, in memory.
     """
 
@@ -98,17 +100,17 @@ class NpzSource:
     feature_names: tuple[str, ...] | None
     notes: tuple[str, ...]
 
-    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
+    def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = existing(path)
         self.name = self._path.name
-        refuse_roles(reading, self.name)
+        refuse_roles(options, self.name)
         try:
             self._arrays = self._headers()
-            self._open(reading)
+            self._open(options)
         except (LogFormatError, TypeError) as error:
             raise LogFormatError(f"{self.name}: {error}") from None
 
-    def _open(self, reading: Reading) -> None:
+    def _open(self, options: ReadOptions) -> None:
         """Read everything but the contexts."""
         contexts = self._arrays.get("contexts")
         if contexts is None:
@@ -126,13 +128,14 @@ class NpzSource:
         self._contexts = contexts
         self._counts = self._read_counts()
         steps = len(self._counts)
-        self._chosen = self._read_chosen(steps, reading)
+        self._chosen = self._read_chosen(steps, options)
         self._episode = self._read_episode(steps)
         self._timestamps = self._per_step("timestamps", steps)
         self._step_ids = self._per_step("step_ids", steps)
-        self.feature_names, self._columns = self._features(contexts.shape[-1], reading)
-        self.preparation = reading.preparation or self._read_preparation()
-        self._order = sorted_steps(self._episode, self._timestamps) if reading.sort else None
+        refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
+        self.feature_names, self._columns = self._features(contexts.shape[-1], options)
+        self.preparation = options.preparation or self._read_preparation()
+        self._order = sorted_steps(self._episode, self._timestamps) if options.sort else None
         others = [name for name in self._arrays if name not in _ARRAYS]
         self.notes = (f"arrays left out: {some(others)}.",) if others else ()
 
@@ -205,10 +208,10 @@ class NpzSource:
             raise LogFormatError(f"step {int(np.argmax(counts == 0))} has no candidates; leave it out.")
         return counts
 
-    def _read_chosen(self, steps: int, reading: Reading) -> NDArray[np.int64]:
+    def _read_chosen(self, steps: int, options: ReadOptions) -> NDArray[np.int64]:
         values = self._load("chosen")
         if values is None:
-            if not reading.choices:
+            if not options.choices:
                 return np.zeros(steps, dtype=np.int64)
             raise LogFormatError(
                 f"array 'chosen' is missing: the position of the chosen candidate at each step; this file has "
@@ -227,6 +230,9 @@ class NpzSource:
     def _read_episode(self, steps: int) -> NDArray[Any] | None:
         """A label per step; whole numbers below 0 for the warm-up."""
         labels, offsets, warmup = self._per_step("episode", steps), self._load("episode_offsets"), self._load("warmup")
+        if labels is not None and labels.dtype.kind in "fM" and not np.isfinite(labels).all():
+            at = int(np.argmin(np.isfinite(labels)))
+            raise LogFormatError(f"step {at}: episode is {labels[at]}; give the step its episode, or leave it out.")
         if labels is not None and offsets is not None:
             raise LogFormatError("both 'episode' and 'episode_offsets' are there; keep one of them.")
         if offsets is not None:
@@ -269,7 +275,7 @@ class NpzSource:
             raise LogFormatError(f"{name} has shape {array.shape}; expected one entry per step, ({steps},).")
         return self._load(name)
 
-    def _features(self, d: int, reading: Reading) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
+    def _features(self, d: int, options: ReadOptions) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
         """Names of the features to read, and their columns; None: all of them."""
         stored, names = self._arrays.get("feature_names"), None
         if stored is not None:
@@ -280,16 +286,16 @@ class NpzSource:
                 )
             loaded = self._load("feature_names")
             names = None if loaded is None else distinct_names(loaded.tolist(), d)
-        asked = asked_names(reading)
+        asked = asked_names(options)
         if names is None:
-            if reading.preparation is not None and asked is not None and len(asked) == d:
+            if options.preparation is not None and asked is not None and len(asked) == d:
                 return asked, None
-            if asked is not None or reading.drop:
+            if asked is not None or options.drop:
                 raise LogFormatError(
                     f"features were asked for by name, but array 'feature_names' is missing; add it, with {d} names."
                 )
             return None, None
-        return kept_features(names, reading)
+        return kept_features(names, options)
 
     # -- contexts --------------------------------------------------------------------------------------------------
 
@@ -455,3 +461,6 @@ def _storable(values: NDArray[Any], what: str) -> NDArray[Any]:
         if not isinstance(value, str) or value.endswith("\0"):
             raise LogFormatError(f"{what} holds {value!r}; npz can hold numbers, times and texts that end in no null.")
     return values.astype(np.str_)
+
+
+FORMAT = Format(name="NumPy archive", open=NpzSource, suffixes=(".npz",), write=write_npz)

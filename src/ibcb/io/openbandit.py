@@ -25,12 +25,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
+from ibcb.io.columns import check_followed, check_one_hot
+from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, refuse_roles, some
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import Reading, Steps
+from ibcb.log.steps import ReadOptions, Steps
 
-__all__ = ["OpenBanditSource", "looks_like_openbandit"]
+__all__ = ["FORMAT", "OpenBanditSource", "looks_like_openbandit"]
 
 _ITEMS = "item_context.csv"
 _AFFINITY = "user-item_affinity"
@@ -39,8 +41,8 @@ _AFFINITY = "user-item_affinity"
 class OpenBanditSource:
     """Steps from a folder of the Open Bandit Dataset, or from the CSV file of impressions in it; see `Source`.
 
-    ``reading.features`` and ``reading.drop`` name columns of ``item_context.csv`` and ``user-item_affinity``,
-    ``reading.one_hot`` columns of numbers that are categories. Rows must be in the order of time; ``sort`` puts them
+    ``options.features`` and ``options.drop`` name columns of ``item_context.csv`` and ``user-item_affinity``,
+    ``options.one_hot`` columns of numbers that are categories. Rows must be in the order of time; ``sort`` puts them
     so, in memory. ``missing`` says what stands for missing numbers of items; "zero" also for missing affinities. With
     ``choices=False`` the column ``item_id`` may be missing; ``chosen`` is 0 then.
     """
@@ -50,16 +52,18 @@ class OpenBanditSource:
     feature_names: tuple[str, ...] | None
     notes: tuple[str, ...]
 
-    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
+    def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = _impressions(Path(path))
         self.name = self._path.name
-        refuse_roles(reading, self.name)
-        self._reading = reading
+        refuse_roles(options, self.name)
+        self._options = options
         ids, raw = self._items()
         self._ids = np.array(ids, dtype=np.int64)
         notes: list[str] = []
-        columns = self._columns(raw) if reading.preparation is None else reading.preparation.columns
-        self.preparation = reading.preparation or Preparation(columns)
+        if options.preparation is not None:
+            check_followed(options, options.preparation, list(raw))
+        self.preparation = options.preparation or Preparation(self._columns(raw))
+        columns = self.preparation.columns
         self.feature_names = self.preparation.feature_names
         self._template, self._affinity = self._features(raw, columns, notes)
         self._affinity_fill = next((column.fill for column in columns if column.name == _AFFINITY), None)
@@ -109,28 +113,34 @@ class OpenBanditSource:
 
     def _columns(self, raw: dict[str, list[str]]) -> tuple[FeatureColumn, ...]:
         """What is made of each column: a number, or a feature for each category."""
-        reading = self._reading
+        options = self._options
         known = (*raw, _AFFINITY)
-        absent = [name for name in (*(reading.features or ()), *reading.drop) if name not in known]
+        absent = [name for name in (*(options.features or ()), *options.drop) if name not in known]
         if absent:
             raise LogFormatError(f"{self.name}: no feature column {some(absent)}; there are {some(known, 20)}.")
-        names = [name for name in reading.features or known if name not in reading.drop]
+        names = [name for name in options.features or known if name not in options.drop]
         if not names:
             raise LogFormatError(f"{self.name}: every feature was dropped; keep at least one.")
-        one_hot = () if isinstance(reading.one_hot, bool) else reading.one_hot
+        check_one_hot(options, names, known)
+        if _AFFINITY in options.encoded:
+            raise LogFormatError(
+                f"{self.name}: column {_AFFINITY!r} cannot be encoded (one_hot, --one-hot): it holds numbers, one for "
+                "each user and item. Leave it out of one_hot."
+            )
         columns = []
         for name in names:
-            number = name == _AFFINITY or (name not in one_hot and all(_is_number(text) for text in raw[name] if text))
+            encode = name in options.encoded
+            number = name == _AFFINITY or (not encode and all(_is_number(text) for text in raw[name] if text))
             categories = None if number else tuple(dict.fromkeys(text for text in raw[name] if text))
             columns.append(FeatureColumn(name, categories, self._fill(name, raw) if number else None))
         return tuple(columns)
 
     def _fill(self, name: str, raw: dict[str, list[str]]) -> float | None:
         """What stands for a missing number."""
-        if self._reading.missing == "zero":
+        if self._options.missing == "zero":
             return 0.0
         known = [float(text) for text in raw.get(name, ()) if text]
-        return sum(known) / len(known) if self._reading.missing == "mean" and known else None
+        return sum(known) / len(known) if self._options.missing == "mean" and known else None
 
     def _features(
         self, raw: dict[str, list[str]], columns: tuple[FeatureColumn, ...], notes: list[str]
@@ -181,7 +191,7 @@ class OpenBanditSource:
 
     def _check_columns(self, header: list[str]) -> None:
         _check_distinct(header, self.name)
-        needed = ["timestamp", *(["item_id"] if self._reading.choices else [])]
+        needed = ["timestamp", *(["item_id"] if self._options.choices else [])]
         for column in needed:
             if column not in header:
                 raise LogFormatError(f"{self.name}: column {column!r} is missing; it has {some(header, 10)}.")
@@ -222,17 +232,17 @@ class OpenBanditSource:
         types = {name: pa.float64() for name in self._wanted} | {"timestamp": pa.string()}
         if self._has_choices:
             types["item_id"] = pa.string()
-        options = {
+        how = {
             "read_options": pacsv.ReadOptions(use_threads=False, block_size=2**22),
             "convert_options": pacsv.ConvertOptions(include_columns=list(types), column_types=types),
         }
         try:
-            if self._reading.sort:
-                table = _with_lines(pacsv.read_csv(self._path, **options), 2)
+            if self._options.sort:
+                table = _with_lines(pacsv.read_csv(self._path, **how), 2)
                 yield table.take(pa.array(np.argsort(self._times(table), kind="stable")))
                 return
             line = 2
-            with pacsv.open_csv(self._path, **options) as reader:
+            with pacsv.open_csv(self._path, **how) as reader:
                 for batch in reader:
                     yield _with_lines(pa.Table.from_batches([batch]), line)
                     line += len(batch)
@@ -364,3 +374,10 @@ def _utc(texts: pa.ChunkedArray) -> NDArray[Any] | None:
         if times.null_count == 0:
             return np.asarray(times.to_numpy(), dtype="datetime64[ns]")
     return None
+
+
+FORMAT = Format(
+    name="log of the Open Bandit Dataset",
+    open=OpenBanditSource,
+    looks_like=lambda source: isinstance(source, Path) and looks_like_openbandit(source),
+)

@@ -10,20 +10,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ibcb.io.cells import KEY, VERSION
+from ibcb.io.cells import KEY, VERSION, sound
+from ibcb.io.files import beginning, machine_memory, refuse_disguise
+from ibcb.io.format import table_format
+from ibcb.io.longform import extras, long_tables, write_tables
+from ibcb.io.tables import RowGroups, Tables
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import LogFormatError
+from ibcb.log.steps import ReadOptions
 
-__all__ = ["long_schema", "long_tables", "write_steps"]
+__all__ = ["FORMAT", "write_steps"]
 
 #: numbers in a row group; an episode with more gets several
 _GROUP_NUMBERS = 1 << 24
+#: numbers in memory at a time when a log is streamed
+_STREAM_NUMBERS = 1 << 22
 
 
 def write_steps(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
@@ -88,7 +98,7 @@ def _schema(log: BehaviorLog) -> pa.Schema:
     }
     fields = [pa.field(name, pa.int64()) for name in ("episode", "step", "chosen", "n_candidates")]
     fields.append(pa.field("contexts", pa.large_list(pa.from_numpy_dtype(log.contexts.dtype))))
-    fields += [pa.field(name, values.type) for name, values in _extras(log).items()]
+    fields += [pa.field(name, values.type) for name, values in extras(log).items()]
     return pa.schema(fields, metadata={KEY: json.dumps(meta).encode()})
 
 
@@ -97,44 +107,82 @@ def _table(number: int, first: int, episode: BehaviorLog, schema: pa.Schema) -> 
     offsets = pa.array(episode.step_offsets * episode.n_features)
     lists = pa.LargeListArray.from_arrays(offsets, pa.array(episode.contexts.reshape(-1)))
     columns = [pa.array(np.full(steps, number)), pa.array(np.arange(first, first + steps)), pa.array(episode.chosen)]
-    columns += [pa.array(np.diff(episode.step_offsets)), lists, *_extras(episode).values()]
+    columns += [pa.array(np.diff(episode.step_offsets)), lists, *extras(episode).values()]
     return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
-def _extras(log: BehaviorLog) -> dict[str, pa.Array]:
-    both = {"timestamp": log.timestamps, "step_id": log.step_ids}
-    return {name: pa.array(values) for name, values in both.items() if values is not None}
+def _write_long(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
+    write_tables(long_tables(parts), lambda schema: pq.ParquetWriter(path, schema, write_page_checksum=True))
 
 
-# -- one row per candidate -------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def long_schema(log: BehaviorLog) -> pa.Schema:
-    """The schema of `long_tables`; features without a name are called x0, x1, ..."""
-    names = log.feature_names or tuple(f"x{place}" for place in range(log.n_features))
-    roles = {"episode": "episode", "step": "step", "chosen": "chosen"}
-    roles |= {name: name for name in _extras(log)}
-    # A feature may be called as a column of ours is, or as one by which the other form is recognised.
-    taken = {*roles.values(), "contexts", "n_candidates"}
-    features = [f"feature {name}" if name in taken else name for name in names]
-    meta = {"version": VERSION, "features": features, "feature_names": log.feature_names, "roles": roles}
-    fields = [pa.field("episode", pa.int64()), pa.field("step", pa.int64()), pa.field("chosen", pa.bool_())]
-    fields += [pa.field(name, values.type) for name, values in _extras(log).items()]
-    fields += [pa.field(name, pa.from_numpy_dtype(log.contexts.dtype)) for name in features]
-    return pa.schema(fields, metadata={KEY: json.dumps(meta).encode()})
+def _tables(path: Path, options: ReadOptions) -> Tables:
+    refuse_disguise(beginning(path), "a Parquet file")
+    # Unbuffered reads would hold all of a column chunk, which in a file of one row group is all of the file.
+    file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20)
+    schema = file.schema_arrow
+    rows, leaves = file.metadata.num_rows, file.metadata.num_columns
+    size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+    # Encoded values can be smaller than numbers in memory; lists hold many per row.
+    per_row = max(leaves, size / max(rows, 1) / 4)
+    batch = max(1, int(_STREAM_NUMBERS / per_row))
+
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        tables: Iterator[pa.Table]
+        if whole:
+            # Arrow takes memory for as many rows as the file says that it has, before it has seen one.
+            _check_memory(pa.schema([schema.field(name) for name in columns]), rows)
+            how = {"page_checksum_verification": True, "partitioning": None}
+            tables = iter([pq.read_table(path, columns=list(columns), **how)])
+        else:
+            tables = (pa.Table.from_batches([part]) for part in file.iter_batches(batch, columns=list(columns)))
+        found = 0
+        for table in tables:
+            found += table.num_rows
+            yield sound(table)
+        if found != rows:
+            raise LogFormatError(
+                f"the file says that it has {rows} rows, but {found} are there; it is damaged. Copy or write it again."
+            )
+
+    def sizes(column: str) -> list[tuple[int, Any]]:
+        # From the column itself: the statistics of a damaged file end the process.
+        found: list[tuple[int, Any]] = []
+        for i in range(file.metadata.num_row_groups):
+            values = pc.unique(sound(file.read_row_group(i, columns=[column])).column(0))
+            found.append((file.metadata.row_group(i).num_rows, values[0].as_py() if len(values) == 1 else None))
+        return found
+
+    def some(columns: Sequence[str], numbers: Sequence[int]) -> Iterator[pa.Table]:
+        for part in file.iter_batches(batch, row_groups=list(numbers), columns=list(columns)):
+            yield sound(pa.Table.from_batches([part]))
+
+    return Tables(path.name, schema, read, RowGroups(sizes, some))
 
 
-def long_tables(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[pa.Table]:
-    """The parts of a log with one row per candidate."""
-    before, first = None, 0
-    for number, part in parts:
-        first = first if number == before else 0
-        counts = np.diff(part.step_offsets)
-        flags = np.zeros(part.n_rows, dtype=bool)
-        flags[part.chosen_rows] = True
-        owner = np.repeat(np.arange(part.n_steps), counts)
-        columns = [pa.array(np.full(part.n_rows, number)), pa.array(first + owner), pa.array(flags)]
-        columns += [values.take(pa.array(owner)) for values in _extras(part).values()]
-        columns += [pa.array(np.ascontiguousarray(column)) for column in part.contexts.T]
-        yield pa.Table.from_arrays(columns, schema=long_schema(part))
-        before, first = number, first + part.n_steps
+def _check_memory(schema: pa.Schema, rows: int) -> None:
+    size = rows * sum(_width(field.type) for field in schema)
+    if size > machine_memory():
+        raise LogFormatError(
+            f"the file says that it has {rows} rows, {size} bytes at least; this machine's memory has "
+            f"{machine_memory()}. Go through it part by part (validate, convert), or is the file damaged?"
+        )
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value, at least: of texts and lists only where they begin."""
+    try:
+        return int(kind.bit_width) // 8
+    except ValueError:
+        return 4
+
+
+FORMAT = table_format(
+    name="Parquet file",
+    suffixes=(".parquet", ".pq"),
+    tables=_tables,
+    write=write_steps,
+    write_long=_write_long,
+)

@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
 __all__ = [
     "BATCH_NUMBERS",
     "asked_names",
     "existing",
     "kept_features",
+    "refuse_one_hot",
     "refuse_roles",
     "same_features",
     "some",
     "sorted_steps",
+    "source_name",
 ]
 
 #: contexts are handed on in batches of about so many numbers
@@ -39,13 +41,18 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def asked_names(reading: Reading) -> tuple[str, ...] | None:
+def source_name(source: Any) -> str:
+    """What to call a source in messages."""
+    return source.name if isinstance(source, Path) else f"the {type(source).__name__}"
+
+
+def asked_names(options: ReadOptions) -> tuple[str, ...] | None:
     """The features that were asked for, in order: those of a model, else those of a user; None where nobody asked."""
-    if reading.preparation is not None:
-        return reading.preparation.feature_names
-    if reading.features is None:
+    if options.preparation is not None:
+        return options.preparation.feature_names
+    if options.features is None:
         return None
-    names = tuple(str(name) for name in reading.features if name not in reading.drop)
+    names = tuple(str(name) for name in options.features if name not in options.drop)
     if not names:
         raise LogFormatError("features names no feature; name at least one, or leave it out to read all of them.")
     if len(set(names)) < len(names):
@@ -54,25 +61,31 @@ def asked_names(reading: Reading) -> tuple[str, ...] | None:
     return names
 
 
-def kept_features(names: tuple[str, ...], reading: Reading) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+def kept_features(names: tuple[str, ...], options: ReadOptions) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     """Of a log's features those that were asked for or not dropped, and their columns; None: all of them, in order."""
-    asked = asked_names(reading)
-    absent = [name for name in (*(asked or ()), *reading.drop) if name not in names]
+    asked = asked_names(options)
+    absent = [name for name in (*(asked or ()), *options.drop) if name not in names]
     if absent:
         raise LogFormatError(f"no feature is named {some(absent)}; the file has {some(names, 10)}.")
-    kept = asked if asked is not None else tuple(name for name in names if name not in reading.drop)
+    kept = asked if asked is not None else tuple(name for name in names if name not in options.drop)
     if not kept:
         raise LogFormatError("every feature was dropped; keep at least one.")
     position = {name: column for column, name in enumerate(names)}
     return kept, None if kept == names else np.array([position[name] for name in kept])
 
 
-def refuse_roles(reading: Reading, name: str, known: tuple[str, ...] = ()) -> None:
+def refuse_roles(options: ReadOptions, name: str, known: tuple[str, ...] = ()) -> None:
     """Raise where a column was named for a role that this format has no columns for."""
-    for role, column in reading.columns.items():
+    for role, column in options.columns.items():
         if role not in known:
             takes = f"it takes {', '.join(known)}" if known else "it has no columns to name"
             raise LogFormatError(f"{name}: {column!r} was named as column {role!r}, but in this format {takes}.")
+
+
+def refuse_one_hot(options: ReadOptions, reason: str) -> None:
+    """Raise where a column was to be encoded in a log whose features are numbers by now."""
+    for name in options.encoded:
+        raise LogFormatError(f"there is no column {name!r} to encode (one_hot, --one-hot): {reason}.")
 
 
 def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:

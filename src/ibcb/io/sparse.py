@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, some
+from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_one_hot, some
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import Reading, Steps
+from ibcb.log.steps import ReadOptions, Steps
 
 __all__ = ["MOST_FEATURES", "Decision", "SparseSource", "as_array", "names_to_write"]
 
@@ -46,16 +46,17 @@ class SparseSource:
     feature_names: tuple[str, ...] | None
     notes: tuple[str, ...]
 
-    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
+    def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = existing(path)
         self.name = self._path.name
-        self._reading = reading
+        self._options = options
         self.notes = ()
-        asked = asked_names(reading)
+        refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
+        asked = asked_names(options)
         names = self._all_names() if asked is None else self._of_those(asked)
         self._columns = {name: column for column, name in enumerate(names)}
         self.feature_names = tuple(names)
-        preparation = reading.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
+        preparation = options.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
         self.preparation = preparation
         # A model may have been fitted to data where something else stood for missing numbers.
         fills = {column.name: column.fill or 0.0 for column in preparation.columns if column.categories is None}
@@ -80,7 +81,7 @@ class SparseSource:
 
     def _all_names(self) -> list[str]:
         """Every name in the file, in the order of appearance, but those to drop."""
-        drop = set(self._reading.drop)
+        drop = set(self._options.drop)
         found: dict[str, None] = {}
         seen: set[str] = set()
         steps = 0
@@ -101,7 +102,7 @@ class SparseSource:
         self._check_steps(steps)
         if not found:
             raise LogFormatError(f"{self.name}: no candidate has a feature; there is nothing to tell them apart.")
-        absent = [name for name in self._reading.drop if name not in seen and name not in self._own_keys()]
+        absent = [name for name in self._options.drop if name not in seen and name not in self._own_keys()]
         if absent:
             raise LogFormatError(f"{self.name}: {some(absent)} was to be dropped but appears nowhere; check the name.")
         return list(found)

@@ -32,10 +32,10 @@ from ibcb.io.columns import (
     plan_features,
     shown_type,
 )
-from ibcb.io.sources import kept_features
+from ibcb.io.sources import kept_features, refuse_one_hot
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ROLES, Reading, Source, Steps
+from ibcb.log.steps import ROLES, ReadOptions, Source, Steps
 
 __all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
 
@@ -68,22 +68,22 @@ class RowGroups(NamedTuple):
     read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
 
 
-def table_source(tables: Tables, reading: Reading) -> Source:
+def table_source(tables: Tables, options: ReadOptions) -> Source:
     """The steps in some tables; their columns tell in which of the two forms."""
     names = tables.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
-    if reading.sort:
-        tables = _sorted(tables, reading)
+    if options.sort:
+        tables = _sorted(tables, options)
     # A row per candidate may have a feature of that name.
-    ours = {"contexts", "n_candidates"}.intersection(names).difference(reading.features or (), reading.drop)
-    return StepRows(tables, reading) if ours else _CandidateRows(tables, reading)
+    ours = {"contexts", "n_candidates"}.intersection(names).difference(options.features or (), options.drop)
+    return StepRows(tables, options) if ours else _CandidateRows(tables, options)
 
 
-def _sorted(tables: Tables, reading: Reading) -> Tables:
+def _sorted(tables: Tables, options: ReadOptions) -> Tables:
     """The same rows by episode, time and step; equal ones stay in order. Needs the memory for all of them."""
-    roles, _ = assign_roles(tables.schema.names, reading)
+    roles, _ = assign_roles(tables.schema.names, options)
     check_roles(tables.schema, roles)
     whole = pa.concat_tables(tables.read(tables.schema.names, True))
     keys = [roles[role] for role in ("episode", "timestamp", "step") if role in roles]
@@ -99,25 +99,25 @@ def _sorted(tables: Tables, reading: Reading) -> Tables:
 class _CandidateRows:
     """Long form: consecutive rows with the same step (and episode) are the candidates of one step."""
 
-    def __init__(self, tables: Tables, reading: Reading) -> None:
-        self.name, self._tables, self._reading = tables.name, tables, reading
+    def __init__(self, tables: Tables, options: ReadOptions) -> None:
+        self.name, self._tables, self._options = tables.name, tables, options
         stored = metadata(tables.schema)
         names: tuple[str, ...] | None = None
         if stored.features is not None:  # written by us: nothing is left to guess
-            made, names = _as_written(stored.features, stored, tables.schema.names, reading)
-            reading = replace(reading, preparation=made, features=None)
-        if reading.preparation is not None:
-            usable = set(tables.schema.names) - set(reading.drop)
-            before = {role: name for role, name in reading.preparation.roles if name in usable}
-            reading = replace(reading, columns=before | dict(reading.columns))
-        roles, rest = assign_roles(tables.schema.names, reading)
-        for role in ("step", *(("chosen",) if reading.choices else ())):
+            made, names = _as_written(stored.features, stored, tables.schema.names, options)
+            options = replace(options, preparation=made, features=None)
+        if options.preparation is not None:
+            usable = set(tables.schema.names) - set(options.drop)
+            before = {role: name for role, name in options.preparation.roles if name in usable}
+            options = replace(options, columns=before | dict(options.columns))
+        roles, rest = assign_roles(tables.schema.names, options)
+        for role in ("step", *(("chosen",) if options.choices else ())):
             if role not in roles:
-                raise LogFormatError(_role_missing(role, tables.schema.names, reading))
+                raise LogFormatError(_role_missing(role, tables.schema.names, options))
         check_roles(tables.schema, roles)
         self._roles = roles
         self._plan: Plan = plan_features(
-            tables.schema, roles, rest, reading, lambda columns: tables.read(columns, False)
+            tables.schema, roles, rest, options, lambda columns: tables.read(columns, False)
         )
         self.preparation: Preparation | None = self._plan.preparation
         self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
@@ -261,8 +261,8 @@ class StepRows:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, tables: Tables, reading: Reading) -> None:
-        self.name, self._tables, self._reading = tables.name, tables, reading
+    def __init__(self, tables: Tables, options: ReadOptions) -> None:
+        self.name, self._tables, self._options = tables.name, tables, options
         stored = metadata(tables.schema)
         names = tables.schema.names
         kind = tables.schema.field("contexts").type if "contexts" in names else pa.list_(pa.float64())
@@ -273,10 +273,10 @@ class StepRows:
                 f"column 'contexts' holds {shown_type(kind)}; it must hold lists of numbers, all features of a step's "
                 "candidates. CSV cannot hold lists: give it a row per candidate and a column per feature."
             )
-        roles, _ = assign_roles([name for name in names if name not in ("contexts", "n_candidates")], reading)
-        cut = reading.episode_every is not None or reading.episode_size is not None
+        roles, _ = assign_roles([name for name in names if name not in ("contexts", "n_candidates")], options)
+        cut = options.episode_every is not None or options.episode_size is not None
         needed = ["contexts", *([] if self._nested else ["n_candidates"])]
-        needed += ([] if cut else ["episode"]) + (["chosen"] if reading.choices else [])
+        needed += ([] if cut else ["episode"]) + (["chosen"] if options.choices else [])
         for column in needed:
             if column not in (*names, *roles):
                 other = "; if it has a row per candidate, leave out n_candidates (--drop n_candidates)"
@@ -288,7 +288,7 @@ class StepRows:
         check_roles(tables.schema, self._roles)
         self._counted = "n_candidates" in names
         self._d = stored.n_features
-        self.feature_names, self._kept = _selected(stored.feature_names, reading, names)
+        self.feature_names, self._kept = _selected(stored.feature_names, options, names)
         self.preparation: Preparation | None = stored.preparation if self._kept is None else None
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
@@ -301,7 +301,7 @@ class StepRows:
     def index(self) -> list[tuple[int, list[int]]] | None:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
         groups = self._tables.groups
-        cut = self._reading.episode_every or self._reading.episode_size or self._reading.warmup or self._reading.sort
+        cut = self._options.episode_every or self._options.episode_size or self._options.warmup or self._options.sort
         if groups is None or cut or not self._counted or "episode" not in self._roles:
             return None
         found: list[tuple[int, list[int]]] = []
@@ -448,38 +448,39 @@ def _refuse_holes(
 
 
 def _as_written(
-    features: tuple[str, ...], stored: Stored, columns: Sequence[str], reading: Reading
+    features: tuple[str, ...], stored: Stored, columns: Sequence[str], options: ReadOptions
 ) -> tuple[Preparation, tuple[str, ...] | None]:
     """The columns of features to read of a file that we wrote, and the features' names."""
     names = stored.feature_names
     # A model may know names for features that have none here.
-    known = features if names is None and reading.preparation is None else names
-    selected, kept = _selected(known, reading, [name for name in columns if name not in features])
+    known = features if names is None and options.preparation is None else names
+    selected, kept = _selected(known, options, [name for name in columns if name not in features])
     some = features if kept is None else tuple(features[place] for place in kept)
     made = Preparation(tuple(FeatureColumn(name) for name in some), stored.roles)
     return made, names if kept is None else selected
 
 
 def _selected(
-    names: tuple[str, ...] | None, reading: Reading, columns: Sequence[str]
+    names: tuple[str, ...] | None, options: ReadOptions, columns: Sequence[str]
 ) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
     """Names and places of the features to read of a log that we wrote; None: all of them.
 
     What is to be dropped may also be one of the other ``columns``.
     """
-    drop = [name for name in reading.drop if name not in columns]
-    encode = [] if isinstance(reading.one_hot, bool) else [name for name in reading.one_hot if name not in columns]
-    if encode or (drop and names is None):
+    drop = [name for name in options.drop if name not in columns]
+    unnamed = " and have no names" if names is None else f" ({listed(names)})"
+    refuse_one_hot(options, f"the features of this log are numbers{unnamed}. Encode columns when the log is converted")
+    if drop and names is None:
         raise LogFormatError(
-            f"there is no column {shown((encode or drop)[0])}: the features of this log are numbers in 'contexts'"
-            f"{' and have no names' if names is None else ''}. Encode or drop columns when the log is converted."
+            f"there is no column {shown(drop[0])}: the features of this log are numbers{unnamed}. Drop columns when "
+            "the log is converted."
         )
-    return (None, None) if names is None else kept_features(names, replace(reading, drop=drop))
+    return (None, None) if names is None else kept_features(names, replace(options, drop=drop))
 
 
-def _role_missing(role: str, names: Sequence[str], reading: Reading) -> str:
+def _role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
     what = {"step": "tells the steps apart", "chosen": "marks the chosen candidate of each step"}[role]
-    taken = [name for name in (*(reading.features or ()), *reading.drop) if normal_name(name) in ROLES[role]]
+    taken = [name for name in (*(options.features or ()), *options.drop) if normal_name(name) in ROLES[role]]
     if taken:
         return (
             f"no column {what}: {shown(taken[0])} would, but was named among the features or to be dropped. Leave it "

@@ -23,13 +23,14 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, same_features, some
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
-from ibcb.log.steps import Reading
+from ibcb.log.steps import ReadOptions
 
-__all__ = ["VWSource", "looks_like_vw", "write_vw"]
+__all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
 
 _ESCAPES = {"%": "%25", " ": "%20", "\t": "%09", "\n": "%0A", "\r": "%0D", "\0": "%00", ":": "%3A", "|": "%7C"}
 _CHARACTERS = {code: character for character, code in _ESCAPES.items()}
@@ -40,19 +41,19 @@ _MOST_CACHED = 100_000
 class VWSource(SparseSource):
     """Steps from Vowpal Wabbit text; see `Source`.
 
-    With ``reading.choices=False`` blocks need no label; ``chosen`` is 0 where there is none.
+    With ``options.choices=False`` blocks need no label; ``chosen`` is 0 where there is none.
     """
 
-    def __init__(self, path: str | os.PathLike[str], reading: Reading) -> None:
-        refuse_roles(reading, Path(path).name)
-        if reading.sort:
+    def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
+        refuse_roles(options, Path(path).name)
+        if options.sort:
             raise LogFormatError(
                 f"{Path(path).name}: Vowpal Wabbit text holds neither times nor episodes to sort by; read it without "
                 "sort."
             )
         self._names: dict[str, dict[str, str]] = {}
         self._shared: dict[str, None] = {}
-        super().__init__(path, reading)
+        super().__init__(path, options)
 
     def _remarks(self) -> list[str]:
         if not self._shared:
@@ -115,7 +116,7 @@ class VWSource(SparseSource):
             candidates.append(self._features(features, place))
         if not candidates:
             raise self._error(first, "a shared line without candidates; a block needs a line for each of them.")
-        if chosen is None and self._reading.choices:
+        if chosen is None and self._options.choices:
             raise self._error(
                 first,
                 "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
@@ -283,3 +284,13 @@ def _number(text: str) -> float | None:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+FORMAT = Format(
+    name="Vowpal Wabbit text",
+    open=VWSource,
+    suffixes=(".vw",),
+    looks_like=lambda source: has_suffix(source, ".txt") and looks_like_vw(source),
+    write=write_vw,
+    loses="episodes, warm-up, times, ids, the float type, missing feature names, and how the features were made",
+)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.numerics.arrays import plain
 
 __all__ = [
-    "Episode",
+    "EpisodeArrays",
     "LogFormatError",
     "candidate_array",
     "distinct_names",
@@ -34,7 +34,7 @@ class LogFormatError(ValueError):
     """A log that is not one; the message names value, place, reason and remedy."""
 
 
-class Episode(NamedTuple):
+class EpisodeArrays(NamedTuple):
     """One episode's arrays on their way into a log."""
 
     contexts: NDArray[Any]
@@ -42,7 +42,7 @@ class Episode(NamedTuple):
     chosen: NDArray[np.int64]
 
 
-def read_episode(pair: Any, place: str, first: Episode | None) -> Episode:
+def read_episode(pair: Any, place: str, first: EpisodeArrays | None) -> EpisodeArrays:
     """One ``(contexts, chosen)`` pair, checked against the first one."""
     try:
         contexts, chosen = pair
@@ -63,7 +63,7 @@ def read_episode(pair: Any, place: str, first: Episode | None) -> Episode:
     if first is not None:
         _check_same("features", rows.shape[1], first.contexts.shape[1], place)
         _check_same("dtype", rows.dtype, first.contexts.dtype, place)
-    return Episode(rows, counts, picks)
+    return EpisodeArrays(rows, counts, picks)
 
 
 def _dense(contexts: NDArray[Any], place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:

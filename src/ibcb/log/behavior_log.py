@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.log.arrays import (
-    Episode,
+    EpisodeArrays,
     LogFormatError,
     distinct_names,
     float_array,
@@ -200,7 +200,7 @@ class BehaviorLog:
         """
         if isinstance(episodes, BehaviorLog):
             raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
-        parts: list[Episode] = []
+        parts: list[EpisodeArrays] = []
         if not isinstance(episodes, Iterable):
             raise TypeError(
                 f"from_episodes got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), "

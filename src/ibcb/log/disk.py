@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.behavior_log import BehaviorLog
-from ibcb.log.steps import Reading, Source, Steps, numbered
+from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 
 __all__ = ["DiskLog", "IndexedSource", "named", "short_message"]
 
@@ -57,8 +57,10 @@ class DiskLog:
         What a reader should know: columns left out, values imputed.
     """
 
-    def __init__(self, source: Source, reading: Reading, where: tuple[Path, dict[str, Any]] | None) -> None:
-        self._source, self._reading = source, reading
+    def __init__(
+        self, source: Source, options: ReadOptions, where: tuple[Path, dict[str, Any]] | None, kind: str = "log"
+    ) -> None:
+        self._source, self._options, self._kind = source, options, kind
         #: path and options with which `open_log` opens it again, elsewhere
         self.where = where
         self._is_part = False
@@ -77,10 +79,10 @@ class DiskLog:
                 for part in self._episode(number, row_groups):
                     yield number, part
             return
-        with named(self.name):
+        with named(self.name, self._kind):
             empty = True
             episode, first = None, 0
-            for numbers, steps in numbered(self._source.batches(), self._reading):
+            for numbers, steps in numbered(self._source.batches(), self._options):
                 empty = False
                 rows = np.concatenate([[0], np.cumsum(steps.counts)])
                 edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
@@ -126,12 +128,12 @@ class DiskLog:
     def _some(self, first: int, last: int) -> DiskLog:
         """Stored episodes first to last - 1 of an indexed log."""
         assert self._index is not None
-        some = DiskLog(self._source, self._reading, self.where)
+        some = DiskLog(self._source, self._options, self.where, self._kind)
         some._index, some._is_part, some.n_features = self._index[first:last], True, self.n_features
         return some
 
     def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
-        with named(self.name):
+        with named(self.name, self._kind):
             for steps in self._steps.episode(row_groups):
                 everything = slice(0, len(steps.counts))
                 yield self._part(steps, everything, slice(0, len(steps.contexts)), (number, first))
@@ -151,7 +153,7 @@ class DiskLog:
     def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Of an indexed log: every episode's number, and the candidates of each of its steps."""
         for number, row_groups in self._index or ():
-            with named(self.name):
+            with named(self.name, self._kind):
                 counts = self._steps.step_counts(row_groups)
             yield number, counts
 
@@ -178,7 +180,7 @@ class DiskLog:
 
     @cached_property
     def _index(self) -> list[tuple[int, list[int]]] | None:
-        with named(self.name):
+        with named(self.name, self._kind):
             return (self._source.index() or None) if isinstance(self._source, IndexedSource) else None
 
     @cached_property
@@ -206,7 +208,7 @@ class DiskLog:
     def n_features(self) -> int:
         if self.feature_names is not None:
             return len(self.feature_names)
-        with named(self.name):
+        with named(self.name, self._kind):
             return int(next(iter(self._source.batches())).contexts.shape[1])
 
     def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
@@ -226,8 +228,8 @@ class DiskLog:
         if self._is_part or self._is_large:
             counts = np.concatenate([counts for _, counts in self.step_counts()])
             return _gathered(self.parts(), int(counts.sum()))
-        with named(self.name):
-            pairs = list(numbered(self._source.batches(whole=True), self._reading))
+        with named(self.name, self._kind):
+            pairs = list(numbered(self._source.batches(whole=True), self._options))
             if not pairs:
                 raise LogFormatError(_EMPTY)
             numbers = _joined([pair[0] for pair in pairs])
@@ -296,8 +298,8 @@ def _optional(arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
 
 
 @contextlib.contextmanager
-def named(name: str) -> Iterator[None]:
-    """Errors of a file begin with its name."""
+def named(name: str, kind: str = "log") -> Iterator[None]:
+    """Errors of a file begin with its name; one that a library cannot read is no readable file of its ``kind``."""
     try:
         yield
     except LogFormatError as error:
@@ -316,15 +318,9 @@ def named(name: str) -> Iterator[None]:
                 "convert), or is the file damaged?"
             ) from None
         raise LogFormatError(
-            f"{name}: not a readable {_kind(name)} ({short_message(error)}); it is cut off, damaged, or of another "
+            f"{name}: not a readable {kind} ({short_message(error)}); it is cut off, damaged, or of another "
             "kind. Copy it again, or write it again."
         ) from None
-
-
-def _kind(name: str) -> str:
-    kinds = {".parquet": "Parquet file", ".pq": "Parquet file", ".csv": "CSV file", ".tsv": "CSV file"}
-    kinds |= dict.fromkeys((".arrow", ".ipc", ".feather"), "Arrow file")
-    return kinds.get(Path(name.removesuffix(".gz")).suffix.lower(), "log")
 
 
 def short_message(error: Exception) -> str:

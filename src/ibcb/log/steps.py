@@ -1,7 +1,7 @@
 """Steps on their way into a log: batches of whole steps from any format, before they are cut into episodes.
 
-A `Source` is a place to read steps from, again and again, a bounded number at a time. `Reading` holds what a user may
-say about how to read it. `numbered` cuts the steps into episodes.
+A `Source` is a place to read steps from, again and again, a bounded number at a time. `ReadOptions` holds what a user
+may say about how to read it. `numbered` cuts the steps into episodes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.recipe import Preparation
+from ibcb.numerics.checks import whole
 
-__all__ = ["ROLES", "Reading", "Source", "Steps", "numbered", "window_seconds"]
+__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_seconds"]
 
 #: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
 ROLES: dict[str, tuple[str, ...]] = {
@@ -81,7 +82,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadOptions:
     """What a user may say about how to read a log; see `ibcb.read_log`."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -112,10 +113,15 @@ class Reading:
             raise ValueError("episode_every and episode_size exclude each other; give one of them.")
         if self.episode_every is not None:
             window_seconds(self.episode_every)
-        if self.episode_size is not None and self.episode_size < 1:
-            raise ValueError(f"episode_size={self.episode_size} is below 1; it is the number of steps in an episode.")
-        if self.warmup is not None and self.warmup < 0:
-            raise ValueError(f"warmup={self.warmup} is below 0; it is the number of leading episodes that were random.")
+        if self.episode_size is not None:
+            whole("episode_size", self.episode_size, 1, "it is the number of steps in an episode")
+        if self.warmup is not None:
+            whole("warmup", self.warmup, 0, "it is the number of leading episodes that were random")
+
+    @property
+    def encoded(self) -> list[str]:
+        """The columns that were named to be encoded."""
+        return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
 
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -130,9 +136,9 @@ def window_seconds(text: str) -> int:
     return seconds
 
 
-def numbered(batches: Iterable[Steps], reading: Reading) -> Iterator[tuple[NDArray[np.int64], Steps]]:
+def numbered(batches: Iterable[Steps], options: ReadOptions) -> Iterator[tuple[NDArray[np.int64], Steps]]:
     """Each batch with the number of every step's episode: rising, from 0, negative for the warm-up."""
-    count = _Episodes(reading)
+    count = _Episodes(options)
     for batch in batches:
         if len(batch.counts):
             yield count(batch), batch
@@ -141,10 +147,10 @@ def numbered(batches: Iterable[Steps], reading: Reading) -> Iterator[tuple[NDArr
 class _Episodes:
     """Numbers episodes from their labels, from windows of time, or by counting steps."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._window = None if reading.episode_every is None else window_seconds(reading.episode_every)
-        self._size = reading.episode_size
-        self._warmup, self._choices = reading.warmup, reading.choices
+    def __init__(self, options: ReadOptions) -> None:
+        self._window = None if options.episode_every is None else window_seconds(options.episode_every)
+        self._size = options.episode_size
+        self._warmup, self._choices = options.warmup, options.choices
         self._steps = 0
         self._time: Any = None
         self._last: Any = None
@@ -176,7 +182,7 @@ class _Episodes:
         if kind == "u" and int(labels.max()) > _LARGEST:
             at = int(np.argmax(labels > _LARGEST))
             raise self._error(at, f"episode {labels[at]} is above {_LARGEST}; number the episodes 0, 1, 2, ...")
-        if kind == "f" and not np.isfinite(labels).all():
+        if kind in "fM" and not np.isfinite(labels).all():
             at = int(np.argmin(np.isfinite(labels)))
             raise self._error(at, f"episode is {labels[at]}; give the step the number of its episode, or leave it out.")
         # Numbers below 0 say warm-up; fractions are labels like any other, which say nothing of the kind.
@@ -242,10 +248,10 @@ class _Episodes:
             )
         if timestamps.dtype.kind == "M":
             known = ~np.isnat(timestamps)
-            whole: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
+            seen: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
         else:
             known = (timestamps > -_FAR) & (timestamps < _FAR)
-            whole = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
+            seen = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
         if not known.all():
             at = int(np.argmin(known))
             raise self._error(
@@ -253,7 +259,7 @@ class _Episodes:
                 f"the time is {timestamps[at]}; it must be a time, or a number of seconds since 1970 (divide "
                 "milliseconds by 1000). Or leave the step out.",
             )
-        windows = whole // seconds
+        windows = seen // seconds
         # Windows must not fall: what comes later was chosen later.
         last = self._time or (windows[0], timestamps[0])
         falls = windows < np.concatenate([[last[0]], windows[:-1]])

@@ -21,7 +21,7 @@ from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.history import history
 from ibcb.numerics.laplace import read_choices
 from ibcb.numerics.ridge import ridge
-from ibcb.report.scores import Decider, EpisodeThoughts, Thinking, score
+from ibcb.report.scores import Decider, EpisodeThoughts, ThoughtTotals, score
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
 
@@ -119,7 +119,7 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     for entry in history(log, decider.prior_gram):
         if not entry.by_policy:
             continue
-        tally, part = Thinking(), entry.part
+        tally, part = ThoughtTotals(), entry.part
         scores = score(decider, entry.number, ridge(entry.gram, decider.l2), part)
         tally.add(scores)
         episodes.append(tally.thoughts(decider, entry.number))

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Decider", "EpisodeThoughts", "Scores", "Thinking", "score"]
+__all__ = ["Decider", "EpisodeThoughts", "Scores", "ThoughtTotals", "score"]
 
 Vector = NDArray[np.float64]
 
@@ -103,7 +103,7 @@ class EpisodeThoughts(NamedTuple):
 
 
 @dataclass
-class Thinking:
+class ThoughtTotals:
     """Adds up the parts of an episode."""
 
     steps: int = 0

@@ -22,7 +22,7 @@ from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import NO_LOG, with_episode
 from ibcb.log.history import EpisodePart, history
 from ibcb.numerics.ridge import Ridge, ridge
-from ibcb.report.scores import Decider, EpisodeThoughts, Scores, Thinking, score
+from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
 from ibcb.report.shown_steps import (
     EpisodeSample,
     Keeper,
@@ -178,7 +178,7 @@ class _EpisodeWalk:
     ) -> None:
         self.decider, self.number, self.now, self.rival, self.shown = decider, number, now, rival, shown
         self.foreseeing = None if before is None else _foresee(decider.policies[number - 1], before, now)
-        self.thoughts = Thinking()
+        self.thoughts = ThoughtTotals()
         self.hits = dict.fromkeys(("agreed", "foreseen", "rival"), 0)
         self.blind = 0.0
         self.lessons = Keeper(0)

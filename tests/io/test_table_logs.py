@@ -12,7 +12,8 @@ from strategies import assert_same_log, logs, reproducible
 
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
-from ibcb.io import csvfiles, formats, open_log
+from ibcb.io import csvfiles, open_log, parquet
+from ibcb.log.recipe import FeatureColumn, Preparation
 
 
 def long_table(**changes):
@@ -104,7 +105,7 @@ def test_a_log_in_small_pieces_is_the_same_log(tmp_path, monkeypatch, name, long
         feature_names=["a", "b", "c"],
     )
     ibcb.write_log(log, tmp_path / name, long=long)
-    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 200)
+    monkeypatch.setattr(parquet, "_STREAM_NUMBERS", 200)
     monkeypatch.setattr(csvfiles, "_CSV_BLOCK", 2000)
     disk = open_log(tmp_path / name)
     assert len(list(disk.parts())) > 2 * len(edges)
@@ -326,7 +327,7 @@ def test_one_hot_encoding_is_kept_and_repeated():
 
     model = ibcb.ChoiceModel(episodes=None).fit(log)
     new = long_table(colour=["red", "pink", "red", "green", "red", "blue", "blue"], extra=[1] * 7)
-    again = open_log(new, preparation=model.preparation_)
+    again = open_log(new, preparation=model.preparation_, one_hot=["colour"])
     read = again.read()
     assert read.feature_names == names
     assert read.contexts[1, 2:].tolist() == [0, 0, 0]
@@ -442,37 +443,55 @@ def test_sorting_on_request():
 
 WRONG = {
     "two chosen": ({"picked": [1, 1, 1, 0, 0, 0, 1]}, {}, r"episode 7, step a: 2 candidates are marked.*'picked'"),
-    "none chosen": ({"picked": [0, 0, 1, 0, 0, 0, 1]}, {}, r"episode 7, step a: no candidate is marked"),
-    "flag of two": ({"picked": [2, 1, 1, 0, 0, 0, 1]}, {}, r"'picked' holds (np.int64\()?2.*1 or true there"),
-    "flag text": ({"picked": ["x"] * 7}, {}, r"'picked' holds .*x"),
-    "flag missing": ({"picked": [0, None, 1, 0, 0, 0, 1]}, {}, r"'picked' has 1 missing value"),
     "no flag": ({"picked": None}, {}, r"no column marks the chosen.*--column chosen=NAME.*request_id"),
-    "no step": ({"request_id": None}, {}, r"no column tells the steps apart.*--column step=NAME"),
-    "no episodes": ({"batch": None}, {}, r"nothing says where one episode ends.*episode_every.*episode_size"),
-    "no times": ({"batch": None}, {"episode_every": "1d"}, r"no column holds times.*--column timestamp=NAME"),
-    "step comes back": ({"request_id": list("aabbbaa"), "batch": [7] * 7}, {}, r"step 'a' of episode 7 comes back"),
-    "steps fall": ({"request_id": [3, 3, 2, 2, 2, 1, 1]}, {}, r"step 2 of episode 7 follows step 3; sort"),
     "episodes fall": ({"batch": [9, 9, 9, 9, 9, 7, 7]}, {}, r"episode 7 follows 9; sort"),
-    "episode comes back": ({"batch": list("xxyyyxx")}, {}, r"episode 'x' comes back after 'y'"),
-    "text feature": (
-        {"stars": ["a"] * 7},
-        {},
-        r"'stars' holds text, such as 'a'; encode.*--one-hot stars.*--drop stars",
-    ),
     "time feature": ({"stars": pa.array([0] * 7, pa.date32())}, {}, r"'stars' holds date32.*--drop stars"),
-    "nan feature": (
-        {"price": [1.0, np.nan, 3.0, 4.0, 5.0, 6.0, 7.0]},
-        {},
-        r"candidate 1: feature 'price' is nan",
-    ),
-    "inf feature": ({"price": [1.0, np.inf, 3.0, 4.0, 5.0, 6.0, 7.0]}, {}, r"feature 'price' is inf"),
-    "missing feature": ({"price": [1.0, None, 3.0, 4.0, 5.0, 6.0, 7.0]}, {}, r"'price' has 1 missing value"),
     "missing step": ({"request_id": ["a", None, "b", "b", "b", "c", "c"]}, {}, r"'request_id' has 1 missing value"),
-    "no features": ({"price": None, "stars": None}, {}, r"no column is left for the features"),
-    "unknown feature": ({}, {"features": ["size"]}, r"no column 'size'; the columns are"),
-    "unknown column": ({}, {"columns": {"step": "size"}}, r"no column 'size' for step; the columns are"),
-    "no rows": ({name: [] for name in long_table().column_names}, {}, r"empty|holds"),
-    "all missing": ({"price": pa.array([None] * 7, pa.float64())}, {"missing": "mean"}, r"'price' has no value at all"),
+    "one-hot of no column": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["color"]},
+        r"no column 'color' to encode.*did you mean 'colour'\?\); the columns are 'batch', 'request_id'",
+    ),
+    "one-hot of a role": (
+        {"item_id": list("abababa")},
+        {"one_hot": ["item_id"]},
+        r"'item_id' cannot be encoded .*it is the candidate; .*--features.*The features are 'price', 'stars'",
+    ),
+    "one-hot of what is dropped": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["colour"], "drop": ["colour"]},
+        r"'colour' cannot be encoded .*dropped.*--drop colour\)\. The features are 'price', 'stars'",
+    ),
+    "one-hot of what is not asked for": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["colour"], "features": ["price"]},
+        r"'colour' cannot be encoded .*not among the features asked for.*The features are 'price'",
+    ),
+    "one-hot of rewards": (
+        {"reward": list("rgbrgbr")},
+        {"one_hot": ["reward"]},
+        r"'reward' cannot be encoded .*by its name it is no feature",
+    ),
+    "column that the model needs": (
+        {"price": None},
+        {"preparation": Preparation((FeatureColumn("price"),))},
+        r"the columns 'price' are missing, which the model was fitted on; the columns are 'batch'",
+    ),
+    "one-hot, another than the model's": (
+        {"colour": list("rgbrgbr")},
+        {"one_hot": ["colour"], "preparation": Preparation((FeatureColumn("price"),))},
+        r"'colour' cannot be encoded .*made as for the model, which was not fitted on it, but on 'price'",
+    ),
+    "one-hot of the model's number": (
+        {},
+        {"one_hot": ["price"], "preparation": Preparation((FeatureColumn("price"),))},
+        r"'price' cannot be encoded .*made as for the model, which took it as a number",
+    ),
+    "one-hot of no column, for a model": (
+        {},
+        {"one_hot": ["prize"], "preparation": Preparation((FeatureColumn("price"),))},
+        r"no column 'prize' to encode.*did you mean 'price'",
+    ),
 }
 
 
@@ -489,20 +508,26 @@ def test_what_is_wrong_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "options, words",
+    "option, value, why",
     [
-        ({"columns": {"foo": "price"}}, "role 'foo'"),
-        ({"missing": "median"}, "missing='median' is unknown"),
-        ({"episode_every": "1 fortnight"}, "1d, 6h"),
-        ({"episode_size": 0}, "below 1"),
-        ({"episode_size": 5, "episode_every": "1d"}, "exclude each other"),
-        ({"delimiter": "ab"}, "delimiter"),
+        ("episode_size", 1.5, "steps in an episode"),
+        ("episode_size", True, "steps in an episode"),
+        ("warmup", 1.5, "episodes that were random"),
+        ("warmup", "2", "episodes that were random"),
     ],
 )
-def test_bad_options(options, words, tmp_path):
-    path = write_csv(long_table(), tmp_path)
-    with pytest.raises(ValueError, match=words):
-        ibcb.read_log(path, **options)
+def test_counts_are_whole_numbers(option, value, why):
+    with pytest.raises(TypeError, match=rf"^{option}={value!r} must be a whole number: .*{why}"):
+        ibcb.read_log(long_table(), **{option: value})
+
+
+def test_a_feature_that_csv_has_a_column_for_is_not_written(tmp_path):
+    log = BehaviorLog.from_episodes([(np.ones((2, 2, 1)), [0, 1])], feature_names=["step"])
+    with pytest.raises(
+        LogFormatError, match=r"a feature is called 'step', which is a column of its own in CSV; rename"
+    ):
+        ibcb.write_log(log, tmp_path / "log.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_options_that_do_not_exist():
@@ -526,7 +551,7 @@ def test_places_in_a_later_part_are_those_of_the_log(tmp_path, monkeypatch):
         }
     )
     pq.write_table(table, tmp_path / "log.parquet")
-    monkeypatch.setattr(formats, "_STREAM_NUMBERS", 100)
+    monkeypatch.setattr(parquet, "_STREAM_NUMBERS", 100)
     for read in (ibcb.read_log, lambda path: list(open_log(path).parts())):
         with pytest.raises(LogFormatError, match=r"episode 1, step 66, candidate 1: feature 'y' is nan"):
             read(tmp_path / "log.parquet")
