@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+import ibcb
 from ibcb.cli.printing import say
 
 __all__ = ["check_output", "reports_errors"]
@@ -39,7 +40,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
             raise typer.Exit(1) from None
         except Exception as error:
-            if not _can_be_caused(error):
+            if not _users_can_cause(error):
                 raise
             say(f"error: {_in_words(error)}")
             raise typer.Exit(1) from None
@@ -67,14 +68,13 @@ def _sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _can_be_caused(error: Exception) -> bool:
-    """Whether users can cause it; any other is a mistake of ours, to be shown in full."""
+def _users_can_cause(error: Exception) -> bool:
+    """Any other error is a mistake of ours, to be shown in full."""
     if isinstance(error, (ImportError, ValueError, TypeError, OSError)):
         return True
     from ibcb.engine.cluster import ClusterError
-    from ibcb.numerics.newton import SolverError
 
-    return isinstance(error, (SolverError, ClusterError))
+    return isinstance(error, (ibcb.SolverError, ClusterError))
 
 
 def _in_words(error: Exception) -> str:
