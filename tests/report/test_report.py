@@ -248,6 +248,23 @@ def test_a_joint_fit_foresees_nothing_and_says_so():
     render(found)
 
 
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"expert": "sbts"}, "Thompson sampling"),
+        ({"expert": "topk", "top_k": 2}, "draws from its 2 best candidates"),
+        ({"expert": "stationary"}, "does not learn"),
+        ({"expert": "other"}, "of no known kind"),
+    ],
+)
+def test_the_page_speaks_of_the_decider_s_own_kind(options, words):
+    _, run = fitted()
+    text = render(facts(ibcb.IBCB(**options).fit(run.log), run.log, steps=False))
+    assert words in text
+    assert ("Thompson" in text) == (options["expert"] == "sbts")
+    assert "exploration bonus" not in text.split("<script>")[0]
+
+
 def test_contradicting_steps_are_named_and_always_in_the_sample():
     model, log = hostile(changed=True)
     found = facts(model, log)
