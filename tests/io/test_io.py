@@ -272,7 +272,7 @@ def test_the_metadata_say_what_is_in_the_file(model_path, run):
     assert meta["parameters"]["l2"] == 0.3
     assert meta["state"]["feature_names"] is None
     assert meta["state"]["log_fingerprint"] == log_fingerprint(run.log)
-    assert [entry["episode"] for entry in meta["state"]["diagnostics"]] == [0, 1, 2, 3, 4]
+    assert [entry["episode"] for entry in meta["state"]["fit"]["diagnostics"]] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("change", [{"alpha": 5.0}, {"l2": 50.0}, {"expert": "sbts"}], ids=str)
@@ -339,22 +339,27 @@ TAMPERING = {
     "impossible parameter": lambda arrays, meta: meta["parameters"].update(l2=-1.0),
     "unknown solver": lambda arrays, meta: meta["parameters"].update(solver="magic"),
     "no state": lambda arrays, meta: meta.pop("state"),
-    "no diagnostics": lambda arrays, meta: meta["state"].pop("diagnostics"),
-    "odd diagnostics": lambda arrays, meta: meta["state"].update(diagnostics=[{"episode": 0}]),
+    "no diagnostics": lambda arrays, meta: meta["state"]["fit"].pop("diagnostics"),
+    "odd diagnostics": lambda arrays, meta: meta["state"]["fit"].update(diagnostics=[{"episode": 0}]),
     "too few names": lambda arrays, meta: meta["state"].update(feature_names=["a"]),
     "no coef": lambda arrays, meta: arrays.pop("coef"),
-    "no gram": lambda arrays, meta: arrays.pop("gram"),
-    "no policies": lambda arrays, meta: arrays.pop("policies"),
-    "gram of other shape": lambda arrays, meta: arrays.update(gram=np.eye(5)),
-    "theta of other shape": lambda arrays, meta: arrays.update(theta=np.zeros(5)),
-    "policies of other shape": lambda arrays, meta: arrays.update(policies=np.zeros((2, 5))),
-    "theta not finite": lambda arrays, meta: arrays.update(theta=np.full(3, np.nan)),
-    "gram not finite": lambda arrays, meta: arrays.update(gram=np.full((3, 3), np.inf)),
-    "gram negative": lambda arrays, meta: arrays.update(gram=-100 * np.eye(3)),
-    "theta of two dimensions": lambda arrays, meta: arrays.update(theta=np.zeros((3, 1))),
-    "theta in single precision": lambda arrays, meta: arrays.update(theta=arrays["theta"].astype(np.float32)),
-    "gram of whole numbers": lambda arrays, meta: arrays.update(gram=np.eye(3, dtype=np.int64)),
-    "policies of truth values": lambda arrays, meta: arrays.update(policies=arrays["policies"] > 0),
+    "no gram": lambda arrays, meta: arrays.pop("fit.gram"),
+    "no policies": lambda arrays, meta: arrays.pop("fit.policies"),
+    "gram of other shape": lambda arrays, meta: arrays.update({"fit.gram": np.eye(5)}),
+    "theta of other shape": lambda arrays, meta: arrays.update({"fit.theta": np.zeros(5)}),
+    "policies of other shape": lambda arrays, meta: arrays.update({"fit.policies": np.zeros((2, 5))}),
+    "theta not finite": lambda arrays, meta: arrays.update({"fit.theta": np.full(3, np.nan)}),
+    "gram not finite": lambda arrays, meta: arrays.update({"fit.gram": np.full((3, 3), np.inf)}),
+    "gram negative": lambda arrays, meta: arrays.update({"fit.gram": -100 * np.eye(3)}),
+    "theta of two dimensions": lambda arrays, meta: arrays.update({"fit.theta": np.zeros((3, 1))}),
+    "theta in single precision": lambda arrays, meta: arrays.update({"fit.theta": arrays["fit.theta"].astype(np.float32)}),
+    "gram of whole numbers": lambda arrays, meta: arrays.update({"fit.gram": np.eye(3, dtype=np.int64)}),
+    "policies of truth values": lambda arrays, meta: arrays.update({"fit.policies": arrays["fit.policies"] > 0}),
+    "no kind": lambda arrays, meta: meta["state"]["fit"].update(kind={"kind": "oracle", "l2": 1.0, "top_k": 1}),
+    "track of other size": lambda arrays, meta: arrays.update({"fit.track.now.unit": np.eye(4)}),
+    "models of other number": lambda arrays, meta: arrays.update({"fit.track.now.evidence": np.zeros(3)}),
+    "no track": lambda arrays, meta: meta["state"]["fit"]["track"].pop("gram"),
+    "note is text": lambda arrays, meta: meta["state"]["fit"].update(solving=["all is well"]),
     "prior not finite": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.full((3, 3), np.nan)}),
     "prior of other shape": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.eye(4)}),
     "no library version": lambda arrays, meta: meta.pop("library_version"),
@@ -374,11 +379,17 @@ def test_tampered_models_are_refused_by_name(model_path, name):
 
 def test_a_newer_version_asks_for_an_upgrade(model_path):
     tamper(model_path, TAMPERING["newer version"])
-    with pytest.raises(ModelFileError, match=r"version 99.*reads up to 1.*Upgrade"):
+    with pytest.raises(ModelFileError, match=r"version 99.*reads version 2.*Upgrade"):
         ibcb.load_model(model_path)
 
 
-@pytest.mark.parametrize("version", ["0.1.1", "9.0.0.dev3"])
+def test_a_model_of_the_release_before_asks_for_a_new_fit(model_path):
+    tamper(model_path, lambda arrays, meta: meta.update(version=1, library_version="0.1.0"))
+    with pytest.raises(ModelFileError, match=r"ibcb 0\.1\.0.*version 1.*reads version 2.*fit the model again"):
+        ibcb.load_model(model_path)
+
+
+@pytest.mark.parametrize("version", ["0.2.1", "9.0.0.dev3"])
 def test_a_newer_library_with_the_same_format_can_be_read(model_path, version):
     """It may have added what this one does not know of."""
     before = ibcb.load_model(model_path)

@@ -15,7 +15,7 @@ from ibcb.numerics.ridge import gram
 def on_disk(log, folder, monkeypatch, numbers=60):
     """The same log on disk, read a few numbers at a time."""
     ibcb.write_log(log, folder / "log.parquet")
-    monkeypatch.setattr("ibcb.io.formats._STREAM_NUMBERS", numbers)
+    monkeypatch.setattr("ibcb.io.parquet._STREAM_NUMBERS", numbers)
     return ibcb.open_log(folder / "log.parquet")
 
 

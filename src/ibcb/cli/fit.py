@@ -101,7 +101,7 @@ def fit(
         model.fit(behaviour)
         ibcb.save_model(model, out)
     seconds = time.perf_counter() - start
-    notes = [*disk.notes, *model.notes_]
+    notes = [*disk.notes, *map(str, model.notes_)]
     say_notes(notes)
     foreseen = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
     agreement = float(np.mean(foreseen)) if foreseen else None

@@ -23,7 +23,7 @@ __all__ = ["ModelFileError", "content_digest", "read_model_file", "write_model_f
 
 _KEY = "ibcb"
 _DIGEST = "blake2b"
-_VERSION = 1
+_VERSION = 2
 
 
 class ModelFileError(ValueError):
@@ -76,9 +76,11 @@ def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any
         meta = None
     if not isinstance(meta, dict) or not isinstance(meta.get("version"), int):
         raise ModelFileError(f"{name}: the metadata is damaged; save the model again.")
-    if meta["version"] > _VERSION:
+    if meta["version"] != _VERSION:
+        remedy = "Upgrade ibcb." if meta["version"] > _VERSION else "Its state has changed since: fit the model again."
         raise ModelFileError(
-            f"{name}: written in format version {meta['version']}; this ibcb reads up to {_VERSION}. Upgrade ibcb."
+            f"{name}: written by ibcb {meta.get('library_version')} in format version {meta['version']}; this ibcb "
+            f"reads version {_VERSION}. {remedy}"
         )
     if header.get(_DIGEST) != content_digest(arrays, content):
         raise ModelFileError(
