@@ -272,7 +272,7 @@ def test_the_metadata_say_what_is_in_the_file(model_path, run):
     assert meta["parameters"]["l2"] == 0.3
     assert meta["state"]["feature_names"] is None
     assert meta["state"]["log_fingerprint"] == log_fingerprint(run.log)
-    assert [entry["episode"] for entry in meta["state"]["fit"]["diagnostics"]] == [0, 1, 2, 3, 4]
+    assert [entry["episode"] for entry in meta["state"]["fit"]["evolution"]["diagnostics"]] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("change", [{"alpha": 5.0}, {"l2": 50.0}, {"expert": "sbts"}], ids=str)
@@ -339,22 +339,26 @@ TAMPERING = {
     "impossible parameter": lambda arrays, meta: meta["parameters"].update(l2=-1.0),
     "unknown solver": lambda arrays, meta: meta["parameters"].update(solver="magic"),
     "no state": lambda arrays, meta: meta.pop("state"),
-    "no diagnostics": lambda arrays, meta: meta["state"]["fit"].pop("diagnostics"),
-    "odd diagnostics": lambda arrays, meta: meta["state"]["fit"].update(diagnostics=[{"episode": 0}]),
+    "no diagnostics": lambda arrays, meta: meta["state"]["fit"]["evolution"].pop("diagnostics"),
+    "odd diagnostics": lambda arrays, meta: meta["state"]["fit"]["evolution"].update(diagnostics=[{"episode": 0}]),
     "too few names": lambda arrays, meta: meta["state"].update(feature_names=["a"]),
     "no coef": lambda arrays, meta: arrays.pop("coef"),
-    "no gram": lambda arrays, meta: arrays.pop("fit.gram"),
-    "no policies": lambda arrays, meta: arrays.pop("fit.policies"),
-    "gram of other shape": lambda arrays, meta: arrays.update({"fit.gram": np.eye(5)}),
-    "theta of other shape": lambda arrays, meta: arrays.update({"fit.theta": np.zeros(5)}),
-    "policies of other shape": lambda arrays, meta: arrays.update({"fit.policies": np.zeros((2, 5))}),
-    "theta not finite": lambda arrays, meta: arrays.update({"fit.theta": np.full(3, np.nan)}),
-    "gram not finite": lambda arrays, meta: arrays.update({"fit.gram": np.full((3, 3), np.inf)}),
-    "gram negative": lambda arrays, meta: arrays.update({"fit.gram": -100 * np.eye(3)}),
-    "theta of two dimensions": lambda arrays, meta: arrays.update({"fit.theta": np.zeros((3, 1))}),
-    "theta in single precision": lambda arrays, meta: arrays.update({"fit.theta": arrays["fit.theta"].astype(np.float32)}),
-    "gram of whole numbers": lambda arrays, meta: arrays.update({"fit.gram": np.eye(3, dtype=np.int64)}),
-    "policies of truth values": lambda arrays, meta: arrays.update({"fit.policies": arrays["fit.policies"] > 0}),
+    "no gram": lambda arrays, meta: arrays.pop("fit.evolution.gram"),
+    "no policies": lambda arrays, meta: arrays.pop("fit.evolution.policies"),
+    "gram of other shape": lambda arrays, meta: arrays.update({"fit.evolution.gram": np.eye(5)}),
+    "theta of other shape": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.zeros(5)}),
+    "policies of other shape": lambda arrays, meta: arrays.update({"fit.evolution.policies": np.zeros((2, 5))}),
+    "theta not finite": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.full(3, np.nan)}),
+    "gram not finite": lambda arrays, meta: arrays.update({"fit.evolution.gram": np.full((3, 3), np.inf)}),
+    "gram negative": lambda arrays, meta: arrays.update({"fit.evolution.gram": -100 * np.eye(3)}),
+    "theta of two dimensions": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.zeros((3, 1))}),
+    "theta in single precision": lambda arrays, meta: arrays.update(
+        {"fit.evolution.theta": arrays["fit.evolution.theta"].astype(np.float32)}
+    ),
+    "gram of whole numbers": lambda arrays, meta: arrays.update({"fit.evolution.gram": np.eye(3, dtype=np.int64)}),
+    "policies of truth values": lambda arrays, meta: arrays.update(
+        {"fit.evolution.policies": arrays["fit.evolution.policies"] > 0}
+    ),
     "no kind": lambda arrays, meta: meta["state"]["fit"].update(kind={"kind": "oracle", "l2": 1.0, "top_k": 1}),
     "track of other size": lambda arrays, meta: arrays.update({"fit.track.now.unit": np.eye(4)}),
     "models of other number": lambda arrays, meta: arrays.update({"fit.track.now.evidence": np.zeros(3)}),

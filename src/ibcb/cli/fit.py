@@ -12,7 +12,7 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import LOG, DeciderKind, Json, SolverName, above_zero, above_zero_or_auto, reads_logs
+from ibcb.cli.options import LOG, Json, above_zero, above_zero_or_auto, kind_of_decider, name_of_solver, reads_logs
 from ibcb.cli.printing import Row, print_json, print_table, say, say_notes, size
 
 __all__ = ["EXAMPLE", "fit"]
@@ -26,7 +26,14 @@ def fit(
     log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
     *,
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
-    expert: Annotated[DeciderKind, typer.Option(help="How the decider chose; 'auto' asks the log.")] = "sbucb",
+    expert: Annotated[
+        str,
+        typer.Option(
+            help="How the decider chose: sbucb, sbts, topk, ...; 'auto' asks the log.",
+            metavar="KIND",
+            callback=kind_of_decider,
+        ),
+    ] = "sbucb",
     alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=above_zero)] = 1.0,
     l2: Annotated[
         str, typer.Option(help="The decider's ridge parameter, or 'auto'.", callback=above_zero_or_auto)
@@ -35,13 +42,20 @@ def fit(
         int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
     ] = None,
     margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.", callback=above_zero)] = 0.01,
-    solver: Annotated[SolverName, typer.Option(help="How episodes are solved.")] = "auto",
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="How episodes are solved: hard, soft, robust, paper, or auto.",
+            metavar="SOLVER",
+            callback=name_of_solver,
+        ),
+    ] = "auto",
     incremental: Annotated[
         bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
     ] = True,
     prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
     forecast: Annotated[
-        bool, typer.Option("--forecast/--no-forecast", help="Foresee the policy after the log, and act on it.")
+        bool, typer.Option("--forecast/--no-forecast", help="Predict the policy after the log, and act on it.")
     ] = True,
     jobs: Annotated[int, typer.Option(help="Threads; the result does not depend on it.", min=1)] = 1,
     scheduler: Annotated[

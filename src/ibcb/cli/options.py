@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Annotated, Any, Literal
 
@@ -12,13 +13,13 @@ import typer
 
 __all__ = [
     "LOG",
-    "DeciderKind",
     "ExpertKind",
     "Json",
-    "SolverName",
     "above_zero",
     "above_zero_or_auto",
     "at_least_zero",
+    "kind_of_decider",
+    "name_of_solver",
     "prepared",
     "reads_logs",
 ]
@@ -28,8 +29,28 @@ LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files.
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
-DeciderKind = Literal["auto", "sbucb", "sbts", "topk", "stationary", "other"]
-SolverName = Literal["auto", "hard", "soft", "robust", "paper"]
+
+
+def kind_of_decider(value: str) -> str:
+    """Refuse an option that names no kind of decider."""
+    from ibcb.deciders import KINDS
+
+    return _known(value, (*KINDS, "auto"), "kind of decider")
+
+
+def name_of_solver(value: str) -> str:
+    """Refuse an option that names no solver."""
+    from ibcb.inverse.solvers import SOLVERS
+
+    return _known(value, ("auto", *SOLVERS), "solver")
+
+
+def _known(value: str, known: tuple[str, ...], what: str) -> str:
+    if value not in known:
+        near = get_close_matches(value, known, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise typer.BadParameter(f"{value!r} is no {what}; {meant}There are {', '.join(known)}.")
+    return value
 
 
 def above_zero(value: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
 
-from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Lessons, Motions, Scales, Words
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Family, Kind, Lessons, Motions, Scales, Words
 from ibcb.deciders.other import Other
 from ibcb.deciders.sbts import DRAWS, SBTS, Sbts
 from ibcb.deciders.sbucb import SBUCB, Sbucb
@@ -14,6 +14,7 @@ __all__ = [
     "SBTS",
     "SBUCB",
     "Believed",
+    "Family",
     "Kind",
     "Lessons",
     "Motions",

@@ -8,7 +8,9 @@ with this policy?* `Kind.scores`, exploration included; `ibcb.tracking.selection
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,7 +20,18 @@ from ibcb.engine import Block
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["FIRST_STRAY", "Believed", "Kind", "Lessons", "Motions", "Scales", "Words", "candidate_scale"]
+__all__ = [
+    "FIRST_STRAY",
+    "Believed",
+    "Family",
+    "Kind",
+    "Lessons",
+    "Motions",
+    "Scales",
+    "Words",
+    "candidate_scale",
+    "grid",
+]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -52,34 +65,35 @@ class Scales:
 
 
 @dataclass(frozen=True)
+class Family:
+    """Models of one motion, by the name that `ibcb.tracking.motions` has for it, and the parameters of each model."""
+
+    motion: str
+    models: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class Motions:
-    """Which motions a kind is tracked with, side by side; see `ibcb.tracking.motions`.
+    """Which motions a kind is tracked with, side by side.
 
     Attributes
     ----------
-    walks, settling, restless : tuple of float
-        q of the walks: the same at every update, falling as 1 / n, and the same again but named for what it means.
-    still : bool
-        Whether one model does not move.
-    stretch : float
-        Share of its length by which a policy may grow or shrink in a move.
-    noise, wander : tuple of float
-        Every pair is a ridge learner: the deviation of rewards, and how far the reward parameters may wander.
+    families : tuple of Family
+        Walks first.
     early : int
         Model of the first family that is believed before there is evidence.
     fading : float
         Weight that the evidence so far keeps with every further episode.
     """
 
-    walks: tuple[float, ...] = ()
-    settling: tuple[float, ...] = ()
-    restless: tuple[float, ...] = ()
-    still: bool = False
-    stretch: float = 0.0
-    noise: tuple[float, ...] = ()
-    wander: tuple[float, ...] = ()
+    families: tuple[Family, ...]
     early: int = -1
     fading: float = 1.0
+
+
+def grid(*axes: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+    """All combinations of parameters, the first varying fastest."""
+    return tuple(tuple(reversed(each)) for each in product(*reversed(axes)))
 
 
 @dataclass(frozen=True)
@@ -196,8 +210,7 @@ class Kind(ABC):
     @property
     def moves(self) -> bool:
         """Whether its policy can change."""
-        chosen = self.motions
-        return bool(chosen.walks or chosen.settling or chosen.restless or chosen.noise)
+        return any(any(model) for family in self.motions.families for model in family.models)
 
     @abstractmethod
     def measure(self, block: Block) -> Matrix:

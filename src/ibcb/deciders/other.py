@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ibcb.deciders.kind import Motions, Words
+from ibcb.deciders.kind import Family, Motions, Words, grid
 from ibcb.deciders.logit_kind import LogitKind
 
 __all__ = ["FOLLOWED", "Other"]
@@ -14,10 +14,11 @@ _MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: time, as one that forgets. Evidence of long ago fades, because deciders change most in their youth. Set on
 #: benchmarks/deciders.py, seeds 5-6.
 FOLLOWED = Motions(
-    settling=_MOVES,
-    restless=tuple(q / 10 for q in _MOVES),
-    still=True,
-    stretch=0.05,
+    (
+        Family("settling", grid(_MOVES)),
+        Family("restless", grid([q / 10 for q in _MOVES])),
+        Family("still", grid((0.0,))),
+    ),
     early=-2,
     fading=0.8,
 )

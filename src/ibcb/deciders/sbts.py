@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from ibcb.deciders.kind import Believed, Kind, Lessons, Motions, Scales, Words
+from ibcb.deciders.kind import Believed, Family, Kind, Lessons, Motions, Scales, Words, grid
 from ibcb.deciders.probit_site import draws_site
 from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
 from ibcb.engine import Block
@@ -46,9 +46,10 @@ class Sbts(Kind):
     )
     scales = Scales(policy=10.0, rewards=5.0, first_policy=0.1)
     motions = Motions(
-        walks=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
-        noise=(0.05, 0.2, 0.8, 1.6, 3.2, 8.0),
-        wander=(0.0, 0.03),
+        (
+            Family("walk", grid((0.01, 0.03, 0.1, 0.3, 1.0, 3.0))),
+            Family("learner", grid((0.05, 0.2, 0.8, 1.6, 3.2, 8.0), (0.0, 0.03))),
+        )
     )
     learns = True
     compares_predictions = True

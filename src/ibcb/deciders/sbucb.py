@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.deciders.cone import ConeRows, Posterior, informative_rows, propagate
-from ibcb.deciders.kind import Believed, Kind, Lessons, Motions, Scales, Words
+from ibcb.deciders.kind import Believed, Family, Kind, Lessons, Motions, Scales, Words, grid
 from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
 from ibcb.engine import Block
 from ibcb.numerics.gaussians import Beliefs
@@ -46,9 +46,10 @@ class Sbucb(Kind):
     # Only ratios matter, so scales are loose; alpha is of the order of 1.
     scales = Scales(policy=3.0, rewards=8.0, alpha=2.0, per_feature=False, first_policy=3.0)
     motions = Motions(
-        walks=(0.002, 0.006, 0.02, 0.06, 0.2, 0.6),
-        noise=(0.02, 0.1, 0.4, 1.6, 6.4),
-        wander=(0.0, 0.03, 0.1),
+        (
+            Family("walk", grid((0.002, 0.006, 0.02, 0.06, 0.2, 0.6))),
+            Family("learner", grid((0.02, 0.1, 0.4, 1.6, 6.4), (0.0, 0.03, 0.1))),
+        )
     )
     learns = True
     adds_bonus = True

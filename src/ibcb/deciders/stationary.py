@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ibcb.deciders.kind import Motions, Words
+from ibcb.deciders.kind import Family, Motions, Words, grid
 from ibcb.deciders.logit_kind import LogitKind
 
 __all__ = ["Stationary"]
@@ -16,4 +16,4 @@ class Stationary(LogitKind):
 
     name = "stationary"
     words = Words("a decider that does not learn", "does not learn")
-    motions = Motions(still=True)
+    motions = Motions((Family("still", grid((0.0,))),))

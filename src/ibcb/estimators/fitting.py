@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from ibcb.deciders import KINDS, Kind
 from ibcb.engine import Rows, first_steps, one_blas_thread, workers
 from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
 from ibcb.inverse.constraints import Experience
-from ibcb.inverse.evolution import Evolution, Solver
-from ibcb.inverse.solvers import InfeasibleError, SolverError, hard, paper, robust, soft
+from ibcb.inverse.evolution import Evolution
+from ibcb.inverse.solvers import SOLVERS, InfeasibleError, Solver, SolverError, SolverSettings
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
@@ -50,9 +49,7 @@ class Settings:
     solver: str
     incremental: bool
     prune: bool
-    penalty: float
-    bend: float
-    tolerance: float
+    solving: SolverSettings
     forecast: bool
     prior_gram: Matrix
     late_start: bool
@@ -85,13 +82,7 @@ class Settings:
 
     def solve_with(self, mode: str) -> Solver:
         """The solver of that name."""
-        solvers: dict[str, Solver] = {
-            "hard": hard,
-            "soft": partial(soft, penalty=self.penalty),
-            "robust": partial(robust, penalty=self.penalty, bend=self.bend),
-            "paper": partial(paper, tolerance=self.tolerance),
-        }
-        return solvers[mode]
+        return SOLVERS[mode].make(self.solving)
 
 
 #: kinds that draw from their best candidates
@@ -169,11 +160,11 @@ def fit_log(log: Log, settings: Settings) -> Fit:
 def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings) -> Fit:
     """One more episode. ``seen``: the logs so far, should all have to be solved again; None where nobody has them."""
     watcher = _Watcher(fit.track)
-    evolution, solver, solving = fit.evolution.copy(), fit.solver, fit.solving
+    solver, solving = fit.solver, fit.solving
     with one_blas_thread(), workers(settings.n_jobs) as team:
         try:
             where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
-            evolution.add_log(log, settings.solve_with(fit.solver), **where)
+            evolution = fit.evolution.after(log, settings.solve_with(fit.solver), **where)
         except SolverError as error:
             if settings.solver != "auto" or fit.solver != "hard":
                 raise
@@ -201,13 +192,13 @@ def _solve(
 
     def walk(mode: str) -> Evolution:
         margin = None if kind.adds_bonus else settings.margin
-        evolution = Evolution(settings.prior_gram, l2, margin, settings.prune)
+        evolution = Evolution.begin(settings.prior_gram, l2, margin, settings.prune)
         where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
         for log in logs:
             if settings.incremental:
-                evolution.add_log(log, settings.solve_with(mode), progress=settings.verbose, **where)
+                evolution = evolution.after(log, settings.solve_with(mode), progress=settings.verbose, **where)
             else:
-                evolution.add_jointly(log, settings.solve_with(mode), **where)
+                evolution = evolution.after_jointly(log, settings.solve_with(mode), **where)
         return evolution
 
     late = _late_start(logs[0], kind, settings)
@@ -219,7 +210,7 @@ def _solve(
     except SolverError as error:
         evolution = walk("robust")
         if isinstance(error, InfeasibleError):
-            evolution.attach(error.certificate)
+            evolution = evolution.with_certificate(error.certificate)
         return evolution, "robust", (no_exact_solution(error, kind, l2), *late)
 
 

@@ -8,9 +8,8 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,23 +18,21 @@ from sklearn.utils.validation import check_is_fitted
 from ibcb.deciders import DRAWS, KINDS, SBTS, SBUCB, Kind
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_log
 from ibcb.estimators.imitator import Imitator, as_candidates, check_log
-from ibcb.estimators.remarks import NOTHING_LEARNED, how_it_moves, outdone, undetermined
+from ibcb.estimators.published import at_scale, outdone_by_coef, policy_ahead, published
 from ibcb.estimators.state import pack, unpack
-from ibcb.inverse.evolution import EpisodeDiagnosis, Evolution
+from ibcb.inverse.evolution import EpisodeDiagnosis
+from ibcb.inverse.solvers import SOLVERS, SolverSettings
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
 from ibcb.numerics.directions import direction
-from ibcb.tracking import Interval, Track, certainty, forecast, identified, interval, unidentified
+from ibcb.tracking import Interval, Track, certainty, identified, interval, unidentified
 from ibcb.tracking.selection import Candidate
 
 __all__ = ["IBCB"]
 
-SOLVERS = ("auto", "hard", "soft", "robust", "paper")
-#: a share of choices by which ``coef_`` must predict more than the forecast, to be believed instead
-_CLEARLY_MORE = 0.01
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
 _STEPS_AT_ONCE = 1024
 #: parameters that a fitted model depends on: `partial_fit` goes on with the same
@@ -288,9 +285,7 @@ class IBCB(Imitator):
             solver=self.solver,
             incremental=bool(self.incremental),
             prune=bool(self.prune),
-            penalty=float(self.penalty),
-            bend=float(self.bend),
-            tolerance=float(self.tolerance),
+            solving=SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)),
             forecast=self.forecasts is not None,
             prior_gram=_prior(self.prior_gram, log.n_features),
             late_start=self.prior_gram is not None,
@@ -313,7 +308,7 @@ class IBCB(Imitator):
         """
         d = len(fit.evolution.theta)
         names = (self.feature_names_in_ if log is None else log.feature_names) if d else None
-        found = _published(fit, float(fitted_with["alpha"]), names) | {"_fit": fit, "_fitted_with": fitted_with}
+        found = published(fit, float(fitted_with["alpha"]), names) | {"_fit": fit, "_fitted_with": fitted_with}
         if log is not None:
             found |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
         # Where nothing will ever be solved again, let go of the logs.
@@ -343,7 +338,7 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
-        return _forecast(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
+        return policy_ahead(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
@@ -363,9 +358,9 @@ class IBCB(Imitator):
             return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
         logged: NDArray[np.float64] = self.policy_coefs_[episode]
         track = self._fit.track
-        if track is None or not track.kind.learns or _outdone(self._fit) is not None:
+        if track is None or not track.kind.learns or outdone_by_coef(self._fit) is not None:
             return logged
-        return _scaled(self._fit.kind, float(self._fitted_with["alpha"]), track.policies[episode], logged)
+        return at_scale(self._fit.kind, float(self._fitted_with["alpha"]), track.policies[episode], logged)
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
@@ -501,7 +496,7 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
-        phi, kind = self._fit.evolution.phi, self._fit.kind
+        phi, kind = self._fit.evolution.gram, self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_.
         b = phi @ (scale * self.next_policy_coef_) + kind.l2 * scale * self.next_policy_coef_
         weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
@@ -513,24 +508,7 @@ class IBCB(Imitator):
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays, state = super().get_state()
-        fit = self._fit
-        stored = _StoredFit(
-            fit.kind,
-            fit.l2,
-            fit.scale,
-            fit.evolution.phi,
-            fit.evolution.theta,
-            np.array(fit.evolution.policies).reshape(-1, self.n_features_in_),
-            tuple(fit.evolution.diagnostics),
-            fit.evolution.stored,
-            fit.solver,
-            fit.track,
-            fit.solving,
-            fit.choosing,
-            fit.tracking,
-            fit.evidence,
-        )
-        return arrays, state | {"fitted_with": self._fitted_with, "fit": pack(stored, "fit", arrays)}
+        return arrays, state | {"fitted_with": self._fitted_with, "fit": pack(self._fit, "fit", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
@@ -540,27 +518,17 @@ class IBCB(Imitator):
         _prior(self.prior_gram, d)
         fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
         positive("alpha", fitted_with["alpha"], "it is the scale of theta")
-        stored = unpack(_StoredFit, state["fit"], arrays, d)
-        one_of("solver", stored.solver, SOLVERS[1:])
-        if len(stored.diagnostics) != len(stored.policies):
-            raise ValueError(f"there are {len(stored.policies)} policies but {len(stored.diagnostics)} diagnostics")
-        margin = None if stored.kind.adds_bonus else positive("margin", fitted_with["margin"], "it is a width")
-        evolution = Evolution(gram_matrix("gram", stored.gram, d), stored.l2, margin, bool(fitted_with["prune"]))
-        evolution.theta, evolution.fingerprint = stored.theta, self.log_fingerprint_
-        evolution.policies, evolution.diagnostics = list(stored.policies), list(stored.diagnostics)
-        evolution.stored = stored.stored
-        fit = Fit(
-            stored.kind,
-            stored.l2,
-            stored.scale,
-            evolution,
-            stored.solver,
-            stored.track,
-            stored.solving,
-            stored.choosing,
-            stored.tracking,
-            stored.evidence,
-        )
+        fit = unpack(Fit, state["fit"], arrays, d)
+        one_of("solver", fit.solver, tuple(SOLVERS))
+        evolution = fit.evolution
+        if len(evolution.policies) != len(evolution.diagnostics):
+            counts = f"{len(evolution.policies)} policies but {len(evolution.diagnostics)} diagnostics"
+            raise ValueError(f"there are {counts}")
+        if evolution.fingerprint != self.log_fingerprint_:
+            raise ValueError(
+                f"log_fingerprint is {self.log_fingerprint_!r}, but the fit's is {evolution.fingerprint!r}"
+            )
+        gram_matrix("gram", evolution.gram, d)
         self._adopt(fit, fitted_with, None, None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -572,7 +540,7 @@ class IBCB(Imitator):
 
     def _check_parameters(self) -> None:
         one_of("expert", self.expert, (*KINDS, "auto"))
-        one_of("solver", self.solver, SOLVERS)
+        one_of("solver", self.solver, ("auto", *SOLVERS))
         if self.forecasts is not None:
             one_of("forecast", self.forecasts, ("auto",))
         positive("alpha", self.alpha, "it is the scale of theta")
@@ -588,109 +556,6 @@ class IBCB(Imitator):
             boolean(name, getattr(self, name))
         if self.n_jobs not in (None, -1):
             whole("n_jobs", self.n_jobs, 1, "it counts threads, -1 takes one per core")
-
-
-@dataclass(frozen=True)
-class _StoredFit:
-    """A `Fit` as a model file holds it."""
-
-    kind: Kind
-    l2: float
-    scale: float
-    gram: Annotated[NDArray[np.float64], "d d"]
-    theta: Annotated[NDArray[np.float64], "d"]
-    policies: Annotated[NDArray[np.float64], "N d"]
-    diagnostics: tuple[EpisodeDiagnosis, ...]
-    stored: int
-    solver: str
-    track: Track | None
-    solving: tuple[Note, ...]
-    choosing: tuple[Note, ...]
-    tracking: tuple[Note, ...]
-    evidence: tuple[Candidate, ...]
-
-
-# -- attributes from a fit -------------------------------------------------------------------------------------------
-
-
-def _published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str, Any]:
-    """The fitted attributes by name."""
-    evolution, kind, track = fit.evolution, fit.kind, fit.track
-    scale = alpha if kind.adds_bonus else 1.0
-    policies = scale * np.array(evolution.policies).reshape(-1, len(evolution.theta))
-    coef, reached = scale * evolution.theta, scale * (evolution.ridge().shrinkage @ evolution.theta)
-    if track is not None and not kind.learns:
-        policies = fit.scale * track.policies
-    moves, unknown = None, None
-    if track is not None:
-        unknown = _named(unidentified(track), names)
-        better = _outdone(fit)
-        moves = (better or how_it_moves(track)) if kind.learns else None
-    notes = (*fit.solving, *fit.choosing, *fit.tracking)
-    if not evolution.theta.any():
-        notes += (NOTHING_LEARNED,)
-    elif track is not None:
-        notes += (moves,) if moves is not None and not (kind.learns and track.projects and not better) else ()
-        notes += undetermined(unknown or ())
-    return {
-        "coef_": coef,
-        "policy_coefs_": policies,
-        "next_policy_coef_": reached if track is None else _forecast(fit, track, alpha, 1),
-        "expert_": kind.name,
-        "l2_": fit.l2,
-        "top_k_": kind.top_k if kind.draws_from_best else None,
-        "evidence_": fit.evidence,
-        "diagnostics_": list(evolution.diagnostics),
-        "solver_": fit.solver,
-        "log_fingerprint_": evolution.fingerprint,
-        "forecast_model_": None if track is None else track.model,
-        "forecast_note_": None if moves is None else str(moves),
-        "unidentified_features_": unknown,
-        "notes_": notes,
-    }
-
-
-def _forecast(fit: Fit, track: Track, alpha: float, updates: int) -> NDArray[np.float64]:
-    """The policy some updates after the last episode's, at the scale of ``policy_coefs_``."""
-    policy = forecast(track, updates)
-    if not fit.kind.learns:
-        return fit.scale * policy
-    evolution = fit.evolution
-    scale = alpha if fit.kind.adds_bonus else 1.0
-    reached = evolution.ridge().shrinkage @ evolution.theta if updates else evolution.policies[-1]
-    recovered: NDArray[np.float64] = scale * reached
-    return recovered if _outdone(fit) is not None else _scaled(fit.kind, alpha, policy, recovered)
-
-
-def _scaled(
-    kind: Kind, alpha: float, policy: NDArray[np.float64], recovered: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """A policy per unit alpha at the scale of ``policy_coefs_``; ``recovered`` is what ``coef_`` makes of it."""
-    if not recovered.any():
-        return recovered
-    if kind.adds_bonus:
-        return alpha * policy
-    # Only the direction is known: the length is that of the recovered one.
-    return float(np.linalg.norm(recovered) / (np.linalg.norm(policy) or 1.0)) * policy
-
-
-def _outdone(fit: Fit) -> Note | None:
-    """A note where ``coef_`` alone predicts clearly more of the later episodes than the track does."""
-    if fit.track is None or not fit.kind.learns:
-        return None
-    pairs = [
-        (predicted.agreement, entry.next_agreement)
-        for predicted, entry in zip(fit.track.predicted, fit.evolution.diagnostics, strict=True)
-        if entry.next_agreement is not None
-    ]
-    if not pairs:
-        return None
-    tracked, plain = np.mean(pairs[len(pairs) // 2 :], axis=0).tolist()
-    return outdone(tracked, plain) if tracked < plain - _CLEARLY_MORE else None
-
-
-def _named(features: NDArray[np.int64], names: tuple[str, ...] | None) -> tuple[str, ...]:
-    return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import DRAWS, SBTS, SBUCB, TopK
+from ibcb.deciders import DRAWS, KINDS, SBTS, SBUCB, TopK
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import finite, one_of
 from ibcb.paper.environments import MovieLens, Phase, Streams, Synthetic, World
@@ -45,12 +45,9 @@ class ExpertSettings:
     top_k: int | None = None
 
     def make(self, n_features: int, streams: Streams) -> Expert:
-        expert: SBUCB | SBTS
-        if self.kind == "sbucb":
-            expert = SBUCB(n_features, alpha=self.alpha, l2=self.l2)
-        else:
-            rng = streams["expert exploration"]
-            expert = SBTS(n_features, alpha=self.alpha, l2=self.l2, draws=self.draws, random_state=rng)
+        nothing = np.zeros((n_features, n_features)), np.zeros(n_features)
+        luck: dict[str, Any] = {"draws": self.draws, "random_state": streams["expert exploration"]}
+        expert: SBUCB | SBTS = KINDS[self.kind](l2=self.l2).live(*nothing, self.alpha, **luck)
         if self.top_k is None:
             return expert
         return TopK(expert, self.top_k, random_state=streams["expert fairness"])

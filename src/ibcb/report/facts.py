@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.estimators.ibcb import IBCB
+from ibcb.inverse.solvers import SOLVERS
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.directions import direction
@@ -307,17 +308,11 @@ def feature_names(model: IBCB) -> tuple[str, ...]:
 
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
     kind = model.decider_
-    solvers = {
-        "hard": "exact",
-        "soft": "soft (squared hinge)",
-        "robust": "robust (Huber hinge)",
-        "paper": "the paper's (OSQP)",
-    }
     return (
         ("decider", kind.title),
         ("l2", f"{model.l2_:g}"),
         ("alpha", f"{model.to_policy().alpha:g}") if kind.adds_bonus else ("margin", f"{model.margin:g}"),
-        ("solver", solvers.get(model.solver_, model.solver_)),
+        ("solver", SOLVERS[model.solver_].title),
         ("episodes", "one after the other" if model.incremental else "all at once"),
     )
 

@@ -17,6 +17,7 @@ choices given the episodes before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,10 +28,14 @@ from scipy.linalg import block_diag
 from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs, Transition
 
-__all__ = ["Learner", "Lesson", "Motion", "Walk", "motions_of"]
+__all__ = ["MOTIONS", "Learner", "Lesson", "Motion", "Walk", "motions_of"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+
+#: share of its length by which a policy of unknown kind may grow or shrink in a move: scores are in units of the
+#: decider's own randomness, which may change too (benchmarks/deciders.py, seeds 5-6)
+_STRETCH = 0.05
 
 
 class Lesson(NamedTuple):
@@ -173,23 +178,23 @@ class Learner:
         return x[:-1], float(x[-1])
 
 
+#: the motions by name, each made of a kind and the parameters of its models; a new motion is a class and a line here
+MOTIONS: dict[str, Callable[[Kind, tuple[tuple[float, ...], ...]], Motion]] = {
+    "walk": lambda kind, models: Walk(kind, "walk", _column(models)),
+    "settling": lambda kind, models: Walk(kind, "settling", _column(models), settles=True, stretch=_STRETCH),
+    "restless": lambda kind, models: Walk(kind, "restless", _column(models), stretch=_STRETCH),
+    "still": lambda kind, models: Walk(kind, "still", _column(models)),
+    "learner": lambda kind, models: Learner(kind, _column(models), _column(models, 1)),
+}
+
+
 def motions_of(kind: Kind) -> tuple[Motion, ...]:
     """The families with which a kind is tracked: first those that only walk."""
-    chosen = kind.motions
-    families: list[Motion] = []
-    for label, steps, settles in (
-        ("walk", chosen.walks, False),
-        ("settling", chosen.settling, True),
-        ("restless", chosen.restless, False),
-    ):
-        if steps:
-            families.append(Walk(kind, label, steps, settles, chosen.stretch))
-    if chosen.still:
-        families.append(Walk(kind, "still", (0.0,)))
-    if chosen.noise:
-        noise, wander = (grid.ravel() for grid in np.meshgrid(chosen.noise, chosen.wander))
-        families.append(Learner(kind, tuple(noise.tolist()), tuple(wander.tolist())))
-    return tuple(families)
+    return tuple(MOTIONS[family.motion](kind, family.models) for family in kind.motions.families)
+
+
+def _column(models: tuple[tuple[float, ...], ...], place: int = 0) -> tuple[float, ...]:
+    return tuple(model[place] for model in models)
 
 
 def _per_unit(kind: Kind, unit: Matrix) -> Matrix:

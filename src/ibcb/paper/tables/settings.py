@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from ibcb.deciders import KINDS
 from ibcb.estimators.choice_model import ChoiceModel
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import Imitator
@@ -129,7 +130,7 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
         "solver": "paper",
         "forecast": None,
         "margin": 0.001 if movielens else 0.01,
-        "tolerance": 3e-1 if movielens and kind == "sbts" else 8e-2,
+        "tolerance": 3e-1 if movielens and KINDS[kind].draws else 8e-2,
     }
     if algorithm.startswith("IBCB-alpha-"):
         return IBCB(alpha=float(algorithm.removeprefix("IBCB-alpha-")), **paper)
