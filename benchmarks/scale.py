@@ -87,8 +87,8 @@ def floor(log: ibcb.BehaviorLog) -> None:
 
 
 def named(log: ibcb.BehaviorLog | DiskLog, solver: str, **where: Any) -> ibcb.IBCB:
-    """A fit with expert, l2 and solver named; its forecast is made when asked for."""
-    return ibcb.IBCB(expert="sbucb", l2=L2, solver=solver).fit(log, **where)
+    """The bare fit, Algorithm 2 without tracking, with expert, l2 and solver named."""
+    return ibcb.IBCB(expert="sbucb", l2=L2, solver=solver, forecast=None).fit(log, **where)
 
 
 def turns(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:

@@ -15,8 +15,10 @@ import pytest
 from documents import ROOT
 
 import ibcb
-from ibcb.deciders import KINDS, Motions, Words
+from ibcb.deciders import KINDS, Family, Motions, Words
+from ibcb.deciders.kind import grid
 from ibcb.deciders.logit_kind import LogitKind
+from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import table_format
 from ibcb.io.tables import Tables
@@ -85,18 +87,8 @@ def test_additions_touch_no_more_files_than_they_may(heading):
 @pytest.mark.parametrize(
     "names, homes",
     [
-        pytest.param(
-            {*KINDS},
-            {"deciders"},
-            marks=pytest.mark.xfail(reason="cli/options.py lists the kinds a second time", strict=True),
-        ),
-        pytest.param(
-            {"hard", "soft", "robust", "paper"},
-            {"inverse/solvers", "estimators/fitting.py"},
-            marks=pytest.mark.xfail(
-                reason="estimators/ibcb.py, cli/options.py and report/facts.py list the solvers again", strict=True
-            ),
-        ),
+        ({*KINDS}, {"deciders"}),
+        ({*SOLVERS}, {"inverse/solvers"}),
         ({format.suffixes[0] for format in formats.FORMATS if format.suffixes}, {"io"}),
     ],
     ids=["kinds", "solvers", "formats"],
@@ -115,7 +107,7 @@ def test_what_is_registered_is_listed_nowhere_else(names, homes):
 class Stubborn(LogitKind):
     name = "stubborn"
     words = Words("a decider that hardly changes its mind", "is stubborn")
-    motions = Motions(walks=(0.01, 0.1), still=True)
+    motions = Motions((Family("walk", grid((0.01, 0.1))), Family("still", grid((0.0,)))))
 
 
 @pytest.fixture
@@ -140,7 +132,6 @@ def test_a_new_kind_is_fitted_stored_and_reported(stubborn, tmp_path):
     assert "is stubborn" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.xfail(reason="tracking/selection.py knows two kinds that assume nothing, and no third", strict=True)
 def test_a_new_kind_takes_part_in_the_choice_of_kinds(stubborn):
     model = ibcb.IBCB(expert="auto").fit(stubborn)
     assert "stubborn" in {candidate.expert for candidate in model.evidence_}
@@ -229,6 +220,5 @@ def docstrings(path):
             yield inspect.cleandoc(ast.get_docstring(node) or "")
 
 
-@pytest.mark.xfail(reason="the docstring of IBCB names ibcb.tracking.pursuit", strict=True)
 def test_every_name_in_a_docstring_exists():
     assert unresolved(text for path in SOURCE.rglob("*.py") for text in docstrings(path)) == []

@@ -47,19 +47,19 @@ class IBCB(Imitator):
     Parameters
     ----------
     expert : {"sbucb", "sbts", "topk", "stationary", "other", "auto"}
-        How the decider explored: by upper confidence bounds, or by Thompson sampling. Of three more kinds the policies
-        are only tracked, see `ibcb.tracking.pursuit`, some choices going astray: "topk" draws from its best candidates,
-        "stationary" never learns, "other" moves in no way that is known; rewards are recovered as for "sbts". "auto":
-        the kind that foresees the log best, see `ibcb.tracking.selection`.
+        How the decider chose: by upper confidence bounds, or by Thompson sampling. Of three more kinds the policies are
+        only tracked, and some choices may stray: "topk" draws from its best candidates, "stationary" never learns,
+        "other" moves in no way that is known; rewards are recovered as for "sbts". "auto": the kind that predicts the
+        log best, see `ibcb.tracking.selection`.
     alpha : float
         Exploration weight of an SBUCB expert. Only theta / alpha can be told from choices, so alpha scales ``coef_``
         and changes nothing else.
     l2 : float or "auto"
-        Ridge parameter lambda of the decider; "auto": that of 0.1, 0.3, 1, 3 and 10 that foresees the log best.
+        Ridge parameter lambda of the decider; "auto": that of 0.1, 0.3, 1, 3 and 10 that predicts the log best.
     margin : float
         Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
     top_k : int or "auto"
-        From how many candidates a "topk" decider draws; "auto": 2, 3 or 4, whichever foresees the log best.
+        From how many candidates a "topk" decider draws; "auto": 2, 3 or 4, whichever predicts the log best.
     solver : {"auto", "hard", "soft", "robust", "paper"}
         "hard": exact projection; raises `InfeasibleError`, naming the contradicting steps, where the choices have no
         common explanation. "soft": squared hinge. "robust": Huber hinge. "paper": OSQP at the paper's tolerances.
@@ -100,21 +100,24 @@ class IBCB(Imitator):
     evidence_ : tuple of ibcb.tracking.selection.Candidate
         Where something was chosen, every candidate with its log-likelihood and agreement one episode ahead.
     diagnostics_ : list of EpisodeDiagnosis
-        Per episode: status, violated rows, duality gap, and the share of its choices foreseen from the episodes before.
+        Per episode: status, violated rows, duality gap, and the share of its choices predicted one episode ahead.
     solver_ : str
         The solver that made the result.
     log_fingerprint_ : str
         Name of the log so far, as `ibcb.log.fingerprint.log_fingerprint` computes it.
     forecast_model_ : str or None
-        The model of the policy's evolution that foresaw the log best: a "learner", which `forecast` runs on, or a
-        "walk", which stays where it is; of a decider that is followed, how it moves: "settling", "restless", "still".
+        The model of the policy's evolution that predicted the log best: a "learner", which `forecast` projects
+        forward, or a "walk", which stays where it is; of a decider that is only tracked, how it moves: "settling",
+        "restless", "still".
     forecast_note_ : str or None
         What ``forecast_model_`` means, in a sentence.
     unidentified_features_ : tuple of str or None
         Features, by name or else by number, whose weights the choices do not determine, alone or in combination. None
         where the fit looked no further than ``coef_``.
-    notes_ : tuple of str
-        What a reader of the result should know.
+    notes_ : tuple of ibcb.log.notes.Note
+        What a reader of the result should know: each with a code, a severity, words and figures.
+    decider_ : ibcb.deciders.Kind
+        The kind of decider as an object: what it does, and words for it.
 
     Examples
     --------

@@ -321,14 +321,20 @@ def _choose(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[_Trial
 
 def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, str]:
     """The place of the trial to believe, and the rule that kept a likelier one from it."""
-    plain = {trial.kind.name: place for place, trial in enumerate(trials) if _assumes_nothing(trial.kind)}
-    known = [place for place in range(len(trials)) if place not in plain.values()]
+
+    def likeliest(places: list[int]) -> int:
+        return max(places, key=lambda place: judged[place].likelihoods.sum())
+
+    plain = [place for place, trial in enumerate(trials) if _assumes_nothing(trial.kind)]
+    known = [place for place in range(len(trials)) if place not in plain]
+    moving = [place for place in plain if trials[place].kind.moves]
+    still = [place for place in plain if not trials[place].kind.moves]
     why = ""
     if known:
-        best = max(known, key=lambda place: judged[place].likelihoods.sum())
+        best = likeliest(known)
         if not plain:
             return best, why
-        rival = judged[max(plain.values(), key=lambda place: trials[place].kind.moves)]
+        rival = judged[likeliest(moving or still)]
         lead, late = _lead(judged[best], rival), _lead(judged[best], rival, rival.half)
         if lead >= _LEARNER_LEAD and late >= _LATE_LEAD and judged[best].beyond_chance >= _BEYOND_CHANCE:
             return best, "another kind is significantly likelier than one of no known kind"
@@ -337,22 +343,21 @@ def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, st
             f"standard errors (it leads by {lead:.1f}), by {_LATE_LEAD:g} in the later half ({late:.1f}), and predict "
             f"{_BEYOND_CHANCE:.0%} of what chance leaves open ({max(0.0, judged[best].beyond_chance):.0%})"
         )
-    if len(plain) == 1:
-        return next(iter(plain.values())), why
-    still, moving = sorted(plain.values(), key=lambda place: trials[place].kind.moves)
-    other, stays = judged[moving], judged[still]
+    if not (moving and still):
+        return likeliest(plain), why
+    moves, stays = likeliest(moving), likeliest(still)
     # A length that grows is likelier too, but predicts no choice better.
-    lead, gain = _lead(other, stays), other.agreement - stays.agreement
+    lead, gain = _lead(judged[moves], judged[stays]), judged[moves].agreement - judged[stays].agreement
     if lead >= _MOVING_LEAD and gain > _MOVING_GAIN:
-        return moving, why
-    if trials[moving].steadiness < _STEADY:
+        return moves, why
+    if trials[moves].steadiness < _STEADY:
         # It is predicted no worse by one that stays, but only because neither predicts it.
-        return moving, "its policy changes so much from episode to episode that it cannot be standing still"
-    moves = (
+        return moves, "its policy changes so much from episode to episode that it cannot be standing still"
+    rule = (
         f"a decider that moves must lead one that stays by {_MOVING_LEAD:g} standard errors (it leads by {lead:.1f}) "
         f"and predict {_MOVING_GAIN:.1%} more of the choices ({gain:.1%})"
     )
-    return still, f"{why}; and {moves}" if why else moves
+    return stays, f"{why}; and {rule}" if why else rule
 
 
 def _assumes_nothing(kind: Kind) -> bool:
