@@ -222,12 +222,14 @@ def test_whoever_looks_while_a_model_is_fitted_again_sees_one_fit():
             seen.append(vars(model))
 
     def refit():
-        for log in [*reversed(logs)] * 2:
-            model.fit(log)
-            looked = len(seen)
-            while len(seen) == looked:
-                stop.wait(1e-4)
-        stop.set()
+        try:
+            for log in [*reversed(logs)] * 2:
+                model.fit(log)
+                looked = len(seen)
+                while len(seen) == looked:
+                    stop.wait(1e-4)
+        finally:
+            stop.set()
 
     at_once([look, refit])
     assert len({each["log_fingerprint_"] for each in seen}) == 2
