@@ -23,6 +23,7 @@ from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.tracking import Track
 from ibcb.tracking.context_sample import ContextSample
+from ibcb.tracking.motions import Learner
 from ibcb.tracking.selection import Candidate
 
 __all__ = ["Arrays", "pack", "unpack"]
@@ -190,10 +191,12 @@ def _mismatch(track: Track) -> str:
     if track.now is None:
         return ""
     now, alpha = track.now, int(track.kind.scales.alpha > 0)
-    starts = [motion.start(np.eye(d), np.zeros((d, d)), None).mean.shape for motion in track.motions]
-    if [each.mean.shape for each in now.families] != starts:
+    models = [len(motion.names) for motion in track.motions]
+    # A learner's state holds the rewards too.
+    sizes = [d + alpha + (d + 1) * isinstance(motion, Learner) for motion in track.motions]
+    if [each.mean.shape for each in now.families] != list(zip(models, sizes, strict=True)):
         return f"its beliefs are not those of the motions of {track.kind.name}"
-    if [each.mean.shape for each in now.last] != [(K, d + alpha) for K, _ in starts]:
+    if [each.mean.shape for each in now.last] != [(K, d + alpha) for K in models]:
         return f"its beliefs of the last policy are not those of {track.kind.name}"
     if len(now.evidence) != len(track.names) or now.best >= len(track.names):
         return f"its evidence is not of the {len(track.names)} models of {track.kind.name}"
