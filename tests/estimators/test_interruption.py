@@ -5,6 +5,7 @@ import copy
 import importlib
 import itertools
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -181,16 +182,18 @@ def test_one_more_episode_of_a_decider_that_is_tracked_changes_all_or_nothing(lo
     assert_untouched(lambda model: model.partial_fit(log[3]), IBCB(expert="other").fit(log[:3]), place, sets)
 
 
-def stopped_at_line(number, call):
-    """Interrupt a call before the line of that number, of those that `IBCB` itself goes through; whether it came."""
-    functions, lines = {IBCB.fit.__code__, IBCB.partial_fit.__code__, IBCB._adopt.__code__}, 0
+def stopped_before(number, call):
+    """Interrupt a call before its instruction of that number, of those of `IBCB._adopt`; whether it came so far."""
+    own = {IBCB._adopt.__code__, *(each for each in IBCB._adopt.__code__.co_consts if isinstance(each, types.CodeType))}
+    count = 0
 
     def trace(frame, event, argument):
-        nonlocal lines
-        if frame.f_code not in functions:
+        nonlocal count
+        if frame.f_code not in own:
             return None
-        lines += event == "line"
-        if event == "line" and lines == number:
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        if event == "opcode" and count == number:
             raise KeyboardInterrupt
         return trace
 
@@ -205,21 +208,26 @@ def stopped_at_line(number, call):
     return False
 
 
-@pytest.mark.parametrize("more", [False, True], ids=["fit", "partial_fit"])
-def test_nobody_ever_sees_half_of_a_new_fit(log, more):
-    """Before whatever line it stops, the model is the old one or the new one."""
-
-    def call(model):
-        return model.partial_fit(log[2]) if more else model.fit(log[:3])
-
-    old, new = IBCB(**NAMED).fit(log[:2]), call(IBCB(**NAMED).fit(log[:2]))
+@pytest.mark.parametrize("params", [NAMED, AUTO], ids=["named", "auto"])
+def test_nobody_ever_sees_half_of_a_new_fit(log, params):
+    """Before whatever instruction it stops, the model is the old one or the new one."""
+    old, new = IBCB(**params).fit(log[:2]), IBCB(**params).fit(log[:3])
+    found = (new._fit, new._fitted_with, vars(new).get("_seen"), log[:3])
+    came_old = came_new = 0
     for number in itertools.count(1):
-        model = IBCB(**NAMED)
+        model = IBCB(**params)
         vars(model).update(vars(old))
-        if not stopped_at_line(number, lambda model=model: call(model)):
+        if not stopped_before(number, lambda model=model: model._adopt(*found)):
             break
-        assert_same_values(vars(model), vars(old if model.coef_ is old.coef_ else new))
-    assert number > 10
+        came_old, came_new = came_old + (model.coef_ is old.coef_), came_new + (model._fit is new._fit)
+        expected = vars(old if model.coef_ is old.coef_ else new)
+        assert vars(model).keys() == expected.keys()
+        assert all(vars(model)[name] is expected[name] for name in ("_fit", "_fitted_with"))
+        assert_same_values(
+            {n: v for n, v in vars(model).items() if n[0] != "_"}, {n: expected[n] for n in expected if n[0] != "_"}
+        )
+    assert came_old > 50
+    assert came_new > 0
 
 
 def test_after_an_interruption_the_fit_is_what_it_would_have_been(log, sets):

@@ -98,7 +98,8 @@ def test_what_was_chosen_before_the_log_taught_the_learner(motion, rng):
 def random_beliefs(motion, rng):
     start = motion.start(np.eye(D), np.zeros((D, D)), np.zeros(D))
     size = start.mean.shape[1]
-    covariances = np.array([positive_definite(rng, size) for _ in motion.names])
+    # Of little doubt, so that what a move adds can be seen.
+    covariances = 1e-3 * np.array([positive_definite(rng, size) for _ in motion.names])
     return Beliefs(rng.normal(size=start.mean.shape), covariances)
 
 
