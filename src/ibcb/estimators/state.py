@@ -2,12 +2,15 @@
 
 What a field may hold is said by its annotation: numbers, text, ``None``, tuples, arrays, notes, kinds of deciders, and
 other records of these. An array's annotation also says its shape, ``Annotated[NDArray[np.float64], "K d d"]``: the same
-letter means the same size within a record, and d everywhere the number of features. Loading checks all of it, so that a
-damaged file is refused when it is read, and not met later.
+letter means the same size within a record, and d everywhere the number of features. Numbers are finite, and whole ones
+count something. Loading checks all of it, and that a track fits its kind, so that a damaged file is refused when it is
+read, and not met later.
 """
 
 from __future__ import annotations
 
+import itertools
+import sys
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -17,15 +20,25 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import KINDS, Kind
 from ibcb.log.notes import Note
+from ibcb.numerics.checks import gram_matrix
+from ibcb.tracking import Track
+from ibcb.tracking.context_sample import ContextSample
+from ibcb.tracking.motions import Learner
+from ibcb.tracking.selection import Candidate
 
 __all__ = ["Arrays", "pack", "unpack"]
 
 Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
+#: whole numbers beyond this are not exact as float64, in which arrays are stored
+_LARGEST = 2**53
+
 
 def pack(value: Any, name: str, arrays: Arrays) -> Any:
     """The value as JSON; its arrays go into ``arrays``, as float64, under names that begin with ``name``."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.ndarray):
@@ -77,7 +90,9 @@ def _read(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: 
         if not isinstance(stored, dict) or set(stored) != set(_names(kind)):
             raise ValueError(f"{place} does not hold the parts of a {kind.__name__}")
         hints, own = get_type_hints(kind, include_extras=True), {"d": sizes["d"]}
-        return kind(**{name: _read(hints[name], stored[name], arrays, own, f"{place}.{name}") for name in stored})
+        record = kind(**{name: _read(hints[name], stored[name], arrays, own, f"{place}.{name}") for name in stored})
+        _check(record, place)
+        return record
     return _number(kind, stored, place)
 
 
@@ -102,14 +117,16 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
         if sizes.setdefault(letter, size) != size:
             raise ValueError(f"{place} has shape {array.shape}, where {letter} is {sizes[letter]}")
     dtype = get_args(get_args(base)[1])[0]
-    whole = np.issubdtype(dtype, np.integer)
-    if whole and not (array == np.floor(array)).all():
-        raise ValueError(f"{place} must hold whole numbers")
+    if np.issubdtype(dtype, np.integer):
+        if not ((array == np.floor(array)) & (array >= 0) & (array <= _LARGEST)).all():
+            raise ValueError(f"{place} must hold whole numbers from 0 on")
+    elif not (np.abs(array) <= np.finfo(dtype).max).all():
+        raise ValueError(f"{place} must hold finite numbers")
     return array.astype(dtype)
 
 
 def _kind(stored: Any, place: str) -> Kind:
-    if not isinstance(stored, dict) or stored.get("kind") not in KINDS:
+    if not isinstance(stored, dict) or set(stored) != {"kind", "l2", "top_k"} or str(stored["kind"]) not in KINDS:
         raise ValueError(f"{place} is {stored!r}, no kind of decider that is known")
     l2, top_k = _number(float, stored["l2"], f"{place}.l2"), _number(int, stored["top_k"], f"{place}.top_k")
     if l2 <= 0 or top_k < 1:
@@ -122,15 +139,71 @@ def _note(stored: Any, place: str) -> Note:
         note = Note.from_json(stored)
     except (TypeError, KeyError, AttributeError):
         raise ValueError(f"{place} is no note") from None
-    if not all(isinstance(text, str) for text in (note.code, note.severity, note.text)):
+    listed = [value if isinstance(value, tuple) else (value,) for value in note.figures.values()]
+    known = all(isinstance(each, str) or _finite(each) for each in itertools.chain(*listed))
+    texts = isinstance(note.code, str) and isinstance(note.text, str) and note.severity in ("info", "warning")
+    if not known or not texts:
         raise ValueError(f"{place} is no note")
     return note
 
 
 def _number(kind: Any, stored: Any, place: str) -> Any:
-    if kind is Any:
-        return stored
-    accepted = {float: (int, float), int: (int,), str: (str,), bool: (bool,)}[kind]
-    if not isinstance(stored, accepted) or (kind is not bool and isinstance(stored, bool)):
-        raise ValueError(f"{place} is {stored!r}, expected a {kind.__name__}")
+    expected = {
+        float: ("a finite number", _finite),
+        int: ("a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= _LARGEST),
+        str: ("text", lambda value: isinstance(value, str)),
+        bool: ("true or false", lambda value: isinstance(value, bool)),
+    }
+    words, accepts = expected[kind]
+    if not accepts(stored):
+        raise ValueError(f"{place} is {stored!r}, expected {words}")
     return kind(stored)
+
+
+def _finite(value: Any) -> bool:
+    # By comparison: a whole number may be too large to be made a float.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+# -- what types and shapes do not say --------------------------------------------------------------------------------
+
+
+def _check(record: Any, place: str) -> None:
+    """Raise ValueError where the parts of a record do not belong together."""
+    wrong = ""
+    if isinstance(record, ContextSample):
+        if record.counts.sum() != len(record.contexts) or not record.counts.all():
+            wrong = "its counts do not add up to its contexts"
+    elif isinstance(record, Candidate):
+        wrong = "" if record.expert in KINDS else f"{record.expert!r} is no kind of decider that is known"
+    elif isinstance(record, Track):
+        wrong = _mismatch(record)
+    if wrong:
+        raise ValueError(f"{place}: {wrong}")
+
+
+def _mismatch(track: Track) -> str:
+    """Why a track cannot be one of its kind, or nothing."""
+    d, episodes = len(track.gram), len(track.policies)
+    gram_matrix("the track's gram", track.gram, d)
+    if len(track.predicted) != episodes or (track.now is None) != (episodes == 0):
+        return f"{episodes} policies do not go with {len(track.predicted)} predictions"
+    if track.now is None:
+        return ""
+    now, alpha = track.now, int(track.kind.scales.alpha > 0)
+    models = [len(motion.names) for motion in track.motions]
+    # A learner's state holds the rewards too.
+    sizes = [d + alpha + (d + 1) * isinstance(motion, Learner) for motion in track.motions]
+    if [each.mean.shape for each in now.families] != list(zip(models, sizes, strict=True)):
+        return f"its beliefs are not those of the motions of {track.kind.name}"
+    if [each.mean.shape for each in now.last] != [(K, d + alpha) for K in models]:
+        return f"its beliefs of the last policy are not those of {track.kind.name}"
+    if len(now.evidence) != len(track.names) or now.best >= len(track.names):
+        return f"its evidence is not of the {len(track.names)} models of {track.kind.name}"
+    if not len(now.sample.counts):
+        return "it has no candidate sets"
+    if (now.information.diagonal() < 0).any():
+        return "its information is negative"
+    if alpha and not all((each.covariance[:, -1, -1] > 0).all() for each in now.last):
+        return "a variance of alpha is not above 0"
+    return ""

@@ -1,0 +1,351 @@
+"""What every kind of decider keeps to: one suite for all entries of `ibcb.deciders.KINDS`."""
+
+import functools
+import pickle
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from conftest import ragged_log, small_run
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.utils.validation import check_is_fitted
+
+import ibcb
+from ibcb import IBCB, BehaviorLog
+from ibcb.deciders import FIRST_STRAY, KINDS, Believed
+from ibcb.engine import blocks
+from ibcb.numerics.ridge import gram, ridge
+from ibcb.tracking.motions import motions_of
+
+SIZE = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4, "n_features": 3, "warmup": 60}
+
+
+def make(name):
+    """A kind with parameters that matter to it."""
+    kind = KINDS[name]
+    return kind(**{"l2": 0.3} if kind.learns else {"top_k": 2} if kind.draws_from_best else {})
+
+
+@functools.cache
+def run_of(name):
+    return small_run("sbts" if name == "sbts" else "sbucb", **SIZE)
+
+
+def past(log):
+    """What had been learned before the log's last episode."""
+    stored = [part for _, part in log.episodes()]
+    return sum(gram(part.contexts[part.chosen_rows]) for part in stored[:-1])
+
+
+def block_of(sets, chosen):
+    (block,) = blocks(BehaviorLog.from_episodes([(sets, chosen)]))
+    return block
+
+
+def beliefs_of(kind, block, before, total):
+    """What the kind's models believe before they see anything."""
+    unit = kind.measure(block)
+    return tuple(motion.start(unit, before.phi, total) for motion in motions_of(kind))
+
+
+def learned(kind, block, before, total=None, young=True):
+    """Beliefs before, and lessons from a block."""
+    families = beliefs_of(kind, block, before, total)
+    o = block.contexts.shape[1] + int(kind.scales.alpha > 0)
+    asked = families[0].of_first(o)[len(families[0]) - 1 :]
+    seen = kind.observe(block, before, Believed(asked, asked, young), FIRST_STRAY)
+    seen = pickle.loads(pickle.dumps(seen))  # it travels
+    return families, seen, kind.learn(seen, families, tuple(np.ones(len(each), dtype=bool) for each in families))
+
+
+@pytest.fixture(params=list(KINDS))
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def kind(name):
+    return make(name)
+
+
+@pytest.fixture
+def world(kind, name):
+    """The last episode of a log: its sets and choices, its block, and what had been learned before."""
+    log = run_of(name).log
+    episode = log[len(log) - 1]
+    sets = episode.contexts.reshape(episode.n_steps, -1, 3)
+    return sets, episode.chosen, block_of(sets, episode.chosen), ridge(past(log), kind.l2)
+
+
+# -- choice rule ---------------------------------------------------------------------------------------------------
+
+
+def test_beliefs_stay_finite_and_get_surer(kind, world):
+    _, _, block, before = world
+    for total in (None, np.ones(3)):
+        for young in (True, False):
+            families, seen, lessons = learned(kind, block, before, total, young)
+            assert len(lessons.families) == len(lessons.log_likelihoods) == len(families)
+            for old, new, likely in zip(families, lessons.families, lessons.log_likelihoods, strict=True):
+                assert new.mean.shape == old.mean.shape
+                assert new.covariance.shape == old.covariance.shape
+                assert likely.shape == (len(old),)
+                for array in (new.mean, new.covariance, likely):
+                    assert np.isfinite(array).all()
+                assert_allclose(new.covariance, np.swapaxes(new.covariance, 1, 2), rtol=1e-6, atol=1e-9)
+                # Nobody is less sure than before.
+                scale = np.sqrt(np.diagonal(old.covariance, axis1=1, axis2=2))
+                scale = np.where(scale > 0, scale, 1.0)
+                less = (old.covariance - new.covariance) / scale[:, :, None] / scale[:, None]
+                assert np.linalg.eigvalsh(less).min() > -1e-6
+                assert np.linalg.eigvalsh(new.covariance / scale[:, :, None] / scale[:, None]).min() > -1e-6
+            assert lessons.information.shape == (3, 3)
+            assert_allclose(lessons.information, lessons.information.T, rtol=1e-9)
+            assert np.linalg.eigvalsh(lessons.information).min() >= -1e-9 * np.trace(lessons.information)
+            assert np.trace(lessons.information) > 0
+            assert 0 <= kind.stray_of(seen) <= 1
+
+
+def test_what_is_learned_explains_the_choices(kind, world, name):
+    """The policy believed after an episode gives its choices the best score more often than its opposite does."""
+    sets, chosen, block, before = world
+    _, _, lessons = learned(kind, block, before)
+    state = lessons.families[0].mean[-1]
+    policy = state[:3] / (state[3] if kind.scales.alpha else 1.0)
+    right, wrong = (kind.scores(block, before, sign * policy).reshape(len(sets), -1) for sign in (1.0, -1.0))
+    agree, against = (np.mean(scores.argmax(axis=1) == chosen) for scores in (right, wrong))
+    assert agree > max(0.5, against + 0.3)
+
+
+@pytest.mark.parametrize("case", ["equal", "one candidate"])
+def test_nothing_is_learned_from_candidates_that_do_not_differ(kind, world, rng, case):
+    _, _, _, before = world
+    if case == "equal":
+        sets = np.repeat(rng.normal(size=(20, 1, 3)), 4, axis=1)
+        block = block_of(sets, rng.integers(4, size=20))
+    else:
+        block = block_of(rng.normal(size=(20, 1, 3)), np.zeros(20, dtype=int))
+    families, _, lessons = learned(kind, block, before, np.ones(3))
+    assert_allclose(lessons.information, 0.0, atol=1e-12)
+    # That alpha is positive is known without choices.
+    place = 3 if kind.scales.alpha else None
+    for old, new, likely in zip(families, lessons.families, lessons.log_likelihoods, strict=True):
+        for one, other in zip(without(old, place), without(new, place), strict=True):
+            assert_allclose(other, one, rtol=1e-6, atol=1e-9)
+        # No model is likelier than another.
+        assert_allclose(likely, likely[0], atol=1e-9)
+    assert np.isfinite(kind.scores(block, before, np.ones(3))).all()
+
+
+def without(beliefs, place):
+    """Mean and covariance without an entry of the state."""
+    if place is None:
+        return beliefs.mean, beliefs.covariance
+    kept = np.delete(np.arange(beliefs.mean.shape[1]), place)
+    return beliefs.mean[:, kept], beliefs.covariance[:, kept[:, None], kept]
+
+
+def test_the_order_of_candidates_and_steps_does_not_matter(kind, world, rng):
+    # So few steps that nothing is left out of the first look at them.
+    sets, chosen, before = world[0][:30], world[1][:30], world[3]
+    block = block_of(sets, chosen)
+    orders = rng.permuted(np.tile(np.arange(sets.shape[1]), (len(sets), 1)), axis=1)
+    steps = rng.permutation(len(sets))
+    shuffled = np.take_along_axis(sets, orders[:, :, None], axis=1)[steps]
+    picked = (orders == chosen[:, None]).argmax(axis=1)[steps]
+    other = block_of(shuffled, picked)
+    assert_allclose(kind.measure(other), kind.measure(block), rtol=1e-9)
+    (_, _, one), (_, _, two) = learned(kind, block, before), learned(kind, other, before)
+    for mine, its in zip(one.families, two.families, strict=True):
+        unit = np.sqrt(np.diagonal(mine.covariance, axis1=1, axis2=2))
+        assert (np.abs(its.mean - mine.mean) <= 1e-8 * (unit + np.abs(mine.mean))).all()
+        assert_allclose(its.covariance, mine.covariance, rtol=1e-7, atol=1e-8 * float(unit.max()) ** 2)
+    for mine, its in zip(one.log_likelihoods, two.log_likelihoods, strict=True):
+        assert_allclose(its, mine, rtol=1e-8)
+    assert_allclose(two.information, one.information, rtol=1e-7, atol=1e-8 * np.trace(one.information))
+    policy = rng.normal(size=3)
+    scores = kind.scores(block, before, policy).reshape(len(sets), -1)
+    again = kind.scores(other, before, policy).reshape(len(sets), -1)
+    assert_allclose(again, np.take_along_axis(scores, orders, axis=1)[steps], rtol=1e-9, atol=1e-12)
+
+
+def test_scores_are_of_every_row_and_tell_a_better_policy(kind, world, name):
+    sets, chosen, block, before = world
+    run = run_of(name)
+    truth = run.policy_coefs[len(run.log) - 1] / run.expert_settings.alpha
+    found = {}
+    for better, policy in ((True, truth), (False, -truth)):
+        scores = kind.scores(block, before, policy)
+        assert scores.shape == (len(block.contexts),)
+        assert np.isfinite(scores).all()
+        table = scores.reshape(len(sets), -1)
+        found[better] = np.mean(table[np.arange(len(sets)), chosen] - table.mean(axis=1))
+    assert found[True] > max(0.0, found[False])
+
+
+def test_scores_of_steps_of_different_sizes(kind, rng):
+    log = ragged_log(rng)
+    (block,) = blocks(log[3])
+    scores = kind.scores(block, ridge(past(log), kind.l2), rng.normal(size=3))
+    assert scores.shape == (len(block.contexts),)
+    assert np.isfinite(scores).all()
+    _, _, lessons = learned(kind, block, ridge(past(log), kind.l2))
+    assert all(np.isfinite(each.mean).all() for each in lessons.families)
+
+
+def test_the_unit_of_policies_is_that_of_the_candidates(kind, world):
+    """A feature in other units has a weight in other units: scores stay what they are."""
+    sets, chosen, block, _ = world
+    unit, factors = kind.measure(block), np.array([10.0, 0.1, 1.0])
+    assert_allclose(unit, unit.T, rtol=1e-12)
+    assert np.linalg.eigvalsh(unit).min() > 0
+    rescaled = kind.measure(block_of(sets * factors, chosen))
+    assert_allclose(rescaled, unit / factors / factors[:, None], rtol=1e-9)
+
+
+def test_a_model_learns_the_same_whoever_is_beside_it(kind, world):
+    """Up to where expectation propagation, which goes on until all have settled, stops: 0.02 deviations."""
+    _, _, block, before = world
+    families, seen, together = learned(kind, block, before)
+    for place in (0, len(families[0]) - 1):
+        lessons = kind.learn(seen, (families[0][place : place + 1],), (np.ones(1, dtype=bool),))
+        mine, its = lessons.families[0], together.families[0][place : place + 1]
+        unit = np.sqrt(np.diagonal(its.covariance, axis1=1, axis2=2))
+        assert (np.abs(mine.mean - its.mean) <= 0.02 * unit).all()
+
+
+# -- a kind as a thing ---------------------------------------------------------------------------------------------
+
+
+def test_a_kind_travels(kind, world):
+    """To the workers of a cluster, alone and inside a kernel."""
+    again = pickle.loads(pickle.dumps(kind))
+    assert again == kind
+    assert hash(again) == hash(kind)
+    assert (again.label, again.title, again.words) == (kind.label, kind.title, kind.words)
+    _, _, block, before = world
+    kernel = pickle.loads(pickle.dumps(functools.partial(kind.scores, before=before, policy=np.ones(3))))
+    assert_array_equal(kernel(block), kind.scores(block, before, np.ones(3)))
+
+
+def test_a_kind_has_words(kind, name):
+    assert kind.name == name
+    assert kind.label.startswith(name)
+    assert (f"{kind.l2:g}" in kind.label) == kind.learns
+    assert (str(kind.top_k) in kind.label) == kind.draws_from_best
+    words = asdict(kind.words) | {"title": kind.title}
+    for part, text in words.items():
+        assert text or (part == "misfit" and not kind.draws)
+        assert text == text.strip()
+        assert not text.endswith("..")
+        # A sentence ends in a full stop; what others make sentences of does not.
+        assert text.endswith(".") == (part in ("exploration", "contradictions")), part
+    assert f'"{name}"' in IBCB.__doc__
+    others = [make(other) for other in KINDS if other != name]
+    assert kind.words.meaning not in [other.words.meaning for other in others]
+    assert kind.title not in [other.title for other in others]
+    assert 0 < kind.fair < kind.good < 1
+
+
+def test_a_kind_comes_alive_or_says_why_not(kind, name, rng):
+    S = rng.normal(size=(30, 3))
+    phi, moment = S.T @ S, S.T @ (S @ [1.0, -1.0, 0.5])
+    if not kind.learns:
+        with pytest.raises(ValueError, match=f"{name!r}.*cannot be brought to life; predict imitates it"):
+            kind.live(phi, moment, 0.4, draws="step", random_state=0)
+        with pytest.raises(NotImplementedError, match=name):
+            kind.imagine(S, np.full(10, 3), np.ones(3), ridge(phi, kind.l2), rng)
+        return
+    policy = kind.live(phi, moment, 0.4, draws="step", random_state=0)
+    assert_allclose(policy.coef_, np.linalg.solve(phi + kind.l2 * np.eye(3), moment))
+    sets = rng.normal(size=(10, 4, 3))
+    assert np.isin(policy.act(sets), range(4)).all()
+    policy.update(sets[:, 0], np.ones(10))
+    assert_allclose(policy.gram_, phi + sets[:, 0].T @ sets[:, 0])
+    scores = kind.imagine(S, np.full(10, 3), policy.coef_, ridge(phi, kind.l2), rng)
+    assert scores.shape == (30,)
+    assert np.isfinite(scores).all()
+
+
+# -- a fit with it ---------------------------------------------------------------------------------------------------
+
+
+def with_user(log):
+    """The log with a fourth feature that all candidates of a step share."""
+    rng, episodes = np.random.default_rng(0), []
+    for _, episode in log.episodes():
+        X = episode.contexts.reshape(episode.n_steps, -1, log.n_features)
+        user = np.broadcast_to(rng.normal(size=(len(X), 1, 1)), (*X.shape[:2], 1))
+        episodes.append((np.concatenate([X, user], axis=2), episode.chosen))
+    return BehaviorLog.from_episodes(episodes, warmup=log.warmup)
+
+
+@functools.cache
+def fitted(name):
+    kind = make(name)
+    params = {"l2": kind.l2} if kind.learns else {"top_k": kind.top_k} if kind.draws_from_best else {}
+    return IBCB(expert=name, **params).fit(with_user(run_of(name).log))
+
+
+def test_a_fit_holds_what_it_was_asked_for(name, kind):
+    model = fitted(name)
+    check_is_fitted(model)
+    assert model.decider_ == kind
+    assert model.expert_ == name
+    assert model.forecast_model_ in [each for motion in motions_of(kind) for each in motion.names]
+    for array in (model.coef_, model.policy_coefs_, model.next_policy_coef_, model.forecast(3)):
+        assert np.isfinite(array).all()
+    assert all(str(note).strip() and not str(note).endswith("..") for note in model.notes_)
+
+
+def test_what_no_choice_depends_on_is_undetermined(name, kind):
+    model = fitted(name)
+    assert model.unidentified_features_ == ("3",)
+    assert "undetermined-features" in [note.code for note in model.notes_]
+    estimate, lower, upper = model.policy_interval()
+    assert np.isfinite(estimate).all()
+    assert (lower <= upper).all()
+    assert np.isfinite(lower[:3]).all()
+    assert np.isfinite(upper[:3]).all()
+    if kind.adds_bonus:
+        assert (lower[3], upper[3]) == (-np.inf, np.inf)
+    if kind.learns:
+        assert_allclose(model.direction(model.policy_coefs_)[:, 3], 0.0, atol=1e-9)
+        assert_allclose(np.array(model.policy_interval(direction=True))[:, 3], 0.0, atol=1e-9)
+
+
+def test_certainty_is_a_probability_on_ties_too(name, rng):
+    model = fitted(name)
+    sets = rng.normal(size=(40, 4, 4))
+    plain, best = model.certainty(sets), model.predict(sets)
+    doubled = np.concatenate([sets, sets[np.arange(40), best][:, None]], axis=1)
+    assert_array_equal(model.certainty(doubled), plain)
+    first = np.concatenate([sets[np.arange(40), best][:, None], sets], axis=1)
+    assert_array_equal(model.certainty(first), plain)
+    for found in (plain, model.certainty([sets[0], sets[1, :2], sets[2, :1]])):
+        assert ((found >= 0) & (found <= 1)).all()
+    equal = np.repeat(sets[:, :1], 4, axis=1)
+    assert_array_equal(model.certainty(equal), np.ones(40))
+    assert model.certainty(equal[0]) == 1.0
+    assert model.certainty(sets[0, :1]) == 1.0
+
+
+@functools.cache
+def chosen_by_itself():
+    run = ibcb.simulate("synthetic", noise=0.03, n_episodes=8, batch_size=300, n_candidates=8, n_features=8, seed=1)
+    return IBCB(expert="auto", l2=0.3).fit(with_user(run.log))
+
+
+def test_a_kind_chosen_by_the_log_bounds_no_weight_that_no_choice_tells(tmp_path):
+    model = chosen_by_itself()
+    assert model.expert_ == "sbucb"
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+    for each in (model, ibcb.load_model(tmp_path / "m.safetensors")):
+        assert each.unidentified_features_ == ("8",)
+        _, lower, upper = each.policy_interval()
+        assert (lower[8], upper[8]) == (-np.inf, np.inf)
+        assert np.isfinite(lower[:8]).all()
+        assert np.isfinite(upper[:8]).all()
+        direction = np.array(each.policy_interval(direction=True))
+        assert np.isfinite(direction).all()
+        assert_allclose(direction[:, 8], 0.0, atol=1e-9)

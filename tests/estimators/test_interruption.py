@@ -1,0 +1,356 @@
+"""A fit either finishes or leaves the model as it was, wherever it is interrupted; an error is that error."""
+
+import contextlib
+import copy
+import importlib
+import itertools
+import sys
+import types
+
+import numpy as np
+import pytest
+from conftest import ragged_log, small_run
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_info
+from views import flipped
+
+import ibcb
+from ibcb import IBCB
+
+SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
+
+#: every place at which a fit can be interrupted: (module, name of what is replaced there)
+PLACES = {
+    "settings": ("ibcb.estimators.ibcb", "IBCB._settings"),
+    "exact solver": ("ibcb.estimators.fitting", "hard"),
+    "robust solver": ("ibcb.estimators.fitting", "robust"),
+    "rows": ("ibcb.inverse.evolution", "EpisodeView"),
+    "fingerprint": ("ibcb.inverse.evolution", "with_episode"),
+    "tracker": ("ibcb.tracking.tracker", "Track.after"),
+    "kind observes": ("ibcb.deciders.sbucb", "Sbucb.observe"),
+    "kind learns": ("ibcb.deciders.sbucb", "Sbucb.learn"),
+    "expectation propagation": ("ibcb.deciders.cone", "_tilt"),
+    "motion": ("ibcb.tracking.motions", "Learner.move"),
+    "sample": ("ibcb.tracking.context_sample", "ContextSample.extend"),
+    "logit observes": ("ibcb.deciders.logit_kind", "LogitKind.observe"),
+    "selection judges": ("ibcb.tracking.selection", "_predictions"),
+    "selection chooses": ("ibcb.tracking.selection", "_choose"),
+    "publishing": ("ibcb.estimators.ibcb", "_published"),
+    "what moves": ("ibcb.estimators.ibcb", "how_it_moves"),
+    "unidentified": ("ibcb.estimators.ibcb", "unidentified"),
+    "forecast": ("ibcb.estimators.ibcb", "_forecast"),
+}
+#: only seen on the way when the kind is to be chosen, or when the exact solver fails
+CHOOSING = {"logit observes", "selection judges", "selection chooses"}
+
+
+def replaced(monkeypatch, place, error, after):
+    """Let the function at a place raise at its call number ``after``; gives a list that grows with every call."""
+    module, where = PLACES[place]
+    owner = importlib.import_module(module)
+    *path, name = where.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    real, calls = getattr(owner, name), []
+
+    def raising(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > after:
+            raise error
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, raising)
+    return calls
+
+
+def passed(call, place):
+    """How often a call comes by a place."""
+    with pytest.MonkeyPatch.context() as patch:
+        calls = replaced(patch, place, AssertionError("never"), np.inf)
+        call()
+    return len(calls)
+
+
+def interrupted(call, place, after):
+    with pytest.MonkeyPatch.context() as patch:
+        replaced(patch, place, KeyboardInterrupt(), after)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
+def when(count):
+    """The first, a middle and the last of so many calls."""
+    return sorted({0, count // 2, count - 1})
+
+
+def assert_same_values(one, other, where="model"):
+    """To the bit, whatever it is."""
+    assert type(one) is type(other), where
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other, strict=True, err_msg=where)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same_values(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, (tuple, list)):
+        assert len(one) == len(other), where
+        for place, pair in enumerate(zip(one, other, strict=True)):
+            assert_same_values(*pair, f"{where}[{place}]")
+    elif hasattr(one, "__dict__") and not isinstance(one, type):
+        assert_same_values(vars(one), vars(other), where)
+    elif hasattr(type(one), "__slots__"):
+        assert_same_values(*({n: getattr(x, n) for n in type(x).__slots__} for x in (one, other)), where)
+    else:
+        assert one == other or (one != one and other != other), where
+
+
+def answers(model, sets):
+    """Everything that a model tells."""
+    told = [model.predict(sets), model.decision_function(sets), model.forecast(3), model.policy_at(1), model.notes_]
+    return [*told, model.certainty(sets), *model.policy_interval(), *model.policy_interval(direction=True)]
+
+
+def assert_untouched(call, model, place, sets):
+    """Interrupted at several calls of a place, a model stays what it was."""
+    before, told = copy.deepcopy(vars(model)), answers(model, sets)
+    twin = IBCB()
+    vars(twin).update(vars(model))
+    count = passed(lambda: call(twin), place)
+    assert count, f"nothing comes by {place}"
+    for after in when(count):
+        interrupted(lambda: call(model), place, after)
+        assert_same_values(vars(model), before)
+        assert_same_values(answers(model, sets), told)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return small_run(**SIZE).log
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return np.random.default_rng(1).normal(size=(20, 4, 3))
+
+
+NAMED = {"expert": "sbucb", "l2": 0.3}
+AUTO = {"expert": "auto", "l2": 0.3, "top_k": 2}
+#: with a named kind at every place that it comes by, with "auto" where that goes another way
+CASES = [
+    *(pytest.param(NAMED, place, id=f"named-{place}") for place in PLACES if place not in CHOOSING),
+    *(pytest.param(AUTO, place, id=f"auto-{place}") for place in (*sorted(CHOOSING), "tracker", "rows", "publishing")),
+]
+
+
+@pytest.mark.parametrize(("params", "place"), CASES)
+def test_a_fresh_model_stays_unfitted(log, params, place):
+    # A contradicting choice brings the robust solver in.
+    given = flipped(log, 2, 7) if place == "robust solver" else log
+    count = passed(lambda: IBCB(**params).fit(given), place)
+    assert count
+    for after in when(count):
+        model = IBCB(**params)
+        before = dict(vars(model))
+        interrupted(lambda model=model: model.fit(given), place, after)
+        assert vars(model) == before
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
+        for ask in (model.predict, model.certainty, model.direction):
+            with pytest.raises(NotFittedError):
+                ask(np.zeros((2, 3)))
+        with pytest.raises(NotFittedError):
+            model.forecast()
+
+
+@pytest.mark.parametrize(("params", "place"), CASES)
+def test_refitting_a_fitted_model_changes_all_or_nothing(log, sets, params, place):
+    other = small_run(seed=1, **SIZE).log
+    other = flipped(other, 2, 7) if place == "robust solver" else other
+    assert_untouched(lambda model: model.fit(other), IBCB(**params).fit(log), place, sets)
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place not in CHOOSING])
+def test_one_more_episode_changes_all_or_nothing(log, sets, place):
+    model = IBCB(**NAMED).fit(log[:3])
+    more = flipped(log, 3, 5)[3] if place == "robust solver" else log[3]
+    assert_untouched(lambda model: model.partial_fit(more), model, place, sets)
+
+
+@pytest.mark.parametrize("place", ["tracker", "logit observes", "robust solver", "publishing"])
+def test_one_more_episode_of_a_decider_that_is_tracked_changes_all_or_nothing(log, sets, place):
+    assert_untouched(lambda model: model.partial_fit(log[3]), IBCB(expert="other").fit(log[:3]), place, sets)
+
+
+def stopped_before(number, call):
+    """Interrupt a call before its instruction of that number, of those of `IBCB._adopt`; whether it came so far."""
+    own = {IBCB._adopt.__code__, *(each for each in IBCB._adopt.__code__.co_consts if isinstance(each, types.CodeType))}
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        if frame.f_code not in own:
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        if event == "opcode" and count == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("params", [NAMED, AUTO], ids=["named", "auto"])
+def test_nobody_ever_sees_half_of_a_new_fit(log, params):
+    """Before whatever instruction it stops, the model is the old one or the new one."""
+    old, new = IBCB(**params).fit(log[:2]), IBCB(**params).fit(log[:3])
+    found = (new._fit, new._fitted_with, vars(new).get("_seen"), log[:3])
+    came_old = came_new = 0
+    for number in itertools.count(1):
+        model = IBCB(**params)
+        vars(model).update(vars(old))
+        if not stopped_before(number, lambda model=model: model._adopt(*found)):
+            break
+        came_old, came_new = came_old + (model.coef_ is old.coef_), came_new + (model._fit is new._fit)
+        expected = vars(old if model.coef_ is old.coef_ else new)
+        assert vars(model).keys() == expected.keys()
+        assert all(vars(model)[name] is expected[name] for name in ("_fit", "_fitted_with"))
+        assert_same_values(
+            {n: v for n, v in vars(model).items() if n[0] != "_"}, {n: expected[n] for n in expected if n[0] != "_"}
+        )
+    assert came_old > 50
+    assert came_new > 0
+
+
+def test_after_an_interruption_the_fit_is_what_it_would_have_been(log, sets):
+    model = IBCB(**NAMED).fit(log[:3])
+    for place in ("tracker", "exact solver", "publishing"):
+        interrupted(lambda: model.partial_fit(log[3]), place, 0)
+    assert_same_values(answers(model.partial_fit(log[3]), sets), answers(IBCB(**NAMED).fit(log), sets))
+    refitted = IBCB(**AUTO).fit(log[:2])
+    interrupted(lambda: refitted.fit(log), "selection chooses", 0)
+    assert_same_values(answers(refitted.fit(log), sets), answers(IBCB(**AUTO).fit(log), sets))
+
+
+@pytest.mark.parametrize("place", ["kind observes", "robust solver", "exact solver"])
+def test_an_interruption_in_a_thread_of_ours_is_one_too(place):
+    """Blocks that threads share, and BLAS as it was before."""
+    before = [library["num_threads"] for library in threadpool_info()]
+    log = flipped(small_run(**SIZE).log, 2, 7)
+    model = IBCB(**NAMED, n_jobs=2)
+    interrupted(lambda: model.fit(log), place, 0)
+    assert not hasattr(model, "coef_")
+    assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
+    """No answer changes the model: whatever is interrupted while it is asked, it stays what it was."""
+    for params in (NAMED, AUTO, {"expert": "other"}):
+        model = IBCB(**params).fit(log)
+        before, told = copy.deepcopy(vars(model)), answers(model, sets)
+        for name in ("certainty", "interval", "identified", "forecast"):
+            with pytest.MonkeyPatch.context() as patch:
+
+                def stop(*args, **kwargs):
+                    raise KeyboardInterrupt
+
+                patch.setattr(f"ibcb.estimators.ibcb.{name}", stop)
+                with contextlib.suppress(KeyboardInterrupt):
+                    answers(model, sets)
+                    model.direction(model.coef_)
+        assert_same_values(vars(model), before)
+        assert_same_values(answers(model, sets), told)
+
+
+# -- errors of the tracker -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("singular"), ValueError("odd"), OverflowError("too large")])
+@pytest.mark.parametrize("after", [0, 2, 4])
+@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
+def test_where_numbers_cannot_hold_the_track_coef_predicts(monkeypatch, log, sets, expert, error, after, tmp_path):
+    plain = IBCB(expert=expert, l2=0.3, forecast=None).fit(log)
+    with monkeypatch.context() as patch:
+        replaced(patch, "tracker", error, after)
+        model = IBCB(expert=expert, l2=0.3).fit(log)
+    check_is_fitted(model)
+    (note,) = (note for note in model.notes_ if note.code == "not-tracked")
+    assert note.figures["episode"] == after
+    assert str(error) in str(note)
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(plain, name), strict=True)
+        assert np.isfinite(getattr(model, name)).all()
+    np.testing.assert_array_equal(model.predict(sets), plain.predict(sets))
+    assert model.forecast_model_ is None
+    for ask in (model.forecast, model.policy_interval, lambda: model.certainty(sets)):
+        with pytest.raises(ValueError, match="there is nothing to go by.*could not be tracked"):
+            ask()
+    # It can be stored, and goes on without a track.
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+    assert ibcb.load_model(tmp_path / "m.safetensors").notes_ == model.notes_
+    more = small_run(expert, seed=1, **SIZE).log[2]
+    if model.solver_ == "hard":
+        more = log[3]
+    assert [note.code for note in model.partial_fit(more).notes_].count("not-tracked") == 1
+
+
+def test_a_later_episode_that_cannot_be_tracked_leaves_a_model_that_predicts(monkeypatch, log, sets):
+    model = IBCB(**NAMED).fit(log[:3])
+    with monkeypatch.context() as patch:
+        replaced(patch, "tracker", np.linalg.LinAlgError("singular"), 0)
+        model.partial_fit(log[3])
+    assert "not-tracked" in [note.code for note in model.notes_]
+    np.testing.assert_array_equal(model.coef_, IBCB(**NAMED, forecast=None).fit(log).coef_)
+    assert np.isfinite(model.decision_function(sets)).all()
+
+
+@pytest.mark.parametrize("place", ["tracker", "kind observes", "motion", "exact solver", "publishing"])
+@pytest.mark.parametrize("error", [RuntimeError("disk on fire"), MemoryError("full"), AttributeError("no such thing")])
+def test_any_other_error_is_that_error(monkeypatch, log, place, error):
+    model = IBCB(**NAMED)
+    with monkeypatch.context() as patch:
+        replaced(patch, place, error, 0)
+        with pytest.raises(type(error)) as caught:
+            model.fit(log)
+    assert caught.value is error
+    assert not isinstance(caught.value, NotFittedError)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+
+
+def test_an_error_while_a_kind_is_chosen_counts_against_that_kind_alone(monkeypatch, log, sets):
+    """Numbers that cannot be held are that kind's fault; any other error is raised."""
+    with monkeypatch.context() as patch:
+        replaced(patch, "kind observes", np.linalg.LinAlgError("singular"), 0)
+        model = IBCB(**AUTO).fit(log)
+    assert model.expert_ != "sbucb"
+    assert np.isfinite(model.decision_function(sets)).all()
+    with monkeypatch.context() as patch:
+        replaced(patch, "kind observes", RuntimeError("disk on fire"), 0)
+        with pytest.raises(RuntimeError, match="disk on fire"):
+            IBCB(**AUTO).fit(log)
+
+
+def test_a_named_kind_that_cannot_be_tracked_at_all_says_so(monkeypatch, log):
+    with monkeypatch.context() as patch:
+        replaced(patch, "logit observes", np.linalg.LinAlgError("singular"), 0)
+        model = IBCB(expert="other")
+        with pytest.raises(ValueError, match="cannot be tracked as those of other.*Rescale"):
+            model.fit(log)
+    assert not hasattr(model, "coef_")
+
+
+def test_a_ragged_log_is_no_exception(rng):
+    log = ragged_log(rng)
+    model = IBCB(l2=0.7).fit(log[:3])
+    sets = rng.normal(size=(10, 4, 3))
+    for place in ("tracker", "exact solver", "publishing"):
+        assert_untouched(lambda model: model.partial_fit(log[3]), model, place, sets)

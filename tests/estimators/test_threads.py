@@ -1,0 +1,241 @@
+"""Many threads on one model, and many fits at once: the bits of one thread, and BLAS left as it was."""
+
+import functools
+import sys
+import threading
+
+import numpy as np
+import pytest
+from conftest import small_run
+from threadpoolctl import threadpool_info, threadpool_limits
+from views import flipped
+
+import ibcb
+from ibcb import IBCB
+from ibcb.log.disk import DiskLog
+from ibcb.numerics.ridge import Ridge
+from ibcb.tracking import Track
+
+THREADS = 8
+SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
+KINDS = {
+    "sbucb": {"expert": "sbucb", "l2": 0.3},
+    "sbts": {"expert": "sbts", "l2": 0.3},
+    "topk": {"expert": "topk", "top_k": 2},
+    "other": {"expert": "other"},
+    "auto": {"expert": "auto", "l2": 0.3, "top_k": 2},
+    "alone": {"expert": "sbucb", "l2": 0.3, "forecast": None},
+}
+
+
+class Unlocked:
+    """`functools.cached_property` as Python has it from 3.12 on: without a lock, so that two threads compute at once.
+
+    It lets others run between the look and the answer, so that they do.
+    """
+
+    def __init__(self, function):
+        self.function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        if self.name not in instance.__dict__:
+            threading.Event().wait(1e-4)
+            instance.__dict__[self.name] = self.function(instance)
+        return instance.__dict__[self.name]
+
+
+def lazy_classes():
+    """Classes of the library that compute something when it is first asked for."""
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "ibcb"]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    return {c for c in classes if any(isinstance(v, functools.cached_property) for v in vars(c).values())}
+
+
+@pytest.fixture(params=[False, True], ids=["locked", "unlocked"])
+def either(request, monkeypatch):
+    """With `functools.cached_property` as it is here, and as it is on any later Python."""
+    if request.param:
+        found = lazy_classes()
+        assert {Ridge, Track, DiskLog} <= found
+        for owner in found:
+            for name, value in list(vars(owner).items()):
+                if isinstance(value, functools.cached_property):
+                    plain = Unlocked(value.func)
+                    plain.__set_name__(owner, name)
+                    monkeypatch.setattr(owner, name, plain)
+
+
+@pytest.fixture(autouse=True)
+def often():
+    """Let threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def at_once(calls):
+    """What the calls give, each from a thread of its own, all started together; the first error is raised."""
+    barrier, found, errors = threading.Barrier(len(calls)), [None] * len(calls), []
+
+    def run(place, call):
+        barrier.wait()
+        try:
+            found[place] = call()
+        except BaseException as error:  # it is raised below, where it is seen
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found
+
+
+def questions(model, sets):
+    """All that can be asked of a model, by name."""
+    asked = {
+        "predict": lambda: model.predict(sets),
+        "decision_function": lambda: model.decision_function(sets),
+        "notes_": lambda: model.notes_,
+        "policy_at": lambda: model.policy_at(1),
+        "direction": lambda: model.direction(model.policy_coefs_),
+        "get_state": lambda: model.get_state(),
+    }
+    if model.forecasts is None:
+        return asked
+    return asked | {
+        "certainty": lambda: model.certainty(sets),
+        "policy_interval": lambda: model.policy_interval(),
+        "direction interval": lambda: model.policy_interval(0.8, direction=True),
+        "forecast": lambda: model.forecast(1),
+        "forecast further": lambda: model.forecast(4),
+        "policy after": lambda: model.policy_at(9),
+    }
+
+
+def assert_same(one, other):
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other, strict=True)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, (tuple, list)):
+        assert len(one) == len(other)
+        for pair in zip(one, other, strict=True):
+            assert_same(*pair)
+    else:
+        assert one == other
+
+
+@functools.cache
+def sets():
+    return np.random.default_rng(1).normal(size=(30, 4, 3))
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loaded", [False, True], ids=["fitted", "loaded"])
+def test_many_threads_are_told_what_one_is_told(kind, loaded, tmp_path):
+    """Everything at once, and the same at once, of a model that nobody has asked anything yet."""
+    log = small_run("sbts" if kind == "sbts" else "sbucb", **SIZE).log
+    model = IBCB(**KINDS[kind]).fit(log)
+    alone = {name: ask() for name, ask in questions(model, sets()).items()}
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+
+    def fresh():
+        return ibcb.load_model(tmp_path / "m.safetensors") if loaded else IBCB(**KINDS[kind]).fit(log)
+
+    before = blas_threads()
+    model = fresh()
+    asked = questions(model, sets())
+    for name, told in zip(asked, at_once(list(asked.values())), strict=True):
+        assert_same(told, alone[name])
+    model = fresh()
+    for name in ("predict", "policy_interval", "certainty", "forecast further"):
+        if name in alone:
+            for told in at_once([questions(model, sets())[name]] * THREADS):
+                assert_same(told, alone[name])
+    # And the model is no worse for it.
+    for name, ask in questions(model, sets()).items():
+        assert_same(ask(), alone[name])
+    assert blas_threads() == before
+
+
+@pytest.mark.usefixtures("either")
+def test_fits_in_threads_give_the_bits_of_fits_one_after_the_other(tmp_path):
+    logs = {kind: small_run("sbts" if kind == "sbts" else "sbucb", seed=3, **SIZE).log for kind in KINDS}
+    path = tmp_path / "log.npz"
+    ibcb.write_log(logs["sbucb"], path)
+    disk = ibcb.open_log(path)
+    calls = [lambda kind=kind: IBCB(**KINDS[kind]).fit(logs[kind]) for kind in KINDS]
+    # The same log on disk for two of them, and threads of our own inside a third.
+    calls += [lambda: IBCB(**KINDS["sbucb"]).fit(disk), lambda: IBCB(**KINDS["other"]).fit(disk)]
+    calls += [lambda: IBCB(**KINDS["sbucb"], n_jobs=2).fit(logs["sbucb"])]
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        alone = [call() for call in calls]
+        assert blas_threads() == before
+        disk = ibcb.open_log(path)
+        together = at_once(calls)
+        assert blas_threads() == before
+    for one, other in zip(alone, together, strict=True):
+        assert_same(one.get_state(), other.get_state())
+        assert_same(one.notes_, other.notes_)
+
+
+def test_a_fit_that_fails_beside_one_that_does_not_leaves_blas_as_it_was():
+    log = small_run(**SIZE).log
+    contradicting = flipped(log, 2, 7)
+
+    def failing():
+        with pytest.raises(ibcb.InfeasibleError):
+            IBCB(l2=0.3, solver="hard").fit(contradicting)
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        at_once([failing, lambda: IBCB(l2=0.3).fit(log)] * 3)
+        assert blas_threads() == before
+
+
+def test_whoever_looks_while_a_model_is_fitted_again_sees_one_fit():
+    """The old one or the new one: what belongs together changes at once."""
+    logs = [small_run(seed=seed, **SIZE).log for seed in (0, 1)]
+    known = {model.log_fingerprint_: model for model in (IBCB(l2=0.3).fit(log) for log in logs)}
+    model, stop, seen = IBCB(l2=0.3).fit(logs[0]), threading.Event(), []
+
+    def look():
+        while not stop.wait(1e-4):
+            seen.append(vars(model))
+
+    def refit():
+        try:
+            for log in [*reversed(logs)] * 2:
+                model.fit(log)
+                looked = len(seen)
+                while len(seen) == looked:
+                    stop.wait(1e-4)
+        finally:
+            stop.set()
+
+    at_once([look, refit])
+    assert len({each["log_fingerprint_"] for each in seen}) == 2
+    for each in seen:
+        one = known[each["log_fingerprint_"]]
+        for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+            np.testing.assert_array_equal(each[name], getattr(one, name))
+        assert each["notes_"] == one.notes_
+        np.testing.assert_array_equal(each["_fit"].track.policies, one._fit.track.policies)
