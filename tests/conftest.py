@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 
 import numpy as np
 import pytest
@@ -26,6 +27,11 @@ def small_run(expert: str = "sbucb", seed: int = 0, **changes) -> ibcb.Run:
 def paper_run(expert: str = "sbucb", seed: int = 0, noise: float = 0.03) -> ibcb.Run:
     """A run of the paper's size."""
     return ibcb.simulate("synthetic", expert=expert, seed=seed, noise=noise)
+
+
+def heed_interrupts() -> None:
+    """In a process to be started: heed SIGINT, which whoever runs the tests in the background has it ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import heed_interrupts
 from typer.testing import CliRunner
 
 import ibcb
@@ -52,6 +53,7 @@ def start(program, *arguments):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=heed_interrupts,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ragged_log
+from conftest import heed_interrupts, ragged_log
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import ibcb
@@ -336,7 +336,9 @@ def long_log(tmp_path_factory):
 def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
     command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--stream", "-o", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=heed_interrupts
+    )
     while not (checkpoint.exists() and len(ibcb.load_model(checkpoint).policy_coefs_) >= 5):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)

@@ -50,11 +50,13 @@ def one_blas_thread() -> Iterator[None]:
     The limit holds for the whole process, so blocks that overlap in several threads share it: the first one in sets it,
     the last one out puts back what was there before.
     """
-    _one_thread.enter()
+    entered = False
     try:
+        entered = _one_thread.enter()
         yield
     finally:
-        _one_thread.leave()
+        if entered:
+            _one_thread.leave()
 
 
 class _OneThread:
@@ -65,11 +67,12 @@ class _OneThread:
         self._inside = 0
         self._before: list[tuple[Any, int]] = []
 
-    def enter(self) -> None:
+    def enter(self) -> bool:
         with self._lock:
             if not self._inside:
                 self._before = _limited()
             self._inside += 1
+            return True
 
     def leave(self) -> None:
         with self._lock:

@@ -96,12 +96,14 @@ class ChoiceModel(Imitator):
             )
         n = loss.n_features
         found = summarise(loss, np.zeros(n), penalty * np.eye(n), stopping=_STOPPING)
-        weights, self.n_passes_, d = found.mode, found.passes, log.n_features
-        self.coef_ = weights[:d]
-        self.next_policy_coef_ = self.coef_
-        self.width_coef_ = float(weights[d]) if width else None
-        self._set_features(log)
-        return self
+        coef, of_width = found.mode[: log.n_features], found.mode[log.n_features :]
+        return self._become(
+            log,
+            coef_=coef,
+            next_policy_coef_=coef,
+            width_coef_=float(of_width[0]) if width else None,
+            n_passes_=found.passes,
+        )
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""

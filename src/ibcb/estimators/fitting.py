@@ -134,7 +134,9 @@ class _Watcher:
         if self.track is None or place != self.track.stored:
             return
         try:
-            self.track = self.track.after(rows, before, lesson)
+            # A belief that numbers cannot hold is an error below, with its remedy, not a warning from NumPy.
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.track = self.track.after(rows, before, lesson)
         except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
             self.track, self.notes = None, (not_tracked(place, error),)
 

@@ -22,8 +22,8 @@ __all__ = ["Imitator", "as_candidates", "check_log", "shaped"]
 class Imitator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns one weight per feature from a log, then acts greedily on it.
 
-    A subclass implements ``fit`` and sets ``next_policy_coef_`` (the weights it acts on), ``coef_``, and by
-    ``_set_features`` what it knows of the log: ``n_features_in_``, ``feature_names_in_`` and ``log_fingerprint_``.
+    A subclass implements ``fit``, which ends in ``_become`` with ``next_policy_coef_`` (the weights it acts on),
+    ``coef_``, and whatever else it found.
     """
 
     # No metadata routing: the log is all there is to pass.
@@ -108,11 +108,16 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
                 "there; bring the columns into the order of the fitted log."
             )
 
-    def _set_features(self, log: BehaviorLog | DiskLog, fingerprint: str | None = None) -> None:
-        self.n_features_in_ = log.n_features
-        self.feature_names_in_ = log.feature_names
-        self.preparation_ = log.preparation
-        self.log_fingerprint_ = log_fingerprint(log) if fingerprint is None else fingerprint
+    def _become(self, log: BehaviorLog, **found: Any) -> Self:
+        """Become fitted on a log with what was found: all attributes at once, so that nobody ever sees half of them."""
+        known = {
+            "n_features_in_": log.n_features,
+            "feature_names_in_": log.feature_names,
+            "preparation_": log.preparation,
+            "log_fingerprint_": log_fingerprint(log),
+        }
+        self.__dict__ = self.__dict__ | known | found
+        return self
 
     def _repr_html_inner(self) -> str:
         # Imported here, and from a room above, because only notebooks want it.

@@ -68,6 +68,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
             parameters[key.removeprefix("parameter.")] = arrays.pop(key)
         model: Imitator = getattr(import_module(_HOMES[kind]), kind)(**parameters)
         model.set_state(arrays, meta["state"])
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise ModelFileError(f"{name}: damaged or tampered with ({error!r}); {remedy}") from None
     return model

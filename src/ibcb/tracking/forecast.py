@@ -88,7 +88,8 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     p = p / length
     across = (np.eye(len(p)) - np.outer(p, p)) / length
     reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum((across @ C @ across).diagonal(), 0.0))
-    return Interval(p, p - reach, p + reach)
+    # Weights of a direction lie between -1 and 1, however little is known.
+    return Interval(p, np.maximum(p - reach, -1.0), np.minimum(p + reach, 1.0))
 
 
 def _drawn(beliefs: Beliefs, evidence: Vector) -> Matrix:

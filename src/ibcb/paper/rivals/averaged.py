@@ -69,8 +69,6 @@ class Averaged(Imitator):
                 fitted.append(clone(estimator).fit(episode))
             except ValueError as error:
                 raise ValueError(f"episode {number} alone: {error}") from error
-        self.estimators_ = fitted
-        self.coef_ = np.mean([model.coef_ for model in fitted], axis=0)
-        self.next_policy_coef_ = np.mean([model.next_policy_coef_ for model in fitted], axis=0)
-        self._set_features(log)
-        return self
+        coef = np.mean([model.coef_ for model in fitted], axis=0)
+        policy = np.mean([model.next_policy_coef_ for model in fitted], axis=0)
+        return self._become(log, estimators_=fitted, coef_=coef, next_policy_coef_=policy)

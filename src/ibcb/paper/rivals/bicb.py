@@ -162,12 +162,8 @@ class BICB(Imitator):
                 gradient = _LOG_PRIOR_UNIT * b * slope
                 mean_square = _DECAY * mean_square + (1 - _DECAY) * gradient**2
                 log_b += _LOG_PRIOR_UNIT * _LEARNING_RATE * gradient / (math.sqrt(mean_square) + 1e-8)
-        self.coef_ = reward_coef / np.abs(reward_coef).sum()
-        self.next_policy_coef_ = self.coef_
-        self.prior_weight_ = math.exp(log_b)
-        self.steps_ = picked
-        self._set_features(log)
-        return self
+        coef = reward_coef / np.abs(reward_coef).sum()
+        return self._become(log, coef_=coef, next_policy_coef_=coef, prior_weight_=math.exp(log_b), steps_=picked)
 
 
 def _sample(log: BehaviorLog, sample: Any, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -266,11 +266,13 @@ class BIRL(Imitator):
         # One thread: these products are too small to share, and the bits do not depend on the machine.
         with threadpool_limits(1):
             chain = sample(Target(loss), rng, step_size, burn_in, n_samples, thin, bool(self.verbose))
-        self.samples_ = chain.samples
-        self.acceptance_rate_ = chain.acceptance_rate
-        self.n_passes_ = chain.passes
         mean = chain.samples.mean(axis=0)
-        self.coef_ = mean / np.abs(mean).sum() if normalise else mean
-        self.next_policy_coef_ = self.coef_
-        self._set_features(log)
-        return self
+        coef = mean / np.abs(mean).sum() if normalise else mean
+        return self._become(
+            log,
+            coef_=coef,
+            next_policy_coef_=coef,
+            samples_=chain.samples,
+            acceptance_rate_=chain.acceptance_rate,
+            n_passes_=chain.passes,
+        )

@@ -52,7 +52,5 @@ class BaseSVC(Imitator):
         # dual=False is the same problem, solved a hundred times sooner where rows outnumber features.
         classifier = LinearSVC(C=self.C, max_iter=self.max_iter, dual=False)
         classifier.fit(log.contexts[first:], chosen[first:])
-        self.coef_ = classifier.coef_[0].astype(np.float64)
-        self.next_policy_coef_ = self.coef_
-        self._set_features(log)
-        return self
+        coef = classifier.coef_[0].astype(np.float64)
+        return self._become(log, coef_=coef, next_policy_coef_=coef)
