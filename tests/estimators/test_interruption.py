@@ -23,8 +23,8 @@ SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "
 #: every place at which a fit can be interrupted: (module, name of what is replaced there)
 PLACES = {
     "settings": ("ibcb.estimators.ibcb", "IBCB._settings"),
-    "exact solver": ("ibcb.estimators.fitting", "hard"),
-    "robust solver": ("ibcb.estimators.fitting", "robust"),
+    "exact solver": ("ibcb.inverse.solvers", "hard"),
+    "robust solver": ("ibcb.inverse.solvers", "robust"),
     "rows": ("ibcb.inverse.evolution", "EpisodeView"),
     "fingerprint": ("ibcb.inverse.evolution", "with_episode"),
     "tracker": ("ibcb.tracking.tracker", "Track.after"),
@@ -36,10 +36,10 @@ PLACES = {
     "logit observes": ("ibcb.deciders.logit_kind", "LogitKind.observe"),
     "selection judges": ("ibcb.tracking.selection", "_predictions"),
     "selection chooses": ("ibcb.tracking.selection", "_choose"),
-    "publishing": ("ibcb.estimators.ibcb", "_published"),
-    "what moves": ("ibcb.estimators.ibcb", "how_it_moves"),
-    "unidentified": ("ibcb.estimators.ibcb", "unidentified"),
-    "forecast": ("ibcb.estimators.ibcb", "_forecast"),
+    "publishing": ("ibcb.estimators.ibcb", "published"),
+    "what moves": ("ibcb.estimators.published", "how_it_moves"),
+    "unidentified": ("ibcb.estimators.published", "unidentified"),
+    "forecast": ("ibcb.estimators.published", "policy_ahead"),
 }
 #: only seen on the way when the kind is to be chosen, or when the exact solver fails
 CHOOSING = {"logit observes", "selection judges", "selection chooses"}
@@ -256,7 +256,7 @@ def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
     for params in (NAMED, AUTO, {"expert": "other"}):
         model = IBCB(**params).fit(log)
         before, told = copy.deepcopy(vars(model)), answers(model, sets)
-        for name in ("certainty", "interval", "identified", "forecast"):
+        for name in ("certainty", "interval", "identified", "policy_ahead"):
             with pytest.MonkeyPatch.context() as patch:
 
                 def stop(*args, **kwargs):
