@@ -3,7 +3,7 @@
     python benchmarks/forecast.py [--seeds 5] [--first-seed 200] [--movielens] [--json]
 
 Prints a row per setting and expert: our fit on the log, or on its first episodes with the forecast run to the end; the
-same fit without foresight; the conditional logit on the last episode and on the last 3; BaseSVC; what the paper has for
+same fit without a forecast; the conditional logit on the last episode and the last 3; BaseSVC; what the paper has for
 its IBCB there; and the bar that this project has set itself. `--movielens` adds MovieLens 100K (IBCB_ML100K, or a
 download). Exits with 1 if a bar is missed.
 """
@@ -70,7 +70,7 @@ def measure(run: ibcb.Run, setting: Setting) -> dict[str, float]:
     assert test is not None
     policies = {
         "ours": ibcb.IBCB(expert=kind).fit(log).forecast(updates),
-        "no foresight": ibcb.IBCB(expert=kind, forecast=None).fit(log).next_policy_coef_,
+        "no forecast": ibcb.IBCB(expert=kind, forecast=None).fit(log).next_policy_coef_,
         "logit, last": ChoiceModel(episodes=1).fit(log).coef_,
         "logit, last 3": ChoiceModel(episodes=3).fit(log).coef_,
         "BaseSVC": BaseSVC().fit(log).coef_,
@@ -90,7 +90,7 @@ def rows(seeds: range, movielens: bool) -> Iterator[dict[str, Any]]:
             rival = max(means["logit, last"], means["logit, last 3"])
             bar = max(setting.bars[number] or 0.0, rival - BEHIND)
             if not setting.world:
-                bar = max(means["no foresight"], rival)
+                bar = max(means["no forecast"], rival)
             yield {
                 "setting": setting.name,
                 "expert": kind,

@@ -49,10 +49,10 @@ def evolution() -> None:
     )
     left.set(title="Policy weights, episode by episode", xlabel="episode", ylabel="weight (unit length)")
 
-    foreseen = [entry.next_agreement for entry in model.diagnostics_]
+    predicted = [entry.next_agreement for entry in model.diagnostics_]
     cloned = [clone.score(episode) for episode in run.log]
     right.plot(
-        episodes[1:], foreseen[1:], color=BLUE, marker="o", markersize=4, label="IBCB, before seeing the episode"
+        episodes[1:], predicted[1:], color=BLUE, marker="o", markersize=4, label="IBCB, before seeing the episode"
     )
     right.plot(episodes, cloned, color=GREY, marker="o", markersize=4, label="behaviour cloning, after seeing it")
     right.axhline(1 / run.environment.n_candidates, color=GREY, linestyle=":", label="chance")
@@ -85,8 +85,8 @@ def report() -> None:
             page.locator(".filters label").nth(3).click()
             page.locator("#pick-episode").select_option("1")
             page.evaluate("document.querySelector('.top').style.position = 'static'; scrollTo(0, 0)")
-            edges = {name: page.locator(f"#{name}").bounding_box() for name in ("chart-evolution", "foresight")}
-            top = 0 if scheme == "light" else edges["foresight"]["y"]
+            edges = {name: page.locator(f"#{name}").bounding_box() for name in ("chart-evolution", "prediction")}
+            top = 0 if scheme == "light" else edges["prediction"]["y"]
             height = edges["chart-evolution"]["y"] + edges["chart-evolution"]["height"] + 12
             clip = {"x": 0, "y": top, "width": width, "height": height}
             page.screenshot(path=f"{scheme}.png", clip=clip, full_page=True)

@@ -205,7 +205,7 @@ def unresolved(texts):
 def test_names_are_told_from_mere_words():
     assert resolves("ibcb.io.vw")
     assert resolves("ibcb.numerics.ridge.Ridge.phi")
-    assert not resolves("ibcb.tracking.Foresight")
+    assert not resolves("ibcb.tracking.Pursuit")
     assert unresolved(["`ibcb.nothing` and ibcb.IBCB(l2=0.3)", "log.ibcb.org"]) == ["ibcb.nothing"]
 
 

@@ -32,13 +32,13 @@ def upper_bounds(policy, rows):
 
 TEN_MINUTES = DOCS / "tutorial" / "ten-minutes.md"
 AUDIT, VW_LOG, CLUSTER = HOWTO / "audit.md", HOWTO / "vw-log.md", HOWTO / "cluster.md"
-FORESEE = HOWTO / "foresee.md"
+PREDICT = HOWTO / "predict.md"
 HOME, METHOD = DOCS / "index.md", DOCS / "method.md"
 
 
 def test_every_page_with_code_is_tested_here():
     """Generated pages and decisions have none."""
-    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, FORESEE, HOME, METHOD}
+    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, PREDICT, HOME, METHOD}
     assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
 
 
@@ -86,8 +86,8 @@ def test_the_audit_finds_the_batch_that_was_changed(here):
     assert commands_run(AUDIT) == 1
 
 
-def test_foreseeing_tells_what_the_page_says_and_the_commands_run(here):
-    names = run_page(FORESEE)
+def test_predicting_tells_what_the_page_says_and_the_commands_run(here):
+    names = run_page(PREDICT)
     agreement, model = names["agreement"], names["model"]
     # Nine of ten choices of the expert to come, and seven of ten by the policy of the fourth batch.
     assert 0.9 < agreement(model.forecast(17)) < 0.99
@@ -96,9 +96,9 @@ def test_foreseeing_tells_what_the_page_says_and_the_commands_run(here):
     assert inside.mean() >= 0.8
     ibcb.write_log(names["run"].log, "log.parquet")
     ibcb.write_log(names["run"].test_log, "candidates.parquet")
-    assert commands_run(FORESEE) == 4
-    chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "foreseen", "choices")}
-    assert np.mean(chosen["choices"] == chosen["foreseen"]) > np.mean(chosen["choices"] == chosen["first"])
+    assert commands_run(PREDICT) == 4
+    chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "predicted", "choices")}
+    assert np.mean(chosen["choices"] == chosen["predicted"]) > np.mean(chosen["choices"] == chosen["first"])
 
 
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
@@ -172,7 +172,7 @@ def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monke
     truth = names["value"] - names["value"].mean()
     recovered = names["features"] @ names["model"].coef_
     assert np.corrcoef(truth, recovered)[0, 1] > 0.98
-    assert np.mean(names["foreseen"][-5:]) > 0.95
+    assert np.mean(names["predicted"][-5:]) > 0.95
     assert "'clicked' left out" in shown
     assert "genre" in shown
 

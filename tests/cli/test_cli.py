@@ -359,7 +359,7 @@ def test_predict_writes_a_file_and_says_so(folder, tmp_path, as_json):
 
 
 @pytest.mark.parametrize("episode", [0, 3, 4, 9])
-def test_predict_chooses_as_in_an_episode_logged_or_foreseen(folder, episode):
+def test_predict_chooses_as_in_an_episode_logged_or_predicted(folder, episode):
     """Episode 4 of four is the one right after the log; 9 is six updates after that of the last."""
     model, log = ibcb.load_model(folder / "model.safetensors"), ibcb.read_log(folder / "run" / "test.parquet")
     policy = model.policy_at(episode) if episode < 4 else model.forecast(episode - 3)
@@ -380,7 +380,7 @@ def test_predict_tells_how_certain_its_choices_are(folder, tmp_path):
     assert (tmp_path / "choices.csv").read_text().startswith("episode,step,chosen,score,certainty\n")
 
 
-def test_what_cannot_be_foreseen_is_bad_usage(folder, tmp_path):
+def test_what_cannot_be_predicted_is_bad_usage(folder, tmp_path):
     log, test = folder / "run" / "log.parquet", folder / "run" / "test.parquet"
     succeeds("fit", log, "-o", tmp_path / "plain.safetensors", "--no-forecast")
     ibcb.save_model(ibcb.BaseSVC().fit(ibcb.read_log(log)), tmp_path / "svc.safetensors")

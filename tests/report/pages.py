@@ -60,7 +60,7 @@ def wide() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
 
 @functools.cache
 def plain() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
-    """Without foresight: no intervals, and a forecast of one update."""
+    """Without a forecast: no intervals, and a forecast of one update."""
     _, run = fitted()
     return ibcb.IBCB(expert="sbucb", l2=0.3, alpha=2.0, forecast=None).fit(run.log), run.log
 

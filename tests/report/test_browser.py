@@ -169,7 +169,7 @@ def test_filters_keep_what_they_say(visit, name):
     steps = [(episode.number, step) for episode in found.sample for step in episode.steps]
     tests = {
         "disagree": lambda s: s.picked != s.chosen,
-        "surprise": lambda s: s.foreseen is not None and s.foreseen != s.chosen,
+        "surprise": lambda s: s.predicted is not None and s.predicted != s.chosen,
         "explored": lambda s: s.explored,
         "contradicts": lambda s: s.contradicts,
     }
@@ -218,9 +218,9 @@ def test_the_numbers_shown_are_the_model_s(visit, expert):
         np.testing.assert_allclose(shown, expected[order], atol=6e-4 * np.abs(policy).max())
 
     seen.page.locator("#episode-table summary").click()
-    foreseen = seen.page.locator("#episode-table tbody tr td:nth-child(4)").all_inner_texts()
+    predicted = seen.page.locator("#episode-table tbody tr td:nth-child(4)").all_inner_texts()
     known = [f"{e.next_agreement:.1%}" if e.next_agreement is not None else "\u2013" for e in model.diagnostics_]
-    assert foreseen == known
+    assert predicted == known
 
     number, step = seen.place()
     row = seen.page.locator("#stage tr.chosen")

@@ -39,10 +39,10 @@ def page_data(text):
     return json.loads(content)
 
 
-def foreseen(model, log):
-    """Share of each episode's choices that a walk through the log foresees."""
+def predicted(model, log):
+    """Share of each episode's choices that a walk through the log predicts."""
     known = [entry.next_agreement is not None for entry in model.diagnostics_]
-    return [tally.foreseen for tally in walk(log, decider(model), foreseeable=known).tallies]
+    return [tally.predicted for tally in walk(log, decider(model), predictable=known).tallies]
 
 
 def run_command(*arguments):
@@ -98,10 +98,10 @@ def test_of_a_thompson_sampler_exploration_is_what_is_not_the_best_expected():
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
-def test_foreseen_choices_are_those_that_the_fit_counted(expert):
+def test_predicted_choices_are_those_that_the_fit_counted(expert):
     """The policy that the episodes before lead to is found again from the stored policies alone."""
     model, run = fitted(expert)
-    assert foreseen(model, run.log) == [entry.next_agreement for entry in model.diagnostics_]
+    assert predicted(model, run.log) == [entry.next_agreement for entry in model.diagnostics_]
 
 
 def test_the_choice_model_learned_from_the_episode_before():
@@ -176,7 +176,7 @@ def test_intervals_and_forecast_are_the_model_s(expert):
     assert "90% interval" in page
 
 
-def test_without_foresight_there_are_no_intervals_and_one_update():
+def test_without_prediction_there_are_no_intervals_and_one_update():
     model, log = plain()
     found = facts(model, log, steps=False)
     assert 'class="whisker"' not in render(found)
@@ -218,10 +218,10 @@ def test_the_verdict_needs_no_rival():
     model, _ = fitted()
     judged = verdict(model)
     late = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
-    assert judged.foreseen == pytest.approx(np.mean(late[len(late) // 2 :]))
+    assert judged.predicted == pytest.approx(np.mean(late[len(late) // 2 :]))
     assert judged.level == "good"
     behind = verdict(model, rival=[1.0] * 6, chance=[0.5] * 6)
-    assert (behind.level == "good") == (judged.foreseen > 0.98)
+    assert (behind.level == "good") == (judged.predicted > 0.98)
 
 
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
@@ -235,16 +235,16 @@ def test_a_log_that_begins_in_the_middle_is_not_judged_good():
     known = np.concatenate([part.contexts[part.chosen_rows] for part in log[:2]])
     told = ibcb.IBCB(l2=1.0, prior_gram=known.T @ known).fit(later)
     assert verdict(told).level == "good"
-    assert foreseen(told, later) == [entry.next_agreement for entry in told.diagnostics_]
+    assert predicted(told, later) == [entry.next_agreement for entry in told.diagnostics_]
 
 
-def test_a_joint_fit_foresees_nothing_and_says_so():
+def test_a_joint_fit_predicts_nothing_and_says_so():
     _, run = fitted()
     model = ibcb.IBCB(l2=0.3, incremental=False).fit(run.log)
     found = facts(model, run.log)
     assert found.verdict.level == "unknown"
     assert "incremental=True" in found.verdict.reasons[0]
-    assert all(step.foreseen is None for episode in found.sample for step in episode.steps)
+    assert all(step.predicted is None for episode in found.sample for step in episode.steps)
     render(found)
 
 
@@ -348,14 +348,14 @@ def test_the_paper_s_size_fits_in_six_megabytes_and_says_that_it_is_sampled(tmp_
     assert (tmp_path / "page.html").stat().st_size < 6_000_000
     kept = sum(len(episode.steps) for episode in found.sample)
     assert any(f"{kept:,} of 20,000 steps" in note for note in found.notes)
-    # What was not foreseen is rare, and worth more room than its share.
+    # What was not predicted is rare, and worth more room than its share.
     odd = [
         step
         for episode in found.sample
         for step in episode.steps
-        if step.foreseen is not None and step.foreseen != step.chosen
+        if step.predicted is not None and step.predicted != step.chosen
     ]
-    assert len(odd) / kept > 1.5 * sum((1 - (e.foreseen or 1)) * e.steps for e in found.episodes) / 20_000
+    assert len(odd) / kept > 1.5 * sum((1 - (e.predicted or 1)) * e.steps for e in found.episodes) / 20_000
 
 
 def test_many_features_and_candidates_are_cut_to_what_matters():
@@ -407,8 +407,8 @@ def test_a_log_on_disk_says_what_the_log_in_memory_says(tmp_path, monkeypatch):
     assert len(list(disk.parts())) > 10
     there, here = facts(model, disk), facts(model, run.log)
     assert there.log_name == "log.parquet"
-    assert [(e.number, e.explored, e.agreed, e.foreseen) for e in there.episodes] == [
-        (e.number, e.explored, e.agreed, e.foreseen) for e in here.episodes
+    assert [(e.number, e.explored, e.agreed, e.predicted) for e in there.episodes] == [
+        (e.number, e.explored, e.agreed, e.predicted) for e in here.episodes
     ]
     assert [[s.step for s in e.steps] for e in there.sample] == [[s.step for s in e.steps] for e in here.sample]
     assert there.notes == here.notes

@@ -124,9 +124,9 @@ def test_forecast_of_a_learner_in_a_linear_world_is_the_learner_run_on():
     log = ibcb.BehaviorLog.from_episodes(episodes[:8], warmup=1)
     known = follow(log, 0.5, "sbucb")
     for updates in (1, 5):
-        foreseen, own = forecast(known, updates), policies[7 + updates] / 0.4
-        assert foreseen @ own / np.linalg.norm(foreseen) / np.linalg.norm(own) > 0.9995
-        assert_allclose(np.linalg.norm(foreseen), np.linalg.norm(own), rtol=0.1)
+        predicted, own = forecast(known, updates), policies[7 + updates] / 0.4
+        assert predicted @ own / np.linalg.norm(predicted) / np.linalg.norm(own) > 0.9995
+        assert_allclose(np.linalg.norm(predicted), np.linalg.norm(own), rtol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
@@ -147,8 +147,8 @@ def test_a_decider_that_does_not_learn_is_not_run_on():
         [(X, (X @ p + 0.3 * rng.gumbel(size=(150, 5))).argmax(axis=1)) for X in contexts]
     )
     known = follow(log, 1.0, "sbts")
-    foreseen = forecast(known, 9)
-    assert foreseen @ p / np.linalg.norm(foreseen) / np.linalg.norm(p) > 0.98
+    predicted = forecast(known, 9)
+    assert predicted @ p / np.linalg.norm(predicted) / np.linalg.norm(p) > 0.98
 
 
 def test_same_input_same_bits(run):
@@ -246,7 +246,7 @@ def test_steps_with_one_candidate_say_nothing():
     assert np.isfinite(forecast(known, 3)).all()
 
 
-def test_a_model_without_foresight_says_so(run):
+def test_a_model_without_prediction_says_so(run):
     model = ibcb.IBCB(expert=run.expert_settings.kind, forecast=None).fit(run.log)
     with pytest.raises(ValueError, match="forecast='auto'"):
         model.forecast()

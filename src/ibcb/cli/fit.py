@@ -117,8 +117,8 @@ def fit(
     seconds = time.perf_counter() - start
     notes = [*disk.notes, *map(str, model.notes_)]
     say_notes(notes)
-    foreseen = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
-    agreement = float(np.mean(foreseen)) if foreseen else None
+    predicted = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
+    agreement = float(np.mean(predicted)) if predicted else None
     if as_json:
         print_json(
             {
@@ -148,7 +148,7 @@ def fit(
         detail = f", l2 {model.l2_:g}" if model.top_k_ is None else f", from its {model.top_k_} best"
         print(f"decider     {model.expert_}{detail}")
     if agreement is not None:
-        print(f"foreseen    {agreement:.1%} of each episode's choices from the episodes before it")
+        print(f"predicted    {agreement:.1%} of choices one episode ahead")
     if model.forecast_note_ is not None:
         print(f"forecast    {model.forecast_note_}")
     print(f"saved       {out}\n")

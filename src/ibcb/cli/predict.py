@@ -16,7 +16,7 @@ from ibcb.cli.printing import print_json, say, say_notes
 __all__ = ["EXAMPLE", "predict"]
 
 EXAMPLE = "ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv"
-#: updates after the log that are foreseen at most
+#: updates after the log that are predicted at most
 _FURTHEST = 1000
 
 
@@ -34,7 +34,7 @@ def predict(
     at_episode: Annotated[
         int | None,
         typer.Option(
-            help="Choose as in this episode of the fitted log, from 0; beyond its end as foreseen.", min=0, metavar="N"
+            help="Choose as in this episode of the fitted log, from 0; beyond its end as predicted.", min=0, metavar="N"
         ),
     ] = None,
     reading: dict[str, Any],
@@ -78,7 +78,7 @@ def predict(
 
 
 def _policy_at(model: Any, episode: int | None) -> Any:
-    """Policy of an episode, logged or foreseen; None where none was asked for."""
+    """Policy of an episode, logged or predicted; None where none was asked for."""
     if episode is None:
         return None
     if not isinstance(model, ibcb.IBCB):
@@ -94,7 +94,7 @@ def _policy_at(model: Any, episode: int | None) -> Any:
         )
     if episode > count + _FURTHEST:
         raise typer.BadParameter(
-            f"--at-episode {episode} lies {episode - count} updates after the log; at most {_FURTHEST} are foreseen."
+            f"--at-episode {episode} lies {episode - count} updates after the log; at most {_FURTHEST} are predicted."
         )
     policy = model.policy_at(episode)
     if not policy.any():

@@ -466,7 +466,7 @@ class IBCB(Imitator):
         """The recovered decider as a live policy, as it was right after the log: it acts, and ``update`` teaches it.
 
         It has the Gram matrix of all choices so far (`prior_gram` included), the l2 of the fit, and the parameters
-        ``scale * next_policy_coef_``; without foresight these are what ridge regression makes of those choices if s
+        ``scale * next_policy_coef_``; without a forecast these are what ridge regression makes of those choices if s
         earned <scale * coef_, s>.
 
         The log tells neither the unit of the rewards nor the length of theta. ``scale`` brings the policy to the

@@ -115,9 +115,9 @@ class Evolution:
             if view is not None:
                 taught = state.theta.any()
                 solution = state._solve(view, solver)
-                foreseen = solution.before.agreeing / len(experience.chosen) if taught else None
+                predicted = solution.before.agreeing / len(experience.chosen) if taught else None
                 state = replace(state, theta=solution.theta)._recorded(
-                    experience, now, solution, solution.after, foreseen
+                    experience, now, solution, solution.after, predicted
                 )
             elif by_policy:
                 state = state._recorded(experience, now)
@@ -198,14 +198,14 @@ class Evolution:
         now: Ridge,
         solution: Solution | None = None,
         after: Tally | None = None,
-        foreseen: float | None = None,
+        predicted: float | None = None,
     ) -> Evolution:
         number = len(self.policies)
         if solution is None or after is None:
             entry = EpisodeDiagnosis(number, len(experience.chosen), "no history", 0, 0, 0.0, 0.0, None, None)
         else:
             solved = (solution.status, solution.iterations, after.violated, after.max_violation, solution.gap)
-            entry = EpisodeDiagnosis(number, len(experience.chosen), *solved, foreseen, None)
+            entry = EpisodeDiagnosis(number, len(experience.chosen), *solved, predicted, None)
         policies = np.vstack([self.policies, now.shrinkage @ self.theta])
         return replace(self, policies=policies, diagnostics=(*self.diagnostics, entry))
 

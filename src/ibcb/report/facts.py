@@ -72,7 +72,7 @@ class EpisodeFacts:
     steps: int
     status: str
     violated: int
-    foreseen: float | None
+    predicted: float | None
     rival: float | None
     chance: float | None
     explored: float | None
@@ -182,7 +182,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     view = walk(
         log,
         decider(model),
-        foreseeable=[entry.next_agreement is not None for entry in model.diagnostics_],
+        predictable=[entry.next_agreement is not None for entry in model.diagnostics_],
         contradicting={(row.episode, row.step) for row in _contradictions(model)},
         steps=steps,
     )
@@ -234,7 +234,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
                 steps=model.diagnostics_[number].steps,
                 status=model.diagnostics_[number].status,
                 violated=model.diagnostics_[number].violated,
-                foreseen=model.diagnostics_[number].next_agreement,
+                predicted=model.diagnostics_[number].next_agreement,
                 rival=view.tallies[number].rival,
                 chance=view.tallies[number].chance,
                 explored=_known(view.tallies[number].thoughts.explored),
@@ -271,7 +271,7 @@ def intervals(model: IBCB) -> Interval | None:
 
 
 def forecasts(model: IBCB) -> list[Vector]:
-    """Directions of the policies after 1, 2, ... updates that follow the log; without foresight of the first alone."""
+    """Directions of the policies after 1, 2, ... updates that follow the log; without a forecast of the first alone."""
     if model.forecast_model_ is None:
         return [model.direction(model.next_policy_coef_)]
     return [model.direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
@@ -383,7 +383,7 @@ def _on_the_page(view: Walk, n_features: int, n_episodes: int, lines: int) -> li
     if 0 < kept < view.n_steps:
         found.append(
             f"The explorer holds {kept:,} of {view.n_steps:,} steps: contradicting steps first, then steps that were "
-            "not foreseen or not explained, then others, drawn by a fixed rule. All other figures are of all steps."
+            "not predicted or not explained, then others, drawn by a fixed rule. All other figures are of all steps."
         )
     if view.rival_sampled:
         found.append("The choice model of an episode learned from a sample of its steps, where they are many.")

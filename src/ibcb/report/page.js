@@ -363,19 +363,19 @@
     });
   }
 
-  function drawForesight() {
-    lineChart($("#chart-foresight"), {
+  function drawPrediction() {
+    lineChart($("#chart-prediction"), {
       x: episodes,
       y: [0, 1],
       share: true,
       all: true,
-      readout: $("#read-foresight"),
+      readout: $("#read-prediction"),
       xName: "episode",
       label:
-        "Lines: share of choices foreseen by IBCB, by a choice model and by chance, per episode. " +
+        "Lines: share of choices predicted by IBCB, by a choice model and by chance, per episode. " +
         "The table below has the same numbers.",
       series: [
-        { name: "IBCB", values: shares("foreseen"), colour: "var(--c1)", rank: 0 },
+        { name: "IBCB", values: shares("predicted"), colour: "var(--c1)", rank: 0 },
         { name: "choice model", values: shares("rival"), colour: "var(--other)", rank: 1 },
         { name: "chance", values: shares("chance"), colour: "var(--other)", rank: 2, dotted: true, thin: true },
       ],
@@ -404,7 +404,7 @@
 
   function drawCharts() {
     drawEvolution();
-    drawForesight();
+    drawPrediction();
     drawExploration();
   }
 
@@ -447,7 +447,7 @@
     "chosen",
     "picked",
     "greedy",
-    "foreseen",
+    "predicted",
     "explored",
     "contradicts",
     "candidates",
@@ -466,9 +466,9 @@
     },
     {
       key: "surprise",
-      name: "Not foreseen",
+      name: "Not predicted",
       test: surprises,
-      none: "Every choice shown here was foreseen from the episodes before it.",
+      none: "Every choice shown here was predicted one episode ahead.",
     },
     {
       key: "explored",
@@ -499,7 +499,7 @@
   }
 
   function surprises(step) {
-    return step.foreseen !== null && step.foreseen !== step.chosen;
+    return step.predicted !== null && step.predicted !== step.chosen;
   }
 
   // Stays with the step that is shown, if it is of the filter; else with its episode, or the next.
@@ -594,9 +594,9 @@
     if (!blank || data.bonus) {
       parts.push(disagrees(step) ? `The model would take ${step.picked}.` : "The model would, too.");
     }
-    if (step.foreseen !== null) {
-      const foresee = surprises(step) ? step.foreseen : "it";
-      parts.push(`The episodes before foresee ${foresee}.`);
+    if (step.predicted !== null) {
+      const predict = surprises(step) ? step.predicted : "it";
+      parts.push(`The episodes before predict ${predict}.`);
     }
     if (step.explored && blank) {
       parts.push(`Nothing had been learned yet: ${data.bonus ? "exploration" : "luck"} decided.`);
@@ -703,7 +703,7 @@
 
   // The first twelve and those that the text speaks of; all of them if that leaves out but one or two.
   function candidatesShown(step) {
-    const spoken = [step.chosen, step.picked, step.foreseen];
+    const spoken = [step.chosen, step.picked, step.predicted];
     const few = step.candidates.filter((candidate, i) => i < 12 || spoken.includes(candidate));
     const cut = few.length + 2 < step.candidates.length && !state.all.has("candidates");
     return new Set(cut ? few : step.candidates);
@@ -733,7 +733,7 @@
     };
     if (taken) add(who, "span", { class: "mark chosen" }, "taken");
     if (candidate === step.picked && disagrees(step)) add(who, "span", { class: "mark" }, "model");
-    if (candidate === step.foreseen && surprises(step)) add(who, "span", { class: "mark" }, "foreseen");
+    if (candidate === step.predicted && surprises(step)) add(who, "span", { class: "mark" }, "predicted");
 
     const draw = add(row, "td", { class: "draw", role: "cell", "aria-hidden": "true" });
     const track = add(draw, "span", { class: "track" });

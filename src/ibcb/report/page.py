@@ -60,7 +60,7 @@ def _read(name: str) -> str:
 
 def _data(facts: Facts) -> dict[str, Any]:
     """What the script draws."""
-    names = ("number", "foreseen", "rival", "chance", "explored")
+    names = ("number", "predicted", "rival", "chance", "explored")
     episodes = [asdict(episode) for episode in facts.episodes]
     return {
         "bonus": facts.kind.adds_bonus,

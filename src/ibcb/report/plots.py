@@ -82,7 +82,7 @@ def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> A
 
 
 def agreement(model: IBCB, log: BehaviorLog | DiskLog | None = None, *, ax: Any = None) -> Any:
-    """Share of each episode's choices foreseen from the episodes before; with the log, beside a choice model's."""
+    """Share of each episode's choices predicted from the episodes before; with the log, beside a choice model's."""
     axes = _axes(ax)
     shares = {"IBCB": [entry.next_agreement for entry in model.diagnostics_]}
     numbers = list(range(len(model.diagnostics_)))
@@ -90,7 +90,7 @@ def agreement(model: IBCB, log: BehaviorLog | DiskLog | None = None, *, ax: Any 
         found = facts(model, log, steps=False)
         numbers = [e.number for e in found.episodes]
         shares = {
-            "IBCB": [e.foreseen for e in found.episodes],
+            "IBCB": [e.predicted for e in found.episodes],
             "choice model": [e.rival for e in found.episodes],
             "chance": [e.chance for e in found.episodes],
         }
@@ -100,7 +100,7 @@ def agreement(model: IBCB, log: BehaviorLog | DiskLog | None = None, *, ax: Any 
         heights = [np.nan if value is None else value for value in values]
         axes.plot(numbers, heights, color=colour, linestyle=style, marker="o", markersize=3, label=name)
     axes.legend(frameon=False)
-    axes.set(xlabel="episode", ylabel="share of choices foreseen", ylim=(0, 1.02))
+    axes.set(xlabel="episode", ylabel="share of choices predicted", ylim=(0, 1.02))
     return axes
 
 

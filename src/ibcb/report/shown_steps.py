@@ -46,7 +46,7 @@ class SampledStep(NamedTuple):
     chosen: int
     picked: int
     greedy: int
-    foreseen: int | None
+    predicted: int | None
     explored: bool
     contradicts: bool
     candidates: list[int]
@@ -73,14 +73,14 @@ class Picks(NamedTuple):
         Score of every candidate, the bonus included if there is one.
     picked, greedy : ndarray of shape (steps,)
         The best candidate, and the best expected one.
-    foreseen : ndarray of shape (steps,) or None
-        What the episodes before foresee; None where nothing can be foreseen.
+    predicted : ndarray of shape (steps,) or None
+        What the episodes before predict; None where nothing can be predicted.
     """
 
     total: Vector
     picked: NDArray[np.int64]
     greedy: NDArray[np.int64]
-    foreseen: NDArray[np.int64] | None
+    predicted: NDArray[np.int64] | None
 
 
 def step_keys(episode: int, first: int, count: int) -> NDArray[np.uint64]:
@@ -134,7 +134,7 @@ class EpisodeSample:
 
     def __init__(self, number: int, policy: Vector, named: Collection[int], size: int) -> None:
         self.number, self.policy, self.named, self.size = number, policy, named, size
-        # Half of the room at most for steps that were not foreseen or not explained.
+        # Half of the room at most for steps that were not predicted or not explained.
         self._all, self._odd = Keeper(size), Keeper(max(1, size // 2))
         self._steps: dict[int, SampledStep] = {}
         self._contexts: dict[int, NDArray[Any]] = {}
@@ -143,8 +143,8 @@ class EpisodeSample:
         """A part of the episode that begins with its step ``first``."""
         steps, keys = np.arange(first, first + part.n_steps), step_keys(self.number, first, part.n_steps)
         odd = picks.picked != part.chosen
-        if picks.foreseen is not None:
-            odd |= picks.foreseen != part.chosen
+        if picks.predicted is not None:
+            odd |= picks.predicted != part.chosen
         self._all.offer(steps, keys)
         self._odd.offer(steps[odd], keys[odd])
         kept = {*self.named, *self._all.steps, *self._odd.steps}
@@ -171,7 +171,7 @@ class EpisodeSample:
             chosen=chosen,
             picked=picked,
             greedy=int(picks.greedy[inside]),
-            foreseen=None if picks.foreseen is None else int(picks.foreseen[inside]),
+            predicted=None if picks.predicted is None else int(picks.predicted[inside]),
             explored=bool(scores.explored[inside]),
             contradicts=step in self.named,
             candidates=shown,

@@ -28,14 +28,14 @@ class Verdict(NamedTuple):
     headline : str
     reasons : tuple of str
         Sentences, the weightiest first.
-    foreseen : float or None
-        Share of the choices of the later half of the episodes that was foreseen from the episodes before each.
+    predicted : float or None
+        Share of the choices of the later half of the episodes that was predicted from the episodes before each.
     """
 
     level: str
     headline: str
     reasons: tuple[str, ...]
-    foreseen: float | None
+    predicted: float | None
 
 
 def verdict(model: Any, *, rival: Shares | None = None, chance: Shares | None = None) -> Verdict:
@@ -44,23 +44,23 @@ def verdict(model: Any, *, rival: Shares | None = None, chance: Shares | None = 
     Parameters
     ----------
     model : IBCB
-    rival : per episode, the share that a choice model of the episode before foresees, optional
+    rival : per episode, the share that a choice model of the episode before predicts, optional
     chance : per episode, the share that a blind draw would meet, optional
     """
     late = _late(model.diagnostics_)
     own = [entry.next_agreement for entry in model.diagnostics_]
-    foreseen, behind, blind = (_mean(model.diagnostics_, late, shares) for shares in (own, rival, chance))
+    predicted, behind, blind = (_mean(model.diagnostics_, late, shares) for shares in (own, rival, chance))
     reasons = [
-        *_on_foresight(model, len(late), foreseen, behind, blind),
+        *_on_prediction(model, len(late), predicted, behind, blind),
         *_on_the_forecast(model),
         *_on_the_solver(model),
     ]
-    level = _level(model, foreseen, behind, blind)
-    return Verdict(level, _HEADLINES[level], tuple(reasons), foreseen)
+    level = _level(model, predicted, behind, blind)
+    return Verdict(level, _HEADLINES[level], tuple(reasons), predicted)
 
 
 def _late(diagnostics: Sequence[Any]) -> list[int]:
-    """The later half of the episodes that could be foreseen at all."""
+    """The later half of the episodes that could be predicted at all."""
     known = [number for number, entry in enumerate(diagnostics) if entry.next_agreement is not None]
     return known[len(known) // 2 :]
 
@@ -73,15 +73,15 @@ def _mean(diagnostics: Sequence[Any], episodes: Sequence[int], shares: Shares | 
     return sum(steps * share for steps, share in pairs) / total if total else None
 
 
-def _level(model: Any, foreseen: float | None, rival: float | None, chance: float | None) -> str:
+def _level(model: Any, predicted: float | None, rival: float | None, chance: float | None) -> str:
     if not model.coef_.any():
         return "poor"
-    if foreseen is None:
+    if predicted is None:
         return "unknown"
     kind, base = model.decider_, chance or 0.0
-    # What is foreseen beyond chance, of what there is to foresee.
-    gain = (foreseen - base) / (1 - base) if base < 1 else 0.0
-    ahead = rival is None or foreseen >= rival - _BEHIND
+    # What is predicted beyond chance, of what there is to predict.
+    gain = (predicted - base) / (1 - base) if base < 1 else 0.0
+    ahead = rival is None or predicted >= rival - _BEHIND
     if gain < kind.fair / 2 or (gain < kind.fair and not ahead):
         return "poor"
     if gain >= kind.good and ahead and not _started_late(model):
@@ -98,25 +98,25 @@ def other_notes(model: Any) -> tuple[Any, ...]:
     return tuple(note for note in model.notes_ if note.text != model.forecast_note_)
 
 
-def _on_foresight(
-    model: Any, episodes: int, foreseen: float | None, rival: float | None, chance: float | None
+def _on_prediction(
+    model: Any, episodes: int, predicted: float | None, rival: float | None, chance: float | None
 ) -> list[str]:
     if not model.coef_.any():
         return ["Nothing was learned: zero weights explain every choice."]
-    if foreseen is None:
+    if predicted is None:
         if not model.incremental:
-            return ["All episodes were solved at once, so none could be foreseen; fit with incremental=True to know."]
-        return ["No episode could be foreseen: it takes two that were chosen after something had been learned."]
-    span, before = (f"the last {episodes} episodes", "each") if episodes > 1 else ("the last episode", "it")
+            return ["All episodes were solved at once, so none could be predicted; fit with incremental=True to know."]
+        return ["No episode could be predicted: it takes two that were chosen after something had been learned."]
+    span = f"last {episodes} episodes" if episodes > 1 else "last episode"
     rivals = []
     if rival is not None:
-        rivals.append(f"{rival:.1%} by a choice model fitted to the episode before")
+        rivals.append(f"a choice model of the episode before {rival:.1%}")
     if chance is not None:
-        rivals.append(f"{chance:.1%} by chance")
-    against = f"; compare {' and '.join(rivals)}" if rivals else ""
-    found = [f"It foresees {foreseen:.1%} of the choices of {span} from the episodes before {before}{against}."]
-    if rival is not None and foreseen < rival - _BEHIND:
-        found.append("A plain choice model foresees more: the decider may not learn as this model assumes.")
+        rivals.append(f"chance {chance:.1%}")
+    against = f" Compare: {', '.join(rivals)}." if rivals else ""
+    found = [f"Predicts {predicted:.1%} of choices one episode ahead ({span}).{against}"]
+    if rival is not None and predicted < rival - _BEHIND:
+        found.append("A plain choice model predicts more: the decider may not learn as this model assumes.")
     return found
 
 

@@ -48,7 +48,7 @@ class EpisodeTally(NamedTuple):
 
     thoughts: EpisodeThoughts
     agreed: float | None
-    foreseen: float | None
+    predicted: float | None
     rival: float | None
     chance: float
 
@@ -86,7 +86,7 @@ def walk(
     log: BehaviorLog | DiskLog,
     decider: Decider,
     *,
-    foreseeable: Sequence[bool],
+    predictable: Sequence[bool],
     contradicting: Collection[tuple[int, int]] = (),
     steps: bool = True,
 ) -> Walk:
@@ -97,8 +97,8 @@ def walk(
     log : BehaviorLog, or what `ibcb.open_log` gave
     decider : Decider
         In the units of the page: over alpha if it has one, else with policies of length 1.
-    foreseeable : sequence of bool
-        Whether each episode can be foreseen from the one before.
+    predictable : sequence of bool
+        Whether each episode can be predicted from the one before.
     contradicting : collection of (episode, step)
         Steps that certificates name; they are always shown.
     steps : bool
@@ -125,7 +125,7 @@ def walk(
                 room = room or room_per_episode(entry.part, len(decider.policies))
                 named = {step for episode, step in contradicting if episode == number}
                 shown = EpisodeSample(number, decider.policies[number], named, room) if steps else None
-                known = before if foreseeable[number] else None
+                known = before if predictable[number] else None
                 view = _EpisodeWalk(decider, number, known, now, rival, shown)
             view.add(entry)
         counts, chosen = map(np.concatenate, zip(*parts, strict=True))
@@ -164,7 +164,7 @@ class _EpisodeWalk:
     """What is gathered while the parts of one episode go by.
 
     ``before``, ``now``: what the choices before the last episode and before this one leave behind; without ``before``
-    nothing is foreseen. ``rival``: weights of a choice model of the last episode.
+    nothing is predicted. ``rival``: weights of a choice model of the last episode.
     """
 
     def __init__(
@@ -177,9 +177,9 @@ class _EpisodeWalk:
         shown: EpisodeSample | None,
     ) -> None:
         self.decider, self.number, self.now, self.rival, self.shown = decider, number, now, rival, shown
-        self.foreseeing = None if before is None else _foresee(decider.policies[number - 1], before, now)
+        self.predicting = None if before is None else _predict(decider.policies[number - 1], before, now)
         self.thoughts = ThoughtTotals()
-        self.hits = dict.fromkeys(("agreed", "foreseen", "rival"), 0)
+        self.hits = dict.fromkeys(("agreed", "predicted", "rival"), 0)
         self.blind = 0.0
         self.lessons = Keeper(0)
         self.lesson: dict[int, tuple[NDArray[Any], int]] = {}
@@ -191,8 +191,8 @@ class _EpisodeWalk:
         picks = self._picks(part, scores)
         self.thoughts.add(scores)
         self.hits["agreed"] += int(np.count_nonzero(picks.picked == part.chosen))
-        if picks.foreseen is not None:
-            self.hits["foreseen"] += int(np.count_nonzero(picks.foreseen == part.chosen))
+        if picks.predicted is not None:
+            self.hits["predicted"] += int(np.count_nonzero(picks.predicted == part.chosen))
         if self.rival is not None:
             picked = argmax_per_step(part.contexts @ self.rival, part)
             self.hits["rival"] += int(np.count_nonzero(picked == part.chosen))
@@ -207,9 +207,9 @@ class _EpisodeWalk:
         total = scores.expected + bonus
         picked = _pick(total, part, part.chosen)
         greedy = _pick(scores.expected, part, part.chosen if luck else picked)
-        if self.foreseeing is None:
+        if self.predicting is None:
             return Picks(total, picked, greedy, None)
-        ahead = np.asarray(part.contexts @ self.foreseeing, dtype=np.float64) + bonus
+        ahead = np.asarray(part.contexts @ self.predicting, dtype=np.float64) + bonus
         return Picks(total, picked, greedy, _pick(ahead, part, part.chosen))
 
     def tally(self) -> EpisodeTally:
@@ -219,7 +219,7 @@ class _EpisodeWalk:
         return EpisodeTally(
             thoughts,
             shares["agreed"] if learned else None,
-            None if self.foreseeing is None else shares["foreseen"],
+            None if self.predicting is None else shares["predicted"],
             None if self.rival is None else shares["rival"],
             self.blind / thoughts.steps,
         )
@@ -252,7 +252,7 @@ class _EpisodeWalk:
         return weights, len(lessons) < self.thoughts.steps
 
 
-def _foresee(policy: Vector, before: Ridge, now: Ridge) -> Vector:
+def _predict(policy: Vector, before: Ridge, now: Ridge) -> Vector:
     """The policy that the episodes before lead to: G theta with theta from ``policy`` = G_before theta.
 
     theta lies in the range of Phi_before, where G_before can be undone: along an eigenvector of Phi_before with
