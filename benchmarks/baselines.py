@@ -26,7 +26,7 @@ import ibcb
 from ibcb.numerics.checks import generator
 from ibcb.paper.rivals import BICB, BIRL
 from ibcb.paper.rivals.bicb import expectation
-from ibcb.paper.rivals.gibbs import Beliefs, GibbsSteps
+from ibcb.paper.rivals.gibbs import GibbsBeliefs, GibbsSteps
 
 
 def load_plain() -> Any:
@@ -66,7 +66,7 @@ def bicb_contenders(log: ibcb.BehaviorLog, fraction: float) -> dict[str, tuple[C
     steps = np.linspace(log.policy_steps.start, log.n_steps - 1, 200).astype(np.int64)
     contexts, chosen = plain.arrays(log, steps)
     d = log.n_features
-    beliefs = Beliefs(GibbsSteps(log, steps, 20.0), 1.0, 0.1)
+    beliefs = GibbsBeliefs(GibbsSteps(log, steps, 20.0), 1.0, 0.1)
     coef, few = np.full(d, -1 / d), max(4, round(2_000 * fraction))
 
     def ours() -> object:

@@ -538,7 +538,7 @@ def row(case: Case, under_test: str) -> dict[str, Any]:
     found |= {f"last_{name}": float(np.mean(each == case.previous)) for name, each in picks.items()}
     gain = found[under_test] - max(found["choice1"], found["choice3"])
     place = {"library": case.kind.library, "kind": case.kind.name, "seed": case.seed}
-    said = any("no linear theta" in note for note in getattr(models[under_test], "notes_", ()))
+    said = any(note.code in ("restless", "not-predicted") for note in getattr(models[under_test], "notes_", ()))
     return place | {"own": case.own, **found, "gain": gain, "said": said}
 
 

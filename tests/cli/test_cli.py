@@ -204,7 +204,7 @@ def test_fit_is_what_the_library_fits(folder, tmp_path, options, parameters):
     np.testing.assert_array_equal(told["coef"], model.coef_)
     np.testing.assert_array_equal(told["policy_coefs"], model.policy_coefs_)
     assert told["solver"] == model.solver_
-    assert told["notes"] == list(model.notes_)
+    assert told["notes"] == [note.to_json() for note in model.notes_]
     assert told["model"] == str(out)
     assert [entry["status"] for entry in told["diagnostics"]] == [entry.status for entry in model.diagnostics_]
     stored = ibcb.load_model(out)
@@ -241,7 +241,7 @@ def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_
     model = ibcb.load_model(out)
     last = model.policy_interval(0.9, direction=True)
     assert told["forecast_model"] == model.forecast_model_
-    assert told["forecast_note"] == model.forecast_note_
+    assert told["forecast_note"] == str(model.forecast_note_)
     assert told["unidentified_features"] == []
     np.testing.assert_array_equal(told["next_policy_coef"], model.next_policy_coef_)
     np.testing.assert_array_equal(told["last_policy"]["lower"], last.lower)
@@ -273,7 +273,7 @@ def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     told = json.loads(stdout)
     assert told["solver"] == "robust"
     assert len(told["notes"]) == 3
-    assert stderr.splitlines() == [f"note: {note}" for note in told["notes"]]
+    assert stderr.splitlines() == [f"note: {note['text']}" for note in told["notes"]]
 
 
 def test_fit_defaults_to_a_model_in_the_working_folder(folder, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ def world(rng, T=40):
     picked = np.sort(rng.choice(np.arange(log.policy_steps.start, log.n_steps), size=T, replace=False))
     contexts, chosen = plain.arrays(log, picked)
     steps = gibbs.GibbsSteps(log, picked, 20.0)
-    return steps, gibbs.Beliefs(steps, B, SIGMA), contexts, chosen, rng.normal(size=4)
+    return steps, gibbs.GibbsBeliefs(steps, B, SIGMA), contexts, chosen, rng.normal(size=4)
 
 
 # -- the rewards' conditional --------------------------------------------------------------------------------------

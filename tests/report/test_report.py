@@ -168,7 +168,7 @@ def test_intervals_and_forecast_are_the_model_s(expert):
         policy = model.forecast(updates)
         np.testing.assert_allclose(row, (policy / np.linalg.norm(policy))[order], rtol=1e-8)
     assert len(found.forecast) == 5
-    words = model.forecast_note_
+    words = str(model.forecast_note_)
     assert words[:1].upper() + words[1:] in found.verdict.reasons
     assert words not in " ".join(found.notes)
     page = render(found)

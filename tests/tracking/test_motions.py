@@ -11,7 +11,7 @@ from ibcb.deciders import KINDS
 from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.tracking import track_log
-from ibcb.tracking.motions import Learner, Lesson, Walk, motions_of
+from ibcb.tracking.motions import Learner, Update, Walk, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
 MOTIONS = [
@@ -128,7 +128,7 @@ def test_a_move_is_what_deciders_do_on_average(motion, rng):
     """Monte Carlo: many deciders drawn from the belief, each moved as the motion says; ridge regression on rewards."""
     (before, gram, _), (S, phi, total) = past(rng), past(rng, 8)
     unit, beliefs, episode, n = unit_of(rng), random_beliefs(motion, rng), 4, 40_000
-    moved = motion.move(beliefs, unit, Lesson(episode, gram, phi, total))
+    moved = motion.move(beliefs, unit, Update(episode, gram, phi, total))
     for model in {0, len(motion.names) // 2, len(motion.names) - 1}:
         draws = rng.multivariate_normal(beliefs.mean[model], beliefs.covariance[model], size=n)
         after = propagated(motion, model, draws, rng, unit, (before, S), episode)
@@ -146,7 +146,7 @@ def test_a_move_leaves_alpha_and_rewards_and_stays_a_covariance(motion, rng):
     (_, gram, _), (_, phi, total) = past(rng), past(rng, 8)
     unit, beliefs = unit_of(rng), random_beliefs(motion, rng)
     copy = Beliefs(beliefs.mean.copy(), beliefs.covariance.copy())
-    moved = motion.move(beliefs, unit, Lesson(2, gram, phi, total))
+    moved = motion.move(beliefs, unit, Update(2, gram, phi, total))
     assert_array_equal(moved.mean[:, D:], beliefs.mean[:, D:])
     assert_allclose(moved.covariance, np.swapaxes(moved.covariance, 1, 2), rtol=1e-12, atol=1e-14)
     assert (np.linalg.eigvalsh(moved.covariance) > 0).all()
@@ -160,7 +160,7 @@ def test_a_move_leaves_alpha_and_rewards_and_stays_a_covariance(motion, rng):
 @pytest.mark.parametrize("motion", MOTIONS)
 def test_models_side_by_side_move_as_each_alone(motion, rng):
     (_, gram, _), (_, phi, total) = past(rng), past(rng, 8)
-    unit, beliefs, lesson = unit_of(rng), random_beliefs(motion, rng), Lesson(3, gram, phi, total)
+    unit, beliefs, lesson = unit_of(rng), random_beliefs(motion, rng), Update(3, gram, phi, total)
     together = motion.move(beliefs, unit, lesson)
     for model in range(len(motion.names)):
         if isinstance(motion, Walk):
@@ -179,9 +179,9 @@ def test_two_updates_teach_what_one_of_both_episodes_teaches(motion, rng):
     still = Learner(motion.kind, motion.noise[:1], (0.0,))
     (_, gram, _), (_, one, sum_one), (_, two, sum_two) = past(rng), past(rng, 8), past(rng, 9)
     beliefs, unit = random_beliefs(still, rng), unit_of(rng)
-    first = still.move(beliefs, unit, Lesson(1, gram, one, sum_one))
-    both = still.move(first, unit, Lesson(2, gram + one, two, sum_two))
-    at_once = still.move(beliefs, unit, Lesson(1, gram, one + two, sum_one + sum_two))
+    first = still.move(beliefs, unit, Update(1, gram, one, sum_one))
+    both = still.move(first, unit, Update(2, gram + one, two, sum_two))
+    at_once = still.move(beliefs, unit, Update(1, gram, one + two, sum_one + sum_two))
     assert_allclose(both.mean, at_once.mean, rtol=1e-9)
     assert_allclose(both.covariance, at_once.covariance, rtol=1e-8, atol=1e-10)
 

@@ -14,7 +14,7 @@ from ibcb.numerics.gaussians import Beliefs, Site, Transition
 from ibcb.numerics.ridge import ridge
 from ibcb.tracking import Track, certainty, forecast, interval, track_log, unidentified
 from ibcb.tracking.context_sample import MOST, ContextSample, picked
-from ibcb.tracking.motions import Learner, Lesson, Walk
+from ibcb.tracking.motions import Learner, Update, Walk
 
 
 def follow(log: ibcb.BehaviorLog, l2: float, kind: str) -> Track:
@@ -64,7 +64,7 @@ def test_learner_moves_as_ridge_regression_does():
     psi = l2 * np.eye(d) + before.T @ before
     p = np.linalg.solve(psi, b)
     state = Beliefs(np.concatenate([p, theta, [c]])[None], np.zeros((1, 2 * d + 1, 2 * d + 1)))
-    lesson = Lesson(1, before.T @ before, chosen.T @ chosen, chosen.sum(axis=0))
+    lesson = Update(1, before.T @ before, chosen.T @ chosen, chosen.sum(axis=0))
     moved = Learner(KINDS["sbts"](l2=l2), (0.1,), (0.0,)).move(state, np.eye(d), lesson)
     after = np.linalg.solve(psi + chosen.T @ chosen, b + chosen.T @ (chosen @ theta + c))
     assert_allclose(moved.mean[0, :d], after, rtol=1e-10)
@@ -74,7 +74,7 @@ def test_learner_moves_as_ridge_regression_does():
 
 def test_walk_keeps_the_policy_and_adds_doubt():
     before, unit = Beliefs(np.array([[1.0, -2.0]]), np.eye(2)[None]), np.diag([4.0, 1.0])
-    lesson = Lesson(3, np.eye(2), np.eye(2), np.ones(2))
+    lesson = Update(3, np.eye(2), np.eye(2), np.ones(2))
     for settles, length in ((False, 0.5), (True, 0.5 / 4)):
         after = Walk(KINDS["other"](), "walk", (0.5,), settles).move(before, unit, lesson)
         assert_array_equal(after.mean[0], [1.0, -2.0])

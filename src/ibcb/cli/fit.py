@@ -13,7 +13,7 @@ import typer
 import ibcb
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, above_zero, above_zero_or_auto, kind_of_decider, name_of_solver, reads_logs
-from ibcb.cli.printing import Row, print_json, print_table, say, say_notes, size
+from ibcb.cli.printing import Row, print_json, print_table, say, say_notes, size, wrapped
 
 __all__ = ["EXAMPLE", "fit"]
 
@@ -76,16 +76,18 @@ def fit(
     """
     import numpy as np
 
+    from ibcb.deciders import KINDS
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
+    from ibcb.log.notes import Note
 
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
     streamed = stream or resume or scheduler is not None
-    if streamed and "auto" in (expert, l2):
+    if streamed and ("auto" in (expert, l2) or not KINDS[expert].learns):
         raise typer.BadParameter(
-            "what a decider was like takes several episodes at once, and --stream, --resume and --scheduler go one by "
-            "one; name --expert and --l2, or leave these out."
+            f"--expert {expert} --l2 {l2} takes several episodes at once, but --stream, --resume and --scheduler go "
+            "one by one; name --expert sbucb or sbts and --l2, or leave these out."
         )
     model = ibcb.IBCB(
         expert=expert,
@@ -115,8 +117,8 @@ def fit(
         model.fit(behaviour)
         ibcb.save_model(model, out)
     seconds = time.perf_counter() - start
-    notes = [*disk.notes, *map(str, model.notes_)]
-    say_notes(notes)
+    notes = [*(Note("reading", "info", text) for text in disk.notes), *model.notes_]
+    say_notes(map(str, notes))
     predicted = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
     agreement = float(np.mean(predicted)) if predicted else None
     if as_json:
@@ -134,29 +136,29 @@ def fit(
                 "policy_coefs": model.policy_coefs_.tolist(),
                 "next_policy_coef": model.next_policy_coef_.tolist(),
                 "forecast_model": model.forecast_model_,
-                "forecast_note": model.forecast_note_,
+                "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
                 "last_policy": _interval(model),
                 "unidentified_features": model.unidentified_features_,
                 "diagnostics": [entry._asdict() for entry in model.diagnostics_],
-                "notes": notes,
+                "notes": [note.to_json() for note in notes],
             }
         )
         return
     print(f"log         {log if streamed else size(behaviour)}")
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if model.evidence_:
-        detail = f", l2 {model.l2_:g}" if model.top_k_ is None else f", from its {model.top_k_} best"
-        print(f"decider     {model.expert_}{detail}")
+        print(f"decider     {model.decider_.label}")
     if agreement is not None:
-        print(f"predicted    {agreement:.1%} of choices one episode ahead")
+        print(f"predicted   {agreement:.1%} of choices one episode ahead")
     if model.forecast_note_ is not None:
-        print(f"forecast    {model.forecast_note_}")
+        print(wrapped(f"forecast    {model.forecast_note_}", 12))
     print(f"saved       {out}\n")
     columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
     if model.forecast_model_ is not None:
         columns |= {"last": "last policy", "interval": "90% interval"}
     print_table(_weights(model), columns)
-    print("\nWeights are scaled to length 1: choices tell their direction, but little of their length.")
+    told = model.decider_.words.length
+    print(f"\nWeights are scaled to length 1: choices tell their direction, {told} their length.")
 
 
 @contextlib.contextmanager

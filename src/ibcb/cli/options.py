@@ -130,7 +130,10 @@ _READING: dict[str, tuple[Any, Any]] = {
     "episode_size": (Annotated[int | None, typer.Option(help="Cut episodes by number of steps.", min=1)], None),
     "warmup": (Annotated[int | None, typer.Option(help="Leading episodes that were random.", min=0)], None),
     "sort": (Annotated[bool, typer.Option("--sort", help="Sort by episode, time, step; in memory.")], False),
-    "delimiter": (Annotated[str | None, typer.Option(help="Of CSV; found in the header.")], None),
+    "delimiter": (
+        Annotated[str | None, typer.Option(help="CSV separator; guessed from the header unless given.")],
+        None,
+    ),
     "decimal": (Annotated[str, typer.Option(help="Decimal point of CSV.")], "."),
 }
 

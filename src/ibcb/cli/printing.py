@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import ibcb
 
-__all__ = ["Row", "print_json", "print_table", "program", "say", "say_notes", "size"]
+__all__ = ["Row", "print_json", "print_table", "program", "say", "say_notes", "size", "wrapped"]
 
 Row = dict[str, Any]
 
@@ -53,7 +55,16 @@ def print_json(value: Any) -> None:
 
 def say(message: str) -> None:
     """A message on stderr, on one line: names in it may hold line breaks, or signs that a terminal acts on."""
-    print("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message), file=sys.stderr)
+    text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message)
+    print(wrapped(text, 2, sys.stderr), file=sys.stderr)
+
+
+def wrapped(text: str, indent: int, file: TextIO | None = None) -> str:
+    """A text broken into the terminal's lines, all but the first indented; as it is where there is no terminal."""
+    if not (file or sys.stdout).isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 2 * indent)
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def say_notes(notes: Iterable[str]) -> None:

@@ -1,11 +1,11 @@
 """Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
 
 from ibcb.deciders.kind import FIRST_STRAY, Believed, Family, Kind, Lessons, Motions, Scales, Words
-from ibcb.deciders.other import Other
-from ibcb.deciders.sbts import DRAWS, SBTS, Sbts
-from ibcb.deciders.sbucb import SBUCB, Sbucb
-from ibcb.deciders.stationary import Stationary
-from ibcb.deciders.topk import TopK, Topk, draw, top_k_softmax
+from ibcb.deciders.other import OtherKind
+from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
+from ibcb.deciders.sbucb import SBUCB, SbucbKind
+from ibcb.deciders.stationary import StationaryKind
+from ibcb.deciders.topk import TopK, TopKKind, draw, top_k_softmax
 
 __all__ = [
     "DRAWS",
@@ -26,4 +26,4 @@ __all__ = [
 ]
 
 #: by name, in the order in which they are tried
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Sbucb, Sbts, Topk, Stationary, Other)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SbucbKind, SbtsKind, TopKKind, StationaryKind, OtherKind)}

@@ -103,7 +103,7 @@ class Words:
     Attributes
     ----------
     meaning : str
-        After "the decider was taken for ...".
+        What is said where the log chose the kind: a clause.
     title : str
         What it does, in a few words.
     length : str

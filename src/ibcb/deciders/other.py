@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ibcb.deciders.kind import Family, Motions, Words, grid
 from ibcb.deciders.logit_kind import LogitKind
 
-__all__ = ["FOLLOWED", "Other"]
+__all__ = ["FOLLOWED", "OtherKind"]
 
 _MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: *settling*: q / (n + 1) after episode n, as a decider moves that learns from all it has seen; *restless*: q / 10 each
@@ -25,9 +25,12 @@ FOLLOWED = Motions(
 
 
 @dataclass(frozen=True)
-class Other(LogitKind):
+class OtherKind(LogitKind):
     """The kind."""
 
     name = "other"
-    words = Words("no kind that is known here, so its policies are only tracked", "of no known kind")
+    words = Words(
+        "none of the known kinds of decider fits, so its policy is tracked without assuming how it learns",
+        "of no known kind",
+    )
     motions = FOLLOWED

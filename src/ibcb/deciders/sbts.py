@@ -21,7 +21,7 @@ from ibcb.numerics.checks import one_of
 from ibcb.numerics.gaussians import Beliefs, Site, symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["DRAWS", "SBTS", "Sbts"]
+__all__ = ["DRAWS", "SBTS", "SbtsKind"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -33,12 +33,12 @@ _WIDENING = 25.0
 
 
 @dataclass(frozen=True)
-class Sbts(Kind):
+class SbtsKind(Kind):
     """The kind."""
 
     name = "sbts"
     words = Words(
-        "a learner that draws from its posterior",
+        "the decider learns, and draws from its posterior",
         "SBTS: Thompson sampling",
         exploration="A Thompson sampler draws its weights: a choice that is not the best expected one is exploration, "
         "or noise.",

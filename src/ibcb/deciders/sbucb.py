@@ -18,7 +18,7 @@ from ibcb.engine import Block
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["SBUCB", "Sbucb"]
+__all__ = ["SBUCB", "SbucbKind"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -28,12 +28,12 @@ _WIDENING = 4.0
 
 
 @dataclass(frozen=True)
-class Sbucb(Kind):
+class SbucbKind(Kind):
     """The kind."""
 
     name = "sbucb"
     words = Words(
-        "a learner that adds a confidence bound",
+        "the decider learns, and adds a confidence bonus",
         "SBUCB: adds a confidence bonus, takes the best",
         length="but little of",
         explored="the exploration bonus decided",

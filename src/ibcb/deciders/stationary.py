@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from ibcb.deciders.kind import Family, Motions, Words, grid
 from ibcb.deciders.logit_kind import LogitKind
 
-__all__ = ["Stationary"]
+__all__ = ["StationaryKind"]
 
 
 @dataclass(frozen=True)
-class Stationary(LogitKind):
+class StationaryKind(LogitKind):
     """The kind."""
 
     name = "stationary"
-    words = Words("a decider that does not learn", "does not learn")
+    words = Words("the decider does not learn", "does not learn")
     motions = Motions((Family("still", grid((0.0,))),))

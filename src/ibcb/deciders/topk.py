@@ -17,18 +17,18 @@ from ibcb.deciders.sbucb import SBUCB
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import whole
 
-__all__ = ["TopK", "Topk", "draw", "top_k_softmax"]
+__all__ = ["TopK", "TopKKind", "draw", "top_k_softmax"]
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Topk(LogitKind):
+class TopKKind(LogitKind):
     """The kind."""
 
     name = "topk"
     words = Words(
-        "a decider that draws from its best candidates",
+        "the decider draws from its best candidates",
         "draws from its best candidates",
         exploration="It draws from its best candidates: a choice that is not the best expected one is that draw, or "
         "noise.",

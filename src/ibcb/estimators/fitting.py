@@ -6,7 +6,6 @@ model as it was, and whatever a model says of itself it says of one and the same
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -137,7 +136,7 @@ class _Watcher:
             # A belief that numbers cannot hold is an error below, with its remedy, not a warning from NumPy.
             with np.errstate(over="ignore", invalid="ignore"):
                 self.track = self.track.after(rows, before, lesson)
-        except (np.linalg.LinAlgError, ValueError, ArithmeticError) as error:
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
             self.track, self.notes = None, (not_tracked(place, error),)
 
 
@@ -221,8 +220,4 @@ def _late_start(log: Log, kind: Kind, settings: Settings) -> tuple[Note, ...]:
     if settings.late_start or log.warmup or not kind.learns:
         return ()
     missing = missing_past(first_steps(log), bonus=kind.adds_bonus)
-    if missing is None:
-        return ()
-    if settings.expert == kind.name and kind.adds_bonus:
-        warnings.warn(missing.text, UserWarning, stacklevel=6)
-    return (missing,)
+    return () if missing is None else (missing,)

@@ -8,6 +8,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 
 from __future__ import annotations
 
+import warnings
 from itertools import islice, pairwise
 from typing import Any, Self
 
@@ -78,7 +79,7 @@ class IBCB(Imitator):
         Of OSQP at its first attempt ("paper"); the paper uses 0.3 for SBTS on MovieLens.
     forecast : {"auto", None}
         "auto": `predict` acts on the policy that the decider will have right after the log, see `forecast`; None: on
-        what ridge regression makes of ``coef_``.
+        what ridge regression makes of ``coef_``. Kinds that are only tracked are tracked all the same.
     prior_gram : array of shape (d, d), optional
         S'S of the contexts chosen before the log begins, for a log that starts in the middle of the decider's life.
     n_jobs : int, optional
@@ -109,8 +110,8 @@ class IBCB(Imitator):
         The model of the policy's evolution that predicted the log best: a "learner", which `forecast` projects
         forward, or a "walk", which stays where it is; of a decider that is only tracked, how it moves: "settling",
         "restless", "still".
-    forecast_note_ : str or None
-        What ``forecast_model_`` means, in a sentence.
+    forecast_note_ : ibcb.log.notes.Note or None
+        What ``forecast_model_`` means for the forecast.
     unidentified_features_ : tuple of str or None
         Features, by name or else by number, whose weights the choices do not determine, alone or in combination. None
         where the fit looked no further than ``coef_``.
@@ -138,7 +139,7 @@ class IBCB(Imitator):
     diagnostics_: list[EpisodeDiagnosis]
     solver_: str
     forecast_model_: str | None
-    forecast_note_: str | None
+    forecast_note_: Note | None
     unidentified_features_: tuple[str, ...] | None
     notes_: tuple[Note, ...]
     _fit: Fit
@@ -260,6 +261,7 @@ class IBCB(Imitator):
 
         Only solver="auto" needs it, to solve all episodes again should a later one have no exact solution.
         """
+        check_is_fitted(self, "coef_")
         seen = list(islice(log, len(self.policy_coefs_)))
         if log_fingerprint(*seen) != self.log_fingerprint_:
             raise ValueError(
@@ -275,7 +277,13 @@ class IBCB(Imitator):
                 "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
                 "before. Name expert='sbucb' or 'sbts', and l2."
             )
-        return fit_log(log, settings)
+        fit = fit_log(log, settings)
+        # Who names the kind is told at once; who asks the log finds the note.
+        if fit.kind.name == self.expert and fit.kind.adds_bonus:
+            for note in fit.solving:
+                if note.code == "late-start":
+                    warnings.warn(note.text, UserWarning, stacklevel=3)
+        return fit
 
     def _settings(self, log: Any, client: Any) -> Settings:
         self._check_parameters()

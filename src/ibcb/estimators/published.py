@@ -51,7 +51,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         "solver_": fit.solver,
         "log_fingerprint_": evolution.fingerprint,
         "forecast_model_": None if track is None else track.model,
-        "forecast_note_": None if moves is None else str(moves),
+        "forecast_note_": moves,
         "unidentified_features_": unknown,
         "notes_": notes,
     }

@@ -103,6 +103,9 @@ class ReadOptions:
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
+        for option in ("features", "drop", "one_hot"):
+            if isinstance(names := getattr(self, option), str):
+                raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
         if self.missing not in ("refuse", "mean", "zero"):
             raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
@@ -132,7 +135,7 @@ def window_seconds(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
     seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
     if not 0 < seconds < _LARGEST:
-        raise ValueError(f"episode_every={text!r} is no length of time; give a number and s, min, h, d or w: 1d, 6h.")
+        raise ValueError(f"episode_every={text!r} is not a duration; write 1d, 6h or 30min.")
     return seconds
 
 

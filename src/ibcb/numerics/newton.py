@@ -1,4 +1,7 @@
-"""Newton's method with a line search: the one loop behind every smooth problem that is minimised here."""
+"""Newton's method with a line search, for every smooth problem whose loss stays the same from step to step.
+
+`ibcb.deciders.probit_site` changes its loss on the way, and has a loop of its own.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders.topk import Topk
+from ibcb.deciders.topk import TopKKind
 from ibcb.engine import Block
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
@@ -135,5 +135,5 @@ def _read_alone(episode: BehaviorLog, width: Vector, top_k: int) -> Vector:
     """How probable it is that each choice of an episode went astray, told by the episode alone; see `Explanation`."""
     contexts = np.column_stack([episode.contexts.astype(np.float64, copy=False), width])
     block = Block(contexts, episode.chosen_rows, episode.step_offsets, episode.candidates_per_step, 0, 0)
-    scores, counts = contexts @ Topk(top_k=top_k).policy_alone(block), np.diff(episode.step_offsets)
+    scores, counts = contexts @ TopKKind(top_k=top_k).policy_alone(block), np.diff(episode.step_offsets)
     return read_choices(scores, counts, episode.chosen, top_k).strayed

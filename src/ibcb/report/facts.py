@@ -22,7 +22,7 @@ from ibcb.numerics.directions import direction
 from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
 from ibcb.report.verdict import Verdict, other_notes, verdict
-from ibcb.report.walk import Walk, walk
+from ibcb.report.walk import LogWalk, walk
 from ibcb.tracking import Interval
 
 __all__ = [
@@ -122,7 +122,7 @@ class Facts:
     forecast : tuple of tuple of float
         The same after 1, 2, ... updates that follow the log.
     learns : bool
-        Whether the forecast is a learner run on; False where it is the last policy, or right after the log.
+        Whether the forecast projects a learner; False where it is the last policy, or the one right after the log.
     n_episodes, n_steps, n_rows, warmup_steps, fewest, most : int
         Size of the log; ``fewest`` and ``most`` candidates at a step.
     contradictions : tuple of Contradicting
@@ -245,7 +245,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         ),
         evolution=tuple(tuple(_exact(x) for x in policies[number, columns]) for number in shown),
         forecast=tuple(tuple(_exact(x) for x in row[columns]) for row in forecasts(model)),
-        learns=(model.forecast_model_ or "").startswith("learner"),
+        learns=model.forecast_note_ is not None and model.forecast_note_.code == "learner-forecast",
         n_episodes=len(policies),
         n_steps=view.n_steps,
         n_rows=view.n_rows,
@@ -338,7 +338,7 @@ def _check(model: Any, log: Any) -> None:
     model._check_features(log.n_features, log.feature_names)
 
 
-def _same_size(model: IBCB, view: Walk) -> None:
+def _same_size(model: IBCB, view: LogWalk) -> None:
     if len(view.tallies) != len(model.policy_coefs_):
         raise ValueError(
             f"the log has {len(view.tallies)} episodes but the model was fitted to {len(model.policy_coefs_)}; give "
@@ -353,7 +353,7 @@ def _same_size(model: IBCB, view: Walk) -> None:
             )
 
 
-def _mismatch(model: IBCB, view: Walk) -> tuple[str, ...]:
+def _mismatch(model: IBCB, view: LogWalk) -> tuple[str, ...]:
     if view.fingerprint == model.log_fingerprint_:
         return ()
     return (
@@ -377,7 +377,7 @@ def _episodes_shown(count: int) -> list[int]:
     return sorted({*range(0, count, every), count - 1})
 
 
-def _on_the_page(view: Walk, n_features: int, n_episodes: int, lines: int) -> list[str]:
+def _on_the_page(view: LogWalk, n_features: int, n_episodes: int, lines: int) -> list[str]:
     found = []
     kept = sum(len(episode.steps) for episode in view.sample)
     if 0 < kept < view.n_steps:

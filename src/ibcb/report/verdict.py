@@ -95,7 +95,7 @@ def _started_late(model: Any) -> bool:
 
 def other_notes(model: Any) -> tuple[Any, ...]:
     """The notes of a model that the verdict does not say."""
-    return tuple(note for note in model.notes_ if note.text != model.forecast_note_)
+    return tuple(note for note in model.notes_ if note != model.forecast_note_)
 
 
 def _on_prediction(
@@ -123,7 +123,7 @@ def _on_prediction(
 def _on_the_forecast(model: Any) -> list[str]:
     if model.forecast_note_ is None or not model.coef_.any():
         return []
-    words = str(model.forecast_note_)
+    words = model.forecast_note_.text
     return [words[:1].upper() + words[1:]]
 
 
@@ -142,9 +142,9 @@ def _on_the_solver(model: Any) -> list[str]:
     found = []
     if named:
         found.append(
-            f"No reward weights explain all choices: {len(named)} steps contradict each other. An SBUCB decider with "
-            "these settings leaves no contradictions, so something differs: changed choices, other batches, another "
-            "l2, a decider that draws."
+            f"No reward weights explain all choices: {len(named)} steps contradict each other. A decider of this kind "
+            "with these settings leaves no contradictions, so something differs: changed choices, other episodes, "
+            "another l2, a decider that draws."
         )
     if violated:
         found.append(f"Under the recovered policies {left} {goes} against the log.")

@@ -33,7 +33,7 @@ from ibcb.report.shown_steps import (
     within_budget,
 )
 
-__all__ = ["EpisodeTally", "Walk", "walk"]
+__all__ = ["EpisodeTally", "LogWalk", "walk"]
 
 Vector = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class EpisodeTally(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Walk:
+class LogWalk:
     """What a pass over a log gave.
 
     Attributes
@@ -89,7 +89,7 @@ def walk(
     predictable: Sequence[bool],
     contradicting: Collection[tuple[int, int]] = (),
     steps: bool = True,
-) -> Walk:
+) -> LogWalk:
     """Go through a log once.
 
     Parameters
@@ -139,7 +139,7 @@ def walk(
         rival, cut = view.next_rival()
         sampled, before = sampled or cut, view.now
         sizes.append((len(chosen), int(counts.sum()), int(counts.min()), int(counts.max())))
-    return Walk(
+    return LogWalk(
         tallies,
         within_budget(sample),
         fingerprint,

@@ -10,14 +10,13 @@ from scipy.special import ndtr, ndtri
 
 from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.ridge import ridge
-from ibcb.tracking.tracker import Track
+from ibcb.tracking.tracker import LEAST_ALPHA, Track
 
 __all__ = ["Interval", "certainty", "forecast", "identified", "interval", "unidentified"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_LEAST_ALPHA = 1e-9
 #: policies drawn for a probability (a standard error of .02 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 200, 4000
 #: information below this share of the largest, features brought to one scale, is rounding
@@ -69,9 +68,9 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     family believed say together, each as far as the evidence supports it. Of other kinds of the unit direction: normal
     ones, of a learner's likeliest walk, because a learner would be surer than its linear rewards deserve.
     """
-    now, family = track.seen, track._model(track.seen.best).family
+    now, family = track.seen, track.model_at(track.seen.best).family
     if track.kind.adds_bonus:
-        drawn = _drawn(now.last[family], track._split(now.evidence)[family])
+        drawn = _drawn(now.last[family], track.by_family(now.evidence)[family])
         if direction:
             drawn = identified(track, drawn)
             drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -79,8 +78,8 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
         return Interval(middle, lower, upper)
     place = now.best
     if track.kind.learns:
-        place = int(np.argmax(track._split(now.evidence)[0]))
-    believed = track._joined(now.last)
+        place = int(np.argmax(track.by_family(now.evidence)[0]))
+    believed = track.joined(now.last)
     p, C = believed.mean[place], believed.covariance[place]
     if track.kind.learns:
         p, C = identified(track, p), identified(track, identified(track, C).T)
@@ -105,7 +104,7 @@ def _drawn(beliefs: Beliefs, evidence: Vector) -> Matrix:
         slope = covariance[:-1, -1] / covariance[-1, -1]
         root = factor(covariance[:-1, :-1] - np.outer(slope, covariance[:-1, -1]))
         p = mean[:-1] + np.outer(alpha - mean[-1], slope) + rng.standard_normal((count, len(root))) @ root.T
-        drawn.append(p / np.maximum(alpha, _LEAST_ALPHA)[:, None])
+        drawn.append(p / np.maximum(alpha, LEAST_ALPHA)[:, None])
     return np.concatenate(drawn)
 
 

@@ -28,7 +28,7 @@ from scipy.linalg import block_diag
 from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs, Transition
 
-__all__ = ["MOTIONS", "Learner", "Lesson", "Motion", "Walk", "motions_of"]
+__all__ = ["MOTIONS", "Learner", "Update", "Motion", "Walk", "motions_of"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -38,7 +38,7 @@ Matrix = NDArray[np.float64]
 _STRETCH = 0.05
 
 
-class Lesson(NamedTuple):
+class Update(NamedTuple):
     """What moves a policy on: the update after an episode.
 
     Attributes
@@ -72,7 +72,7 @@ class Motion(Protocol):
         """
         ...
 
-    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Lesson) -> Beliefs:
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
         """After the update."""
         ...
 
@@ -113,7 +113,7 @@ class Walk:
     def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
         return _alike(len(self.steps), block_diag(_policy_prior(self.kind, unit), _alpha_prior(self.kind)))
 
-    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Lesson) -> Beliefs:
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
         d, D = len(unit), beliefs.mean.shape[1]
         noise = (self.lengths(lesson.episode) ** 2)[:, None, None] * unit
         if self.stretch:
@@ -150,14 +150,14 @@ class Learner:
         if total is None:
             return beliefs
         # The choices before the log taught the decider as any others.
-        start = self._transition(unit, Lesson(0, np.zeros((d, d)), gram, total), wander=np.zeros(len(self.noise)))
+        start = self._transition(unit, Update(0, np.zeros((d, d)), gram, total), wander=np.zeros(len(self.noise)))
         unsure = start.noise + scales.first_policy**2 * _per_unit(self.kind, unit)
         return beliefs.moved(Transition(start.matrix, unsure, start.wander))
 
-    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Lesson) -> Beliefs:
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
         return beliefs.moved(self._transition(unit, lesson, np.array(self.wander)))
 
-    def _transition(self, unit: Matrix, lesson: Lesson, wander: Vector) -> Transition:
+    def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
         d, beside = len(unit), len(_alpha_prior(self.kind))
         o, D = d + beside, 2 * d + 1 + beside
         psi = lesson.before.copy()

@@ -66,7 +66,8 @@ class Candidate(NamedTuple):
     top_k : int or None
         Of "topk".
     log_likelihood : float
-        Per step of the episodes judged, each predicted from those before.
+        Per step of the episodes judged, each predicted from those before; the unit of scores and the share of straying
+        choices are fitted to all of them.
     agreement : float
         Share of these steps whose choice had the best score.
     chosen : bool
@@ -151,7 +152,7 @@ def select(
         raise ValueError(
             f"the choices cannot be tracked as those of {chosen.kind.label}: numbers leave the range of floating "
             "point. Rescale the contexts to about 1."
-        )
+        ) from chosen.failure
     return Selection(chosen.track, chosen.scale(), evidence, notes)
 
 
@@ -169,6 +170,7 @@ class _Trial:
 
     kind: Kind
     track: Track | None
+    failure: Exception | None = None
     scores: list[Vector] = field(default_factory=list)
     drawn: deque[tuple[Vector, NDArray[np.int64], NDArray[np.int64]]] = field(
         default_factory=lambda: deque(maxlen=_DRAWN_EPISODES)
@@ -188,8 +190,8 @@ class _Trial:
             return
         try:
             self.track = self.track.after(rows, before, lesson)
-        except (np.linalg.LinAlgError, ValueError, ArithmeticError):
-            self.track = None
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            self.track, self.failure = None, error
             return
         if rows is not None and not self.kind.learns:
             self._compare(rows, before)
@@ -313,8 +315,8 @@ def _choose(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[_Trial
     return trials[chosen], Note(
         "override",
         "info",
-        f"{rival} is likelier than {name} (log-likelihood {other:.4f} per step against {figure:.4f}) but was not "
-        f"chosen, because {why}.",
+        f"{rival} is likelier than {name} (log-likelihood {other:.4f} per choice against {figure:.4f}) but was not "
+        f"chosen: {why}.",
         {"chosen": name, "log_likelihood": figure, "likeliest": rival, "its_log_likelihood": other},
     )
 
@@ -336,13 +338,18 @@ def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, st
             return best, why
         rival = judged[likeliest(moving or still)]
         lead, late = _lead(judged[best], rival), _lead(judged[best], rival, rival.half)
-        if lead >= _LEARNER_LEAD and late >= _LATE_LEAD and judged[best].beyond_chance >= _BEYOND_CHANCE:
-            return best, "another kind is significantly likelier than one of no known kind"
-        why = (
-            f"a kind that says how the decider chooses and learns must lead one of no known kind by {_LEARNER_LEAD:g} "
-            f"standard errors (it leads by {lead:.1f}), by {_LATE_LEAD:g} in the later half ({late:.1f}), and predict "
-            f"{_BEYOND_CHANCE:.0%} of what chance leaves open ({max(0.0, judged[best].beyond_chance):.0%})"
-        )
+        beyond = judged[best].beyond_chance
+        if lead >= _LEARNER_LEAD and late >= _LATE_LEAD and beyond >= _BEYOND_CHANCE:
+            return (
+                best,
+                f"{trials[best].kind.label} is significantly likelier than one of no known kind that moves",
+            )
+        if lead < _LEARNER_LEAD:
+            why = f"to be believed it must lead by {_LEARNER_LEAD:g} standard errors, and leads by {lead:.1f}"
+        elif late < _LATE_LEAD:
+            why = f"in the later half it must lead by {_LATE_LEAD:g} standard errors, and leads by {late:.1f}"
+        else:
+            why = f"it predicts only {max(0.0, beyond):.0%} of what chance leaves open"
     if not (moving and still):
         return likeliest(plain), why
     moves, stays = likeliest(moving), likeliest(still)
@@ -352,12 +359,10 @@ def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, st
         return moves, why
     if trials[moves].steadiness < _STEADY:
         # It is predicted no worse by one that stays, but only because neither predicts it.
-        return moves, "its policy changes so much from episode to episode that it cannot be standing still"
-    rule = (
-        f"a decider that moves must lead one that stays by {_MOVING_LEAD:g} standard errors (it leads by {lead:.1f}) "
-        f"and predict {_MOVING_GAIN:.1%} more of the choices ({gain:.1%})"
-    )
-    return stays, f"{why}; and {rule}" if why else rule
+        return moves, "its policy changes too much from episode to episode to be standing still"
+    if lead < _MOVING_LEAD:
+        return stays, f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
+    return stays, f"moving it predicts no more choices: {gain:+.1%}"
 
 
 def _assumes_nothing(kind: Kind) -> bool:
@@ -405,14 +410,14 @@ def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> N
     rival = max(
         (one for one in evidence if one.expert != best.expert), key=lambda one: one.log_likelihood, default=None
     )
-    beside = f"; next {rival.name}: {rival.log_likelihood:.4f} and {rival.agreement:.3f}" if rival else ""
+    beside = f". Next best {rival.name}: {rival.agreement:.1%}, {rival.log_likelihood:.4f}" if rival else ""
     figures: dict[str, Any] = {"log_likelihood": best.log_likelihood, "agreement": best.agreement}
     if rival:
         figures |= {"next": rival.name, "next_log_likelihood": rival.log_likelihood, "next_agreement": rival.agreement}
     return Note(
         "kind-chosen",
         "info",
-        f"the decider was taken for {best.name}, {kind.words.meaning}: one episode ahead, a log-likelihood of "
-        f"{best.log_likelihood:.4f} per step and {best.agreement:.3f} of the choices predicted{beside}.",
+        f"{kind.words.meaning} ({best.name}): predicts {best.agreement:.1%} of choices one episode ahead, "
+        f"log-likelihood {best.log_likelihood:.4f} per choice{beside}.",
         {"kind": best.name} | figures,
     )

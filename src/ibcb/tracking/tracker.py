@@ -25,7 +25,7 @@ from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import Ridge, ridge
 from ibcb.tracking.context_sample import ContextSample, picked
-from ibcb.tracking.motions import Learner, Lesson, Motion, Walk, motions_of
+from ibcb.tracking.motions import Learner, Motion, Update, Walk, motions_of
 
 __all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
 
@@ -33,7 +33,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 #: alpha is not taken for less: policies are divided by it
-_LEAST_ALPHA = 1e-9
+LEAST_ALPHA = 1e-9
 #: steps of an episode on which the models' predictions are compared; more cost time and settle nothing
 _COMPARED_STEPS = 256
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
@@ -172,7 +172,7 @@ class Track:
             kind=self.kind,
             before=before,
             believed=self._believed(now),
-            states=self._joined(now.families).mean,
+            states=self.joined(now.families).mean,
             stray=now.stray,
             sample=partial(picked, most=now.sample.bar, episode=number),
         )
@@ -200,11 +200,11 @@ class Track:
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
             )
         learned = replace(learned, best=self._choose(learned, number + 1))
-        policy = self._policy(self._joined(last).mean[learned.best])
+        policy = self._policy(self.joined(last).mean[learned.best])
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, self._own_move(now, learned, policy))
-        update = Lesson(number + 1, before.phi, lesson.phi, lesson.total)
+        update = Update(number + 1, before.phi, lesson.phi, lesson.total)
         pairs = zip(self.motions, learned.families, strict=True)
         moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
         return replace(
@@ -246,11 +246,11 @@ class Track:
 
     def _alive(self, now: Tracked) -> tuple[NDArray[np.bool_], ...]:
         """Models with a chance. The others would not come back, and would take most of the time."""
-        return tuple(each >= each.max() - self.kind.hopeless for each in self._split(now.evidence))
+        return tuple(each >= each.max() - self.kind.hopeless for each in self.by_family(now.evidence))
 
     def _believed(self, now: Tracked) -> Believed:
         young = len(self.predicted) < 2
-        joined = self._joined(now.families)
+        joined = self.joined(now.families)
         walk = len(now.families[0]) - 1 if young else int(np.argmax(now.evidence[: len(now.families[0])]))
         return Believed(joined[now.best : now.best + 1], joined[walk : walk + 1], young)
 
@@ -259,7 +259,7 @@ class Track:
             return int(np.argmax(now.evidence)) if episodes > 1 else now.best
         if now.compared == 0:
             # Nothing has been predicted yet. A learner at least knows what the choices so far can have taught.
-            return self._place(len(self.motions) - 1, int(np.argmax(self._split(now.evidence)[-1])))
+            return self._place(len(self.motions) - 1, int(np.argmax(self.by_family(now.evidence)[-1])))
         best = int(np.argmax(now.evidence))
         # A sign test of every model against the likeliest, on the steps that only one of the two predicted.
         lead = now.hits - now.hits[best]
@@ -274,7 +274,7 @@ class Track:
         the decider's own move and what was learned of where it had been. Only what is across the policy changes
         choices.
         """
-        family, member = self._model(after.best)
+        family, member = self.model_at(after.best)
         motion = self.motions[family]
         if not isinstance(motion, Walk):
             return 1.0
@@ -303,18 +303,19 @@ class Track:
         """Entries of a state that choices depend on: the policy, and alpha where it is tracked."""
         return len(self.gram) + int(self.kind.scales.alpha > 0)
 
-    def _joined(self, families: tuple[Beliefs, ...]) -> Beliefs:
+    def joined(self, families: tuple[Beliefs, ...]) -> Beliefs:
         """What all models believe of the policy, and alpha where it is tracked."""
         return Beliefs.join(tuple(family.of_first(self._observed) for family in families))
 
-    def _split(self, values: Vector) -> list[Vector]:
+    def by_family(self, values: Vector) -> list[Vector]:
         """Values of all models by family."""
         return np.split(values, np.cumsum([len(motion.names) for motion in self.motions])[:-1])
 
     def _place(self, family: int, member: int) -> int:
         return sum(len(motion.names) for motion in self.motions[:family]) + member
 
-    def _model(self, place: int) -> Model:
+    def model_at(self, place: int) -> Model:
+        """The model at a place, counted through all families."""
         for family, motion in enumerate(self.motions):
             if place < len(motion.names):
                 return Model(family, place)
@@ -323,7 +324,7 @@ class Track:
 
     def _alpha(self, state: Vector) -> float:
         """The unit of a state's policy."""
-        return max(float(state[len(self.gram)]), _LEAST_ALPHA) if self.kind.scales.alpha else 1.0
+        return max(float(state[len(self.gram)]), LEAST_ALPHA) if self.kind.scales.alpha else 1.0
 
     def _policy(self, state: Vector) -> Vector:
         return state[: len(self.gram)] / self._alpha(state)
@@ -345,7 +346,7 @@ class Track:
     @property
     def learns(self) -> bool:
         """Whether the model believed is a learner, so that later policies differ from the last."""
-        return isinstance(self.motions[self._model(self.seen.best).family], Learner)
+        return isinstance(self.motions[self.model_at(self.seen.best).family], Learner)
 
     @property
     def projects(self) -> bool:
@@ -361,17 +362,17 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self._joined(self.seen.families).mean[self.seen.best])
+        return self._policy(self.joined(self.seen.families).mean[self.seen.best])
 
     @property
     def next_belief(self) -> Beliefs:
         """What the model believed says of the coming episode's policy: one Gaussian, at the scale of its state."""
-        joined = self._joined(self.seen.families)
+        joined = self.joined(self.seen.families)
         return joined[self.seen.best : self.seen.best + 1].of_first(len(self.gram))
 
     def rewards(self) -> tuple[Vector, float] | None:
         """theta and c per unit alpha, as the learner believed has them; None where no learner is believed."""
-        family, member = self._model(self.seen.best)
+        family, member = self.model_at(self.seen.best)
         motion, beliefs = self.motions[family], self.seen.families[family]
         if not isinstance(motion, Learner):
             return None

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ibcb.log.validation.report import Finding, Summary, Validation
+from ibcb.log.validation.report import Finding, LogSummary, Validation
 from ibcb.log.validation.rules import findings
 from ibcb.log.validation.scan import Log, Scan, scan
 
-__all__ = ["Finding", "Summary", "Validation", "validate"]
+__all__ = ["Finding", "LogSummary", "Validation", "validate"]
 
 
 def validate(log: Log) -> Validation:
@@ -61,11 +61,11 @@ def validate(log: Log) -> Validation:
     return Validation(_summary(result), findings(result))
 
 
-def _summary(result: Scan) -> Summary:
+def _summary(result: Scan) -> LogSummary:
     policy = result.policy
     sizes = sorted(episode.steps for episode in policy)
     span = result.time_span
-    return Summary(
+    return LogSummary(
         episodes=len(policy),
         warmup_episodes=len(result.episodes) - len(policy),
         steps=result.steps,

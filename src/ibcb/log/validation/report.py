@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ibcb.log.arrays import plural
 
-__all__ = ["Finding", "Severity", "Summary", "Validation"]
+__all__ = ["Finding", "Severity", "LogSummary", "Validation"]
 
 Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -44,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LogSummary:
     """What a log holds. Episodes do not count the warm-up; steps, rows and candidates do."""
 
     episodes: int
@@ -67,7 +67,7 @@ class Summary:
 class Validation:
     """What a log holds and what is wrong with it, the gravest first; ``print`` shows all of it."""
 
-    summary: Summary
+    summary: LogSummary
     findings: tuple[Finding, ...]
 
     @property
@@ -119,7 +119,7 @@ def shown(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:_NAMES_SHOWN])} and {len(names) - _NAMES_SHOWN} more"
 
 
-def _described(summary: Summary, width: int) -> list[str]:
+def _described(summary: LogSummary, width: int) -> list[str]:
     warmup = f" after {summary.warmup_episodes} of warm-up" if summary.warmup_episodes else ""
     entries = {
         "episodes": f"{summary.episodes}{warmup}{_spread(summary.episode_steps, 'step')}",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ibcb.log.arrays import plural
 from ibcb.log.validation.features import collinear, constant, leaks, scales, unmoved
 from ibcb.log.validation.report import Finding, Severity
-from ibcb.log.validation.scan import Episode, Scan
+from ibcb.log.validation.scan import EpisodeScan, Scan
 
 __all__ = ["findings"]
 
@@ -183,7 +183,7 @@ def _known(p: float | None) -> float:
     return 1.0 if p is None else p
 
 
-def _looks_random(episode: Episode) -> bool | None:
+def _looks_random(episode: EpisodeScan) -> bool | None:
     if episode.random_p is None or episode.telling < _FEW_STEPS:
         return None
     return min(episode.random_p, _known(episode.position_p)) > 1e-3
@@ -264,7 +264,7 @@ def _policy(scan: Scan) -> Iterator[Finding]:
         )
 
 
-def _wrong_edges(scan: Scan, tested: list[Episode], broken: list[Episode]) -> Finding:
+def _wrong_edges(scan: Scan, tested: list[EpisodeScan], broken: list[EpisodeScan]) -> Finding:
     edges = [episode.edge for episode in scan.policy if episode.edge is not None]
     at_edges = sum(edge.log10_p < _CHANGE_AT_EDGE and abs(edge.at - 0.5) <= 0.1 for edge in edges)
     worst = min(broken, key=lambda episode: episode.inside.log10_p if episode.inside else 0.0)

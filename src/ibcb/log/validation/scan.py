@@ -17,7 +17,7 @@ from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
 from ibcb.log.validation.step_sample import Sample, Sampler, due
 
-__all__ = ["LARGEST", "Episode", "Log", "Scan", "StepCount", "scan"]
+__all__ = ["LARGEST", "EpisodeScan", "Log", "Scan", "StepCount", "scan"]
 
 #: beyond it sums of squares may overflow, of float64 at 1e308
 LARGEST = 1e100
@@ -67,7 +67,7 @@ class _Place(NamedTuple):
 
 
 @dataclass
-class Episode:
+class EpisodeScan:
     """What is kept of one episode.
 
     ``random_p`` is the probability that choices drawn evenly among the candidates lean as much as these do towards some
@@ -92,7 +92,7 @@ class Scan:
 
     d: int
     feature_names: tuple[str, ...] | None
-    episodes: list[Episode] = field(default_factory=list)
+    episodes: list[EpisodeScan] = field(default_factory=list)
     steps: int = 0
     rows: int = 0
     nbytes: int = 0
@@ -146,7 +146,7 @@ class Scan:
         return f"feature {column}" if self.feature_names is None else self.feature_names[column]
 
     @property
-    def policy(self) -> list[Episode]:
+    def policy(self) -> list[EpisodeScan]:
         """The episodes that the policy chose."""
         return [episode for episode in self.episodes if episode.number >= 0]
 
@@ -178,7 +178,7 @@ class _Open:
     """Sums over the episode that is being read."""
 
     def __init__(self, number: int, d: int) -> None:
-        self.facts = Episode(number)
+        self.facts = EpisodeScan(number)
         self.sampler = Sampler()
         # Eigenvalues of many features take long: fewer episodes then.
         self.judged = due(number) and (d <= _MANY_FEATURES or abs(number) & (abs(number) - 1) == 0)

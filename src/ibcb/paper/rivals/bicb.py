@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from ibcb.engine import one_blas_thread
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, generator, positive, whole
-from ibcb.paper.rivals.gibbs import Beliefs, GibbsSteps, draws, init, prepare, prior_slope, step
+from ibcb.paper.rivals.gibbs import GibbsBeliefs, GibbsSteps, draws, init, prepare, prior_slope, step
 
 __all__ = ["BICB", "expectation"]
 
@@ -30,7 +30,7 @@ _LEARNING_RATE, _DECAY = 0.001, 0.9
 
 
 def expectation(
-    beliefs: Beliefs,
+    beliefs: GibbsBeliefs,
     reward_coef: Array,
     rng: np.random.Generator,
     *,
@@ -151,10 +151,10 @@ class BICB(Imitator):
         bar = tqdm(range(n_iterations), desc="B-ICB", unit="round", delay=1, leave=False, disable=hidden)
         # One thread: these products are too small to share, and the bits do not depend on the machine. A test whose
         # odds overflow is won, as it should be.
-        with threadpool_limits(1), np.errstate(over="ignore"):
+        with one_blas_thread(), np.errstate(over="ignore"):
             for _ in bar:
                 b = math.exp(log_b)
-                beliefs = Beliefs(steps, b, sigma)
+                beliefs = GibbsBeliefs(steps, b, sigma)
                 rewards, slope = expectation(
                     beliefs, reward_coef, rng, n_sweeps=n_sweeps, n_dropped=n_dropped, determinant=not pinv
                 )

@@ -24,9 +24,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from ibcb.engine import one_blas_thread
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, generator, positive, whole
@@ -264,7 +264,7 @@ class BIRL(Imitator):
                 "no step of the log has candidates that differ, so its choices say nothing of the rewards."
             )
         # One thread: these products are too small to share, and the bits do not depend on the machine.
-        with threadpool_limits(1):
+        with one_blas_thread():
             chain = sample(Target(loss), rng, step_size, burn_in, n_samples, thin, bool(self.verbose))
         mean = chain.samples.mean(axis=0)
         coef = mean / np.abs(mean).sum() if normalise else mean

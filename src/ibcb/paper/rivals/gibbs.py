@@ -29,7 +29,7 @@ from ibcb.log import BehaviorLog
 from ibcb.paper.rivals.chain import RewardChain
 
 __all__ = [
-    "Beliefs",
+    "GibbsBeliefs",
     "Draws",
     "Info",
     "State",
@@ -79,7 +79,7 @@ class GibbsSteps:
         np.cumsum(self.x[:-1, :, None] * self.x[:-1, None, :], axis=0, out=self.gram[1:])
 
 
-class Beliefs:
+class GibbsBeliefs:
     """All that depends on the prior weight b alone, for every E step anew.
 
     Attributes
@@ -140,7 +140,7 @@ class Sweep(NamedTuple):
     rewards: Array
 
 
-def prepare(block: Draws, beliefs: Beliefs, reward_coef: Array) -> Iterator[Sweep]:
+def prepare(block: Draws, beliefs: GibbsBeliefs, reward_coef: Array) -> Iterator[Sweep]:
     """Work up the random numbers of some sweeps, as far as that does not depend on the rewards."""
     T, n, _, d = block.rho.shape
     both = (block.rho.astype(np.float32).reshape(T, 2 * n, d) @ beliefs.noise_and_scores).transpose(1, 2, 0)
@@ -166,14 +166,14 @@ class Info(NamedTuple):
     noise: Array
 
 
-def init(rewards: Array, beliefs: Beliefs) -> State:
+def init(rewards: Array, beliefs: GibbsBeliefs) -> State:
     """The state with given rewards."""
     moments = beliefs.observed * rewards
     np.add.accumulate(moments, axis=1, out=moments)
     return State(rewards, moments)
 
 
-def step(state: State, sweep: Sweep, beliefs: Beliefs) -> tuple[State, Info]:
+def step(state: State, sweep: Sweep, beliefs: GibbsBeliefs) -> tuple[State, Info]:
     """One Gibbs sweep: rho_t from two draws each, then all rewards from their conditional given rho."""
     means = np.einsum("jdt,dt->jt", beliefs.moment_scores, state.moments)
     second = second_wins(sweep.scores + means.astype(np.float32), sweep.odds)
@@ -205,7 +205,7 @@ def second_wins(scores: NDArray[np.float32], odds: NDArray[np.float32]) -> NDArr
     return wins
 
 
-def prior_slope(beliefs: Beliefs, path: Array, noise: Array, *, determinant: bool) -> float:
+def prior_slope(beliefs: GibbsBeliefs, path: Array, noise: Array, *, determinant: bool) -> float:
     """d/db of sum_t log det N_t - (rho_t - m_t)' N_t (rho_t - m_t) / sigma^2, summed over n sweeps.
 
     ``path`` has the moments before the sweeps and after each, shape (n + 1, d, T), ``noise`` their e_t, shape

@@ -15,9 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any
 
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from ibcb.engine import one_blas_thread
 from ibcb.paper import metrics
 from ibcb.paper.simulate import Run
 from ibcb.paper.tables.settings import OURS, Cell, Setting, make
@@ -145,7 +145,7 @@ def _cell(cell: Cell, smoke: bool) -> Record:
     """Fit and measure one cell in one thread."""
     record: Record = {"id": cell.id, "setting": cell.setting.id, "algorithm": cell.algorithm, "seed": cell.seed}
     try:
-        with threadpool_limits(1):
+        with one_blas_thread():
             run = _run(cell.setting, cell.seed, smoke)
             log = run.log if cell.setting.head is None else run.log.head(cell.setting.head)
             model: Any = make(cell.algorithm, run, smoke=smoke)
