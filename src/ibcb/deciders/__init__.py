@@ -26,4 +26,4 @@ __all__ = [
 ]
 
 #: by name, in the order in which they are tried
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SbucbKind, SbtsKind, TopKKind, StationaryKind, OtherKind)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SbucbKind, SbtsKind, TopKKind, OtherKind, StationaryKind)}

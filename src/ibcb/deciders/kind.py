@@ -187,6 +187,8 @@ class Kind(ABC):
     adds_bonus: ClassVar[bool] = False
     #: whether its choices are drawn: then no policy explains all of them
     draws: ClassVar[bool] = True
+    #: whether its policy can change; if not, what comes is predicted by the model that is still
+    moves: ClassVar[bool] = True
     #: whether it draws from its best candidates, so that top_k matters
     draws_from_best: ClassVar[bool] = False
     #: whether models are compared by choices predicted too, not by evidence alone
@@ -206,11 +208,6 @@ class Kind(ABC):
     def title(self) -> str:
         """What it does, in a few words."""
         return self.words.title
-
-    @property
-    def moves(self) -> bool:
-        """Whether its policy can change."""
-        return any(any(model) for family in self.motions.families for model in family.models)
 
     @abstractmethod
     def measure(self, block: Block) -> Matrix:

@@ -340,8 +340,13 @@ class Track:
 
     @property
     def model(self) -> str:
-        """The model believed."""
-        return self.names[self.seen.best]
+        """The model believed of what comes."""
+        return self.names[self._believed_place]
+
+    @property
+    def _believed_place(self) -> int:
+        """Of a decider whose policy stays that of the model that is still, whichever was likeliest."""
+        return self.seen.best if self.kind.moves else self.names.index("still")
 
     @property
     def learns(self) -> bool:
@@ -362,13 +367,13 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self.joined(self.seen.families).mean[self.seen.best])
+        return self._policy(self.joined(self.seen.families).mean[self._believed_place])
 
     @property
     def next_belief(self) -> Beliefs:
         """What the model believed says of the coming episode's policy: one Gaussian, at the scale of its state."""
         joined = self.joined(self.seen.families)
-        return joined[self.seen.best : self.seen.best + 1].of_first(len(self.gram))
+        return joined[self._believed_place : self._believed_place + 1].of_first(len(self.gram))
 
     def rewards(self) -> tuple[Vector, float] | None:
         """theta and c per unit alpha, as the learner believed has them; None where no learner is believed."""
