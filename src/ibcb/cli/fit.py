@@ -149,7 +149,7 @@ def fit(
     if model.evidence_:
         print(f"decider     {model.decider_.label}")
     if agreement is not None:
-        print(f"predicted   {agreement:.1%} of choices one episode ahead")
+        print(f"rewards     predict {agreement:.1%} of choices one episode ahead")
     if model.forecast_note_ is not None:
         print(wrapped(f"forecast    {model.forecast_note_}", 12))
     print(f"saved       {out}\n")
@@ -158,7 +158,8 @@ def fit(
         columns |= {"last": "last policy", "interval": "90% interval"}
     print_table(_weights(model), columns)
     told = model.decider_.words.length
-    print(f"\nWeights are scaled to length 1: choices tell their direction, {told} their length.")
+    print()
+    print(wrapped(f"Weights are scaled to length 1: choices tell their direction, {told} their length.", 0))
 
 
 @contextlib.contextmanager

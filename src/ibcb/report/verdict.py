@@ -114,7 +114,7 @@ def _on_prediction(
     if chance is not None:
         rivals.append(f"chance {chance:.1%}")
     against = f" Compare: {', '.join(rivals)}." if rivals else ""
-    found = [f"Predicts {predicted:.1%} of choices one episode ahead ({span}).{against}"]
+    found = [f"The recovered rewards predict {predicted:.1%} of choices one episode ahead ({span}).{against}"]
     if rival is not None and predicted < rival - _BEHIND:
         found.append("A plain choice model predicts more: the decider may not learn as this model assumes.")
     return found
