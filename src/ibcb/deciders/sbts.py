@@ -28,7 +28,7 @@ Matrix = NDArray[np.float64]
 
 DRAWS = ("step", "episode")
 #: the expansion point of an episode trusts the walk's prediction this much less than the walk does
-#: (benchmarks/forecast.py, seeds 210-214)
+#: (judged by benchmarks/forecast.py)
 _WIDENING = 25.0
 
 
@@ -45,6 +45,7 @@ class SbtsKind(Kind):
         misfit="A Thompson sampler's luck has no exact explanation",
     )
     scales = Scales(policy=10.0, rewards=5.0, first_policy=0.1)
+    # As of SbucbKind, in units of the decider's own draws.
     motions = Motions(
         (
             Family("walk", grid((0.01, 0.03, 0.1, 0.3, 1.0, 3.0))),

@@ -23,7 +23,7 @@ __all__ = ["SBUCB", "SbucbKind"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: rows are called settled by what is believed, widened by this factor (benchmarks/forecast.py, seeds 210-214)
+#: rows are called settled by what is believed, widened by this factor (judged by benchmarks/forecast.py)
 _WIDENING = 4.0
 
 
@@ -45,6 +45,7 @@ class SbucbKind(Kind):
     )
     # Only ratios matter, so scales are loose; alpha is of the order of 1.
     scales = Scales(policy=3.0, rewards=8.0, alpha=2.0, per_feature=False, first_policy=3.0)
+    # A factor of three or four from model to model; judged by benchmarks/forecast.py.
     motions = Motions(
         (
             Family("walk", grid((0.002, 0.006, 0.02, 0.06, 0.2, 0.6))),

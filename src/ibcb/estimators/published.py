@@ -15,8 +15,8 @@ from ibcb.tracking import Track, forecast, unidentified
 
 __all__ = ["at_scale", "outdone_by_coef", "policy_ahead", "published"]
 
-#: a share of choices by which ``coef_`` must predict more than the forecast, to be believed instead: a tenth of the
-#: errors that matter (benchmarks/dirty.py, seeds 300-301)
+#: a share of choices by which ``coef_`` must predict more than the forecast, to be believed instead; judged
+#: by benchmarks/dirty.py
 _CLEARLY_MORE = 0.01
 
 

@@ -13,7 +13,7 @@ _HEADLINES = {
     "poor": "Do not rely on this model.",
     "unknown": "The log does not tell whether to trust this model.",
 }
-#: how far a choice model may be ahead
+#: how far a choice model may be ahead; not tuned
 _BEHIND = 0.02
 
 Shares = Sequence[float | None]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
 
-__all__ = ["ContextSample", "picked"]
+__all__ = ["ContextSample", "best_rows", "picked"]
 
-#: numbers kept after a cut; a cut comes at half as many more
+#: numbers kept after a cut, half a megabyte; a cut comes at half as many more
 MOST = 1 << 17
 
 
@@ -63,10 +63,14 @@ class ContextSample:
 
     def choose(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Contexts of the best candidate of each step. Shape (steps, d)."""
-        starts = np.cumsum(self.counts) - self.counts
-        best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), self.counts))
-        first = best[np.searchsorted(best, starts)]
-        return self.contexts[first].astype(np.float64)
+        return self.contexts[best_rows(scores, self.counts)].astype(np.float64)
+
+
+def best_rows(scores: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of the best candidate of each step, the first of equals. Shape (steps,)."""
+    starts = np.cumsum(counts) - counts
+    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
+    return best[np.searchsorted(best, starts)]
 
 
 def picked(block: Block, *, most: float, episode: int) -> ContextSample:

@@ -19,9 +19,9 @@ Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .02 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 200, 4000
-#: information below this share of the largest, features brought to one scale, is rounding
+#: information below this share of the largest, features brought to one scale, is rounding; not tuned
 _NOTHING = 1e-9
-#: a feature is called undetermined if this share of it lies in directions that no choice depends on
+#: a feature is called undetermined if this share of it lies in directions that no choice depends on; not tuned
 _UNDETERMINED_SHARE = 0.01
 
 

@@ -34,7 +34,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 #: share of its length by which a policy of unknown kind may grow or shrink in a move: scores are in units of the
-#: decider's own randomness, which may change too (benchmarks/deciders.py, seeds 5-6)
+#: decider's own randomness, which may change too (judged by benchmarks/deciders.py)
 _STRETCH = 0.05
 
 

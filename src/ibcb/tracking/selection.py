@@ -31,6 +31,7 @@ from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale, read_choices
 from ibcb.numerics.ridge import Ridge, ridge
+from ibcb.tracking.context_sample import best_rows
 from ibcb.tracking.tracker import Track
 
 __all__ = ["Candidate", "Selection", "select"]
@@ -38,18 +39,18 @@ __all__ = ["Candidate", "Selection", "select"]
 Vector = NDArray[np.float64]
 
 #: lead in standard errors at which a kind that learns is believed: in all episodes, and in the later half
-#: (benchmarks/selection.py, seeds 100-119)
+#: (judged by benchmarks/selection.py)
 _LEARNER_LEAD, _LATE_LEAD = 3.0, 1.0
 #: and it must predict at least this share of what chance does not: widths alone predict a little of any log whose
 #: decider likes large contexts
 _BEYOND_CHANCE = 0.2
-#: lead, and share of further choices predicted, at which a decider is said to move (benchmarks/selection.py, seeds
-#: 300-419)
+#: lead, and share of further choices predicted, at which a decider is said to move (judged by
+#: benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN = 2.0, 0.002
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, by its last three moves,
-#: unless it has had fewer than six episodes (benchmarks/deciders.py, seeds 5-6)
+#: unless it has had fewer than six episodes (judged by benchmarks/deciders.py)
 _STEADY, _LAST_MOVES, _GROWN_UP = 0.9, 3, 6
 #: a log of which less is predicted, of what chance leaves open, is not explained
 _EXPLAINED = 0.05
@@ -202,7 +203,7 @@ class _Trial:
         scores, counts, chosen = rows.head(partial(_scored_by, kind=self.kind, before=before, policies=policies))
         self.drawn.append((scores[-1], counts, chosen))
         if len(policies) > 1:
-            picks = [_argmax(each, counts) for each in scores]
+            picks = [best_rows(each, counts) for each in scores]
             # The share of steps that change is about in proportion to the length of a move.
             self.changes.append(self.track.own_moves[-1] * float(np.mean(picks[0] != picks[1])))
 
@@ -282,13 +283,6 @@ def _scored_by(
     """Scores of all candidates by each of some policies, and candidates and choice of every step."""
     counts, chosen, scores = _scored(block, asked=[(kind, before, policy) for policy in policies])
     return scores, counts, chosen
-
-
-def _argmax(scores: Vector, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of the best candidate of each step, the first of equals."""
-    starts = np.cumsum(counts) - counts
-    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
-    return best[np.searchsorted(best, starts)]
 
 
 def _predictions(

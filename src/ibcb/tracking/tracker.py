@@ -32,9 +32,9 @@ __all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: alpha is not taken for less: policies are divided by it
+#: alpha is not believed to be less: policies are divided by it; far below any that a belief has had
 LEAST_ALPHA = 1e-9
-#: steps of an episode on which the models' predictions are compared; more cost time and settle nothing
+#: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
