@@ -235,8 +235,8 @@ class Kind(ABC):
         return 0.0
 
     def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
-        """Scores of imagined candidate sets, exploration included, for running a learner on. Shape (rows,)."""
-        raise NotImplementedError(f"{self.name} is not run on: how it learns is not known.")
+        """Scores of imagined candidate sets, exploration included, for projecting a learner forward. Shape (rows,)."""
+        raise NotImplementedError(f"{self.name} cannot be projected forward: how it learns is not known.")
 
     def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> Any:
         """The decider as a policy that acts and learns, with S'S and S'R of what it has learned."""
