@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 from conftest import ragged_log, small_run
+from same import assert_same
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_info
@@ -84,27 +85,6 @@ def when(count):
     return sorted({0, count // 2, count - 1})
 
 
-def assert_same_values(one, other, where="model"):
-    """To the bit, whatever it is."""
-    assert type(one) is type(other), where
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other, strict=True, err_msg=where)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for key in one:
-            assert_same_values(one[key], other[key], f"{where}.{key}")
-    elif isinstance(one, (tuple, list)):
-        assert len(one) == len(other), where
-        for place, pair in enumerate(zip(one, other, strict=True)):
-            assert_same_values(*pair, f"{where}[{place}]")
-    elif hasattr(one, "__dict__") and not isinstance(one, type):
-        assert_same_values(vars(one), vars(other), where)
-    elif hasattr(type(one), "__slots__"):
-        assert_same_values(*({n: getattr(x, n) for n in type(x).__slots__} for x in (one, other)), where)
-    else:
-        assert one == other or (one != one and other != other), where
-
-
 def answers(model, sets):
     """Everything that a model tells."""
     told = [model.predict(sets), model.decision_function(sets), model.forecast(3), model.policy_at(1), model.notes_]
@@ -120,8 +100,8 @@ def assert_untouched(call, model, place, sets):
     assert count, f"nothing comes by {place}"
     for after in when(count):
         interrupted(lambda: call(model), place, after)
-        assert_same_values(vars(model), before)
-        assert_same_values(answers(model, sets), told)
+        assert_same(vars(model), before)
+        assert_same(answers(model, sets), told)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +203,7 @@ def test_nobody_ever_sees_half_of_a_new_fit(log, params):
         expected = vars(old if model.coef_ is old.coef_ else new)
         assert vars(model).keys() == expected.keys()
         assert all(vars(model)[name] is expected[name] for name in ("_fit", "_fitted_with"))
-        assert_same_values(
+        assert_same(
             {n: v for n, v in vars(model).items() if n[0] != "_"}, {n: expected[n] for n in expected if n[0] != "_"}
         )
     assert came_old > 50
@@ -234,10 +214,10 @@ def test_after_an_interruption_the_fit_is_what_it_would_have_been(log, sets):
     model = IBCB(**NAMED).fit(log[:3])
     for place in ("tracker", "exact solver", "publishing"):
         interrupted(lambda: model.partial_fit(log[3]), place, 0)
-    assert_same_values(answers(model.partial_fit(log[3]), sets), answers(IBCB(**NAMED).fit(log), sets))
+    assert_same(answers(model.partial_fit(log[3]), sets), answers(IBCB(**NAMED).fit(log), sets))
     refitted = IBCB(**AUTO).fit(log[:2])
     interrupted(lambda: refitted.fit(log), "selection chooses", 0)
-    assert_same_values(answers(refitted.fit(log), sets), answers(IBCB(**AUTO).fit(log), sets))
+    assert_same(answers(refitted.fit(log), sets), answers(IBCB(**AUTO).fit(log), sets))
 
 
 @pytest.mark.parametrize("place", ["kind observes", "robust solver", "exact solver"])
@@ -266,8 +246,8 @@ def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
                 with contextlib.suppress(KeyboardInterrupt):
                     answers(model, sets)
                     model.direction(model.coef_)
-        assert_same_values(vars(model), before)
-        assert_same_values(answers(model, sets), told)
+        assert_same(vars(model), before)
+        assert_same(answers(model, sets), told)
 
 
 # -- errors of the tracker -----------------------------------------------------------------------------------------

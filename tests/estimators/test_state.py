@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as random_arrays
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from same import assert_same
 from strategies import reproducible
 from views import flipped
 
@@ -53,26 +54,6 @@ def fitted(name):
 
 
 MODELS = [*PARAMS, "contradicting", "ragged"]
-
-
-def assert_same(one, other, where="state"):
-    """To the bit, with all types."""
-    assert type(one) is type(other), where
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other, strict=True, err_msg=where)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for key in one:
-            assert_same(one[key], other[key], f"{where}.{key}")
-    elif isinstance(one, (tuple, list)):
-        assert len(one) == len(other), where
-        for place, pair in enumerate(zip(one, other, strict=True)):
-            assert_same(*pair, f"{where}[{place}]")
-    elif is_dataclass(one):
-        for each in fields(one):
-            assert_same(getattr(one, each.name), getattr(other, each.name), f"{where}.{each.name}")
-    else:
-        assert one == other, where
 
 
 def there_and_back(kind, value, d):
