@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import ibcb
-from ibcb.deciders.cone import ConeRows, informative_rows, propagate
+from ibcb.deciders.cone import Cone
 from ibcb.engine import blocks
 from ibcb.log import argmax_per_step
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.gaussians import factor
 from ibcb.numerics.ridge import gram, ridge
 
 Vector = NDArray[np.float64]
@@ -86,14 +86,13 @@ def alone(episode: ibcb.BehaviorLog, phi: Vector, l2: float) -> dict[str, Vector
     d = X.shape[1]
     prior = np.zeros((d + 1, d + 1))
     prior[:d, :d], prior[d, d] = 9 / d * np.linalg.inv(X.T @ X / len(X)), 4.0
-    told = informative_rows(blocks(episode)[0], ridge(phi, l2), np.zeros(d + 1), prior)
-    learned = propagate(ConeRows.fresh(told.leads), Beliefs(np.zeros((1, d + 1)), prior[None]))
-    w = learned.root[0] @ learned.mean[0]
+    told = Cone(blocks(episode)[0], ridge(phi, l2)).learn(np.zeros(d + 1), factor(prior))
+    w, rows = told.mean, told.rows.leads
     moment = np.linalg.inv(prior)
     found = {"belief, episode alone": w}
-    if (told.leads @ w < 0).all():
-        found["analytic centre, episode alone"] = analytic(told.leads, w, moment)
-    far = widest(told.leads, moment)
+    if (rows @ w < 0).all():
+        found["analytic centre, episode alone"] = analytic(rows, w, moment)
+    far = widest(rows, moment)
     if far is not None:
         found["largest margin, episode alone"] = far
     return {name: each[:d] / each[d] for name, each in found.items()}

@@ -23,7 +23,7 @@ from ibcb.io import formats
 from ibcb.io.format import table_format
 from ibcb.io.tables import Tables
 from ibcb.tracking import tracker
-from ibcb.tracking.motions import Walk
+from ibcb.tracking.motions import MOTIONS, Walk
 
 SOURCE = ROOT / "src" / "ibcb"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -107,7 +107,12 @@ def test_what_is_registered_is_listed_nowhere_else(names, homes):
 class Stubborn(LogitKind):
     name = "stubborn"
     words = Words("a decider that hardly changes its mind", "is stubborn")
-    motions = Motions((Family("walk", grid((0.01, 0.1))), Family("still", grid((0.0,)))))
+    motions = Motions(
+        (
+            Family("walk", grid((0.01, 0.1)), early=(0.1,), few=grid((0.1,))),
+            Family("still", grid((0.0,)), early=(0.0,), few=grid((0.0,))),
+        )
+    )
 
 
 @pytest.fixture
@@ -166,11 +171,17 @@ def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
             moved = super().move(beliefs, unit, lesson)
             return type(moved)(0.9 * moved.mean, moved.covariance)
 
-    usual = tracker.motions_of
-    extra = lambda kind: (*usual(kind)[:1], Shrinking(kind, "shrinking", (0.1, 1.0)), *usual(kind)[1:])  # noqa: E731
-    monkeypatch.setattr(tracker, "motions_of", extra)
+    def shrinking(kind, models):
+        return Shrinking(kind, "shrinking", tuple(model[0] for model in models))
+
+    @dataclass(frozen=True)
+    class Forgetful(KINDS["sbts"]):
+        walk, learner = KINDS["sbts"].motions.families
+        motions = Motions((walk, Family("shrinking", grid((0.1, 1.0)), early=(1.0,), few=grid((1.0,))), learner))
+
+    monkeypatch.setitem(MOTIONS, "shrinking", shrinking)
     run = ibcb.simulate(expert="sbts", n_episodes=4, batch_size=100, seed=0)
-    track = tracker.track_log(run.log, KINDS["sbts"](l2=0.3))
+    track = tracker.track_log(run.log, Forgetful(l2=0.3))
     assert [name for name in track.names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
     assert len(track.seen.evidence) == len(track.names)
     assert np.isfinite(track.next_policy).all()

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm, truncnorm
 
 import ibcb
-from ibcb.deciders.cone import ConeRows, EPSettings, Posterior, informative_rows, propagate
+from ibcb.deciders.cone import Cone, ConeRows, EPSettings, Posterior, cone_sites, propagate
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.ridge import Ridge, gram, ridge
@@ -16,15 +16,17 @@ from ibcb.numerics.ridge import Ridge, gram, ridge
 STRAY = EPSettings().stray
 
 
+def fresh(rows: np.ndarray) -> ConeRows:
+    return ConeRows.fresh(rows, np.arange(len(rows)))
+
+
 def learn(rows: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and covariance of w after the rows, and their log-likelihood, of one model."""
-    found = propagate(ConeRows.fresh(rows), Beliefs(mean[None], covariance[None]))
-    return *after(found, mean), float(found.log_likelihood[0])
+    """Mean and covariance of w after the rows, and their log-likelihood."""
+    return moments(propagate(fresh(rows), mean, factor(covariance)))
 
 
-def after(found: Posterior, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    L = found.root[0]
-    return mean + L @ found.mean[0], L @ found.covariance[0] @ L.T
+def moments(found: Posterior) -> tuple[np.ndarray, np.ndarray, float]:
+    return found.mean, found.root @ found.root.T, found.log_likelihood
 
 
 def sampled(rows: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -96,16 +98,33 @@ def test_the_unit_of_rows_and_of_features_does_not_matter():
     assert_allclose(other[2], likelihood, rtol=1e-6)
 
 
-def test_models_side_by_side_learn_as_each_alone():
-    rng = np.random.default_rng(2)
-    rows = rng.normal(size=(40, 3))
-    rows *= -np.sign(rows @ [1.0, 1.0, 0.5])[:, None]
-    means, covariances = rng.normal(size=(3, 3)), np.stack([np.eye(3), 0.1 * np.eye(3), 4 * np.eye(3)])
-    together = propagate(ConeRows.fresh(rows), Beliefs(means, covariances))
-    for number in range(3):
-        alone = propagate(ConeRows.fresh(rows), Beliefs(means[[number]], covariances[[number]]))
-        assert_allclose(together.mean[number], alone.mean[0], atol=0.05)
-        assert_allclose(together.log_likelihood[number], alone.log_likelihood[0], atol=0.05)
+@pytest.mark.parametrize("seed", range(3))
+def test_sites_are_one_factor_that_says_the_same(episode, seed):
+    """By a Kalman update with it a belief becomes what propagation makes of it, at the same likelihood."""
+    log, before, w = episode
+    rng = np.random.default_rng(seed)
+    beliefs = []
+    for scale in (1.0, 0.2):
+        A = scale * rng.normal(size=(5, 5))
+        beliefs.append(Beliefs((w + 0.3 * scale * rng.normal(size=5))[None], (A @ A.T + 0.1 * np.eye(5))[None]))
+    (block,) = blocks(log)
+    own, other = cone_sites(block, before, beliefs)
+    exact = Cone(block, before).learn(beliefs[0].mean[0], factor(beliefs[0].covariance[0]))
+    learned, likelihood = beliefs[0].given(own)
+    mean, covariance, likely = moments(exact)
+    deviation = np.sqrt(covariance.diagonal())
+    assert (np.abs(learned.mean[0] - mean) < 1e-5 * deviation).all()
+    assert_allclose(learned.covariance[0], covariance, rtol=1e-4, atol=1e-6 * deviation.max() ** 2)
+    assert_allclose(likelihood[0], likely, rtol=1e-6, atol=1e-6)
+    # And the factor of the second belief, found with the first one's rows, is the one that its own search finds.
+    (alone,) = cone_sites(block, before, beliefs[1:])
+    one, two = (moments_of(beliefs[1].given(site)[0]) for site in (other, alone))
+    unit = np.sqrt(two[1].diagonal())
+    assert (np.abs(one[0] - two[0]) < 0.3 * unit).all()
+
+
+def moments_of(belief: Beliefs) -> tuple[np.ndarray, np.ndarray]:
+    return belief.mean[0], belief.covariance[0]
 
 
 def test_a_covariance_that_lacks_a_direction_has_a_root():
@@ -134,16 +153,16 @@ def every_row(log: ibcb.BehaviorLog, before: Ridge) -> np.ndarray:
 def test_the_informative_rows_tell_as_much_as_all(episode):
     log, before, w = episode
     mean, covariance = np.zeros(5), np.diag([4.0, 4.0, 4.0, 4.0, 1.0])
-    told = informative_rows(blocks(log)[0], before, mean, covariance)
+    told = Cone(blocks(log)[0], before).learn(mean, factor(covariance))
     rows = np.vstack([-np.eye(5)[-1:], every_row(log, before)])
     assert (rows @ w <= 1e-9).all()
-    assert len(told.leads) < len(rows) / 2
-    few, every = quantiles(*learn(told.leads, mean, covariance)[:2]), quantiles(*learn(rows, mean, covariance)[:2])
+    assert len(told.rows.leads) < len(rows) / 2
+    few, every = quantiles(*moments(told)[:2]), quantiles(*learn(rows, mean, covariance)[:2])
     width = every[2] - every[0]
     assert (np.abs(few - every) < 0.15 * width).all()
-    # The guesses that come along lead to the same belief.
-    guessed = quantiles(*after(propagate(told, Beliefs(mean[None], covariance[None])), mean))
-    assert (np.abs(guessed - few) < 0.15 * width).all()
+    # From the sites that it ended with, propagation has nowhere to go.
+    again = quantiles(*moments(propagate(told.rows, mean, factor(covariance)))[:2])
+    assert (np.abs(again - few) < 0.05 * width).all()
 
 
 def quantiles(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -159,10 +178,11 @@ def test_candidates_that_do_not_differ_have_no_row(episode):
     X = log.contexts.reshape(log.n_steps, -1, 4)
     twice = np.concatenate([X, X[np.arange(log.n_steps), log.chosen][:, None]], axis=1)
     both = ibcb.BehaviorLog.from_episodes([(twice, log.chosen)])
-    mean, covariance = np.zeros(5), np.eye(5)
-    one, other = (informative_rows(blocks(part)[0], before, mean, covariance) for part in (log, both))
-    assert (np.abs(other.leads).max(axis=1) > 0).all()
-    assert_allclose(learn(other.leads, mean, covariance)[2], learn(one.leads, mean, covariance)[2], atol=0.1)
+    mean, covariance = np.zeros(5), np.diag([4.0, 4.0, 4.0, 4.0, 1.0])
+    one, other = (Cone(blocks(part)[0], before).learn(mean, factor(covariance)) for part in (log, both))
+    assert (np.abs(other.rows.leads).max(axis=1) > 0).all()
+    mine, its = (quantiles(*moments(each)[:2]) for each in (one, other))
+    assert (np.abs(mine - its) < 0.15 * (mine[2] - mine[0])).all()
 
 
 def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
@@ -170,9 +190,9 @@ def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
     _, before, _ = episode
     same = ibcb.BehaviorLog.from_episodes([(np.ones((20, 3, 4)), np.zeros(20, dtype=int))])
     mean, covariance = np.array([1.0, 0.0, 0.0, 0.0, 5.0]), np.eye(5)
-    told = informative_rows(blocks(same)[0], before, mean, covariance)
-    assert len(told.leads) == 1
-    got, spread, likelihood = learn(told.leads, mean, covariance)
+    told = Cone(blocks(same)[0], before).learn(mean, factor(covariance))
+    assert len(told.rows.leads) <= 1
+    got, spread, likelihood = moments(told)
     assert_allclose(got, mean, atol=1e-3)
     assert_allclose(spread, covariance, atol=1e-3)
     assert abs(likelihood) < 0.01

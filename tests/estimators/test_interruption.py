@@ -30,7 +30,7 @@ PLACES = {
     "fingerprint": ("ibcb.inverse.evolution", "with_episode"),
     "tracker": ("ibcb.tracking.tracker", "Track.after"),
     "kind observes": ("ibcb.deciders.sbucb", "SbucbKind.observe"),
-    "kind learns": ("ibcb.deciders.sbucb", "SbucbKind.learn"),
+    "beliefs learn": ("ibcb.numerics.gaussians", "Beliefs.given"),
     "expectation propagation": ("ibcb.deciders.cone", "_tilt"),
     "motion": ("ibcb.tracking.motions", "Learner.move"),
     "sample": ("ibcb.tracking.context_sample", "ContextSample.extend"),

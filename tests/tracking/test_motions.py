@@ -11,13 +11,13 @@ from ibcb.deciders import KINDS
 from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.tracking import track_log
-from ibcb.tracking.motions import Learner, Update, Walk, motions_of
+from ibcb.tracking.motions import Learner, Update, Walk, models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
 MOTIONS = [
     pytest.param(motion, id=f"{name}-{motion.names[0].partition('(')[0]}")
     for name, kind in KINDS.items()
-    for motion in motions_of(kind(l2=0.7))
+    for motion in motions_of(kind(l2=0.7), models_of(kind(), 3))
 ]
 D = 3
 
@@ -43,9 +43,12 @@ def beside(motion):
     return int(motion.kind.scales.alpha > 0)
 
 
+@pytest.mark.parametrize("d", [2, 10_000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_model_of_a_kind_has_a_name_of_its_own(kind):
-    motions = motions_of(KINDS[kind]())
+def test_every_model_of_a_kind_has_a_name_of_its_own(kind, d):
+    models = models_of(KINDS[kind](), d)
+    motions = motions_of(KINDS[kind](), models)
+    assert all(family.early in own for family, own in zip(KINDS[kind].motions.families, models, strict=True))
     names = [name for motion in motions for name in motion.names]
     assert names
     assert len(set(names)) == len(names)

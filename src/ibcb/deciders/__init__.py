@@ -1,6 +1,6 @@
 """Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
 
-from ibcb.deciders.kind import FIRST_STRAY, Believed, Family, Kind, Lessons, Motions, Scales, Words
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Family, Kind, Motions, Observed, Scales, Words
 from ibcb.deciders.other import OtherKind
 from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
 from ibcb.deciders.sbucb import SBUCB, SbucbKind
@@ -16,8 +16,8 @@ __all__ = [
     "Believed",
     "Family",
     "Kind",
-    "Lessons",
     "Motions",
+    "Observed",
     "Scales",
     "TopK",
     "Words",

@@ -10,23 +10,28 @@ is a half-space through the origin, and expectation propagation (Minka 2001) lea
 each row has a Gaussian site of its own, chosen so that the belief has the moments of the cavity (the belief without
 this site) cut by the row. Laplace's approximation would not do: it goes by slopes, and the walls of a cone have none.
 
+The product of the sites is one Gaussian factor, which stands for the whole episode. Beliefs that are not far from the
+one it was found with can learn from it by a Kalman update.
+
 A row may be wrong with probability ``stray``: one that contradicts what is firmly known is left alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
 from ibcb.engine import Block
-from ibcb.numerics.gaussians import Beliefs, factor, symmetric_inverse
+from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.ridge import Ridge, widths
 
-__all__ = ["ConeRows", "EPSettings", "Posterior", "RowSearch", "informative_rows", "propagate"]
+__all__ = ["Cone", "ConeRows", "EPSettings", "Posterior", "RowSearch", "cone_sites", "propagate"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -44,11 +49,9 @@ class EPSettings:
     #: by how much the information about each weight may grow in a pass, as a share of itself: many rows that say the
     #: same, learned from at once, would each be believed in full
     growth: float = 1.0
-    #: after these passes rows whose site is weaker than `settled` are dropped
-    drop_after: tuple[int, ...] = (10, 20)
+    #: rows whose site is weaker than this are dropped, once they are more than `dropped` of all
     settled: float = 1e-5
-    #: a belief this much narrower than before is an accident of rounding
-    overflow: float = 1e16
+    dropped: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -57,222 +60,286 @@ class RowSearch:
 
     #: rows that hold by more deviations than this tell nothing
     far: float = 8.0
-    #: what is believed after a look at some rows is widened by this factor before others are called settled
-    widening: float = 4.0
-    #: rows per weight that are looked at (an errorless episode has fewer that matter), in so many rounds
-    rows_per_weight: int = 64
-    rounds: int = 4
+    #: rows thought to be settled that fail by no more than this are learned from after all; others may be wrong
+    near: float = 2.0
+    #: what is believed after a look at some rows has its deviations widened by this factor before others are called
+    #: settled
+    widening: float = 2.0
+    #: rows per weight that are looked at first, and at most (an errorless episode has fewer that matter); rows that any
+    #: number of weights may have
+    first_rows: int = 16
+    most_rows: int = 32
+    few_rows: int = 256
+    #: looks at all rows, and how closely propagation comes to its end between them
+    looks: int = 3
+    tolerance: float = 0.5
+    #: of all rows one part, the closest to 0, is looked at first
+    parts: int = 4
 
 
 _EP, _SEARCH = EPSettings(), RowSearch()
 _LOG_STRAY, _LOG_MEANT = np.log(_EP.stray), np.log1p(-_EP.stray)
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
+_TINY = float(np.finfo(np.float64).tiny)
+#: place of the row that says alpha > 0, which is none of the log's
+_ALPHA = -1
 
 
 class ConeRows(NamedTuple):
-    """Rows of a cone, each with a first guess of its site exp(shift y - precision y^2 / 2) of y = row w.
+    """Rows of a cone, each with its site exp(shift y - precision y^2 / 2) of y = row w.
 
     Attributes
     ----------
     leads : ndarray of shape (n, o)
+    places : ndarray of shape (n,)
+        Where each is among the rows of its block.
     precision, shift : ndarray of shape (n,)
-        Natural parameters of the sites.
+        Natural parameters of the sites; zeros of rows of which nothing is known yet.
     """
 
     leads: Matrix
+    places: NDArray[np.int64]
     precision: Vector
     shift: Vector
 
     @classmethod
-    def fresh(cls, leads: Matrix) -> ConeRows:
-        """Rows of which nothing is guessed."""
-        return cls(leads, np.zeros(len(leads)), np.zeros(len(leads)))
+    def fresh(cls, leads: Matrix, places: NDArray[np.int64]) -> ConeRows:
+        """Rows of which nothing is known yet."""
+        return cls(leads, places, np.zeros(len(leads)), np.zeros(len(leads)))
 
     def joined(self, other: ConeRows) -> ConeRows:
         """These rows and then the others."""
-        leads, precision, shift = (np.concatenate(both) for both in zip(self, other, strict=True))
-        return ConeRows(leads, precision, shift)
+        leads, places, precision, shift = (np.concatenate(both) for both in zip(self, other, strict=True))
+        return ConeRows(leads, places, precision, shift)
 
 
 class Posterior(NamedTuple):
-    """Beliefs N(m, V) of K models after some rows, in coordinates v with w = m + L v and V = L L'.
+    """A belief about w after some rows.
 
     Attributes
     ----------
-    root : ndarray of shape (K, o, o)
-        L.
-    mean : ndarray of shape (K, o)
-        Of v.
-    covariance : ndarray of shape (K, o, o)
-        Of v; it was I before.
-    log_likelihood : ndarray of shape (K,)
+    mean : ndarray of shape (o,)
+    root : ndarray of shape (o, o)
+        L, of the covariance L L'.
+    log_likelihood : float
         Of the rows.
-    informative : ndarray of int
-        Which rows changed a belief.
-    sites : ConeRows
-        These rows, with their sites in the first model.
+    log_scale : float
+        Of the factor that the sites are together, exp(log_scale + sum over rows of shift y - precision y^2 / 2).
+    rows : ConeRows
+        Those that told something, with their sites.
     """
 
+    mean: Vector
     root: Matrix
-    mean: Matrix
-    covariance: Matrix
-    log_likelihood: Vector
-    informative: NDArray[np.int64]
-    sites: ConeRows
+    log_likelihood: float
+    log_scale: float
+    rows: ConeRows
 
 
 @np.errstate(all="ignore")
-def propagate(given: ConeRows, before: Beliefs) -> Posterior:
-    """Learn that rows w <= 0, by expectation propagation with all sites at once.
+def propagate(rows: ConeRows, mean: Vector, root: Matrix, *, tolerance: float = _EP.tolerance) -> Posterior:
+    """Learn that leads w <= 0, by expectation propagation with all sites at once; it begins with the sites given.
 
-    A model that is so far from the rows that no number can say it learns nothing, at a likelihood of zero.
+    Raises FloatingPointError where numbers cannot hold the belief.
 
     Parameters
     ----------
-    given : ConeRows
-    before : Beliefs
-        K of them, about w.
+    rows : ConeRows
+    mean, root : ndarray of shape (o,) and (o, o)
+        What is believed of w: N(mean, root root').
+    tolerance : float
+        The move in posterior deviations at which passes end.
     """
-    L, rows = factor(before.covariance), given.leads
-    B, ahead = rows @ L, before.mean @ rows.T
-    K, n, o = B.shape
-    places = np.arange(n)
-    # Sites of x = y - ahead, the row's product with L v: natural parameters tau (precision) and nu (shift).
-    tau = np.tile(given.precision, (K, 1))
-    nu = given.shift - tau * ahead
-    v, largest_stride, stride, moved_before = np.zeros((K, o)), np.full(K, 0.5), np.ones(K), np.full(K, np.inf)
-    lost = np.zeros(K, dtype=bool)
+    # In coordinates v with w = mean + root v the belief is N(0, I).
+    B, ahead, o = rows.leads @ root, rows.leads @ mean, len(mean)
+    places = np.arange(len(B))
+    # Sites of x = y - ahead, the row's product with v: natural parameters tau (precision) and nu (shift).
+    tau, nu = rows.precision, rows.shift - rows.precision * ahead
+    v, longest, stride, moved_before, of_dropped = np.zeros(o), 1.0, 1.0, np.inf, 0.0
     for passes in range(_EP.max_passes + 1):
-        precision = np.swapaxes(B * tau[:, :, None], 1, 2) @ B
-        precision += np.eye(o)
-        beyond = ~(np.abs(precision).max(axis=(1, 2)) < _EP.overflow)
-        if beyond.any():
-            lost |= beyond
-            tau[beyond], nu[beyond], precision[beyond] = 0.0, 0.0, np.eye(o)
-        C = symmetric_inverse(precision)
-        told = (nu[:, None] @ B)[:, 0]
-        reached = (C @ told[:, :, None])[:, :, 0]
-        step, v = reached - v, reached
-        moved = np.sqrt(np.maximum(np.einsum("ko,kop,kp->k", step, precision, step), 0.0))
+        scaled = B * np.sqrt(tau)[:, None]
+        precision = scaled.T @ scaled
+        precision.flat[:: o + 1] += 1.0
+        C, failed = lapack.dpotrf(precision, lower=1, clean=1)
+        if failed:
+            raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
+        half = blas.dtrsv(C, nu @ B, lower=1)
+        reached = blas.dtrsv(C, half, lower=1, trans=1)
+        step, v = blas.dtrmv(C, reached - v, lower=1, trans=1), reached
+        moved = float(step @ step) ** 0.5
         # The cavity of x, and what the row itself makes of it.
-        marginal = np.maximum(((B @ C) * B).sum(axis=2), np.finfo(np.float64).tiny)
+        white = blas.dtrsm(1.0, C, B.T, lower=1)
+        marginal = np.maximum(np.einsum("on,on->n", white, white), _TINY)
         share_left = np.maximum(1 - tau * marginal, 1e-3)
         cavity = marginal / share_left
-        x = ((B @ v[:, :, None])[:, :, 0] - nu * marginal) / share_left
+        x = (half @ white - nu * marginal) / share_left
         likelihood, pull, shrink = _tilt(ahead + x, cavity)
-        if (passes and (moved < _EP.tolerance * stride).all()) or passes == _EP.max_passes:
+        if (passes and moved < tolerance * stride) or passes == _EP.max_passes:
             break
         wanted = shrink / (1 - shrink) / cavity
-        largest_stride = np.where(
-            moved > moved_before, np.maximum(0.1, 0.7 * largest_stride), np.minimum(0.8, 1.1 * largest_stride)
-        )
-        moved_before = moved
-        change = np.maximum((np.abs(wanted - tau) * marginal).sum(axis=1), o * _EP.growth)
-        stride = np.minimum(largest_stride, o * _EP.growth / change)
-        tau += stride[:, None] * (wanted - tau)
-        nu += stride[:, None] * (wanted * x - pull * (1 + wanted * cavity) - nu)
-        if passes in _EP.drop_after:
-            informative = ((shrink > _EP.settled) | (tau * cavity > _EP.settled)).any(axis=0)
-            rows, places, B, ahead = rows[informative], places[informative], B[:, informative], ahead[:, informative]
-            tau, nu = tau[:, informative], nu[:, informative]
+        if passes > 1:
+            longest = max(0.1, 0.7 * longest) if moved > moved_before else min(1.0, 1.1 * longest)
+        if passes:
+            moved_before = moved
+        change = float(np.abs(wanted - tau) @ marginal)
+        stride = min(longest, o * _EP.growth / max(change, _TINY))
+        tau = tau + stride * (wanted - tau)
+        nu = nu + stride * (wanted * x - pull * (1 + wanted * cavity) - nu)
+        kept = (shrink > _EP.settled) | (tau * cavity > _EP.settled)
+        if passes and np.count_nonzero(kept) < (1 - _EP.dropped) * len(kept):
+            of_dropped += float(likelihood[~kept].sum())
+            places, B, ahead, tau, nu = places[kept], B[kept], ahead[kept], tau[kept], nu[kept]
     # What each site replaces, and what all of them together make of the prior.
     apart = (x + nu * cavity) ** 2 / (cavity * (1 + tau * cavity))
     each = likelihood + 0.5 * (np.log1p(tau * cavity) + x**2 / cavity - apart)
-    total = each.sum(axis=1) + 0.5 * (np.einsum("ko,ko->k", told, v) - np.linalg.slogdet(precision)[1])
-    known = ~lost & (total <= 0) & np.isfinite(v).all(axis=1)
-    informative = (tau * cavity > _EP.settled).any(axis=0)
+    log_scale = float(each.sum()) + of_dropped
+    total = log_scale + 0.5 * float(half @ half) - float(np.log(C.diagonal()).sum())
+    if not (np.isfinite(total) and np.isfinite(v).all()):
+        raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
+    # An approximation may be more than certain of what it has seen.
+    excess = max(total, 0.0)
     return Posterior(
-        L,
-        np.where(known[:, None], v, 0.0),
-        np.where(known[:, None, None], C, np.eye(o)),
-        np.where(known, total, -np.inf),
-        places[informative],
-        ConeRows(rows[informative], tau[0, informative], (nu + tau * ahead)[0, informative]),
+        mean + root @ v,
+        blas.dtrsm(1.0, C, root, side=1, lower=1, trans_a=1),
+        total - excess,
+        log_scale - excess - float((nu + 0.5 * tau * ahead) @ ahead),
+        ConeRows(rows.leads[places], rows.places[places], tau, nu + tau * ahead),
     )
 
 
-def _tilt(x: Matrix, spread: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _tilt(x: Vector, spread: Vector) -> tuple[Vector, Vector, Vector]:
     """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
     that it takes away.
     """
     deviation = np.sqrt(spread)
     z = -x / deviation
-    likelihood: Matrix = np.logaddexp(_LOG_STRAY, _LOG_MEANT + log_ndtr(z))
+    likelihood: Vector = np.logaddexp(_LOG_STRAY, _LOG_MEANT + log_ndtr(z))
     r = np.exp(_LOG_MEANT - _LOG_ROOT - 0.5 * z * z - likelihood)
     # A row that is more probably wrong than right would widen the belief: it is left alone.
     r = np.where(r + z > 0, r, 0.0)
     return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
 
 
-# -- which rows ----------------------------------------------------------------------------------------------------
+def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs]) -> list[Site]:
+    """What the choices of an episode's block say of w, as a factor for each of some beliefs about it.
 
-
-def informative_rows(block: Block, ridge: Ridge, mean: Vector, covariance: Matrix) -> ConeRows:
-    """The rows of an episode's block that can change a belief N(mean, covariance) of w, and alpha > 0.
-
-    Nearly all rows of a log hold anyway. Of those that are not settled by what is known, some are learned from first;
-    after that most of the others are settled too.
+    Rows are searched for the first belief only: what is told by rows that the choices of one and the same policy leave
+    open is not much different for another.
     """
-    seen, most = _Features(block, ridge), _SEARCH.rows_per_weight * len(mean)
-    found = seen.open_rows(mean, covariance)
-    looked = found[: most // 2]
-    rows = ConeRows.fresh(seen.leads(looked))
-    for _ in range(_SEARCH.rounds):
-        learned = propagate(rows, Beliefs(mean[None], covariance[None]))
-        after = mean + learned.root[0] @ learned.mean[0]
-        shape = learned.root[0] @ learned.covariance[0] @ learned.root[0].T
-        all_seen, found = len(looked) == len(found), seen.open_rows(after, _SEARCH.widening * shape)
-        # What was learned stays learned, and the rows next to it come in.
-        told = looked[learned.informative]
-        more = found[~np.isin(found, told)]
-        looked = np.concatenate([told, more])[:most]
-        fresh = ConeRows.fresh(seen.leads(looked[len(told) :]))
-        rows = learned.sites.joined(fresh)
-        if all_seen or len(told) + len(more) <= most or not len(fresh.leads):
-            break
-    positive = np.zeros((1, len(mean)))
-    positive[0, -1] = -1.0
-    return ConeRows.fresh(positive).joined(rows)
+    cone, found, learned = Cone(block, ridge), list[Site](), None
+    for belief in beliefs:
+        mean, root = belief.mean[0], factor(belief.covariance[0])
+        if learned is None:
+            learned = cone.learn(mean, root)
+        else:
+            # Not from the sites of another belief: where rows contradict each other they would lead back to it.
+            learned = cone.learn_all(ConeRows.fresh(learned.rows.leads, learned.rows.places), mean, root)
+        found.append(_as_one(learned))
+    return found
 
 
-class _Features:
-    """(s, H(s)) of a block's candidates, in single precision unless that overflows: it is enough to find rows."""
+def _as_one(learned: Posterior) -> Site:
+    """The product of the sites."""
+    rows, w = learned.rows, learned.mean
+    information = rows.leads.T @ (rows.precision[:, None] * rows.leads)
+    site = site_at(w, information, information @ w - rows.shift @ rows.leads, 0.0, least=1e-12)
+    return replace(site, constant=learned.log_scale + 0.5 * float(site.seen @ site.seen))
+
+
+class Cone:
+    """All rows of an episode's block, and which of them tell something. Nearly all rows of a log hold anyway.
+
+    Rows are searched in single precision, unless that overflows, and learned from in double.
+    """
 
     def __init__(self, block: Block, ridge: Ridge) -> None:
-        self.block, self.whitener = block, ridge.whitener
-        with np.errstate(over="ignore", invalid="ignore"):
-            contexts = block.contexts.astype(np.float32, copy=False)
-            wide = ridge.widths(contexts)
-        if not np.isfinite(wide).all():
-            contexts = block.contexts.astype(np.float64, copy=False)
-            wide = ridge.widths(contexts)
-        self.features = np.column_stack([contexts, wide])
-        self.counts = np.diff(block.offsets)
-        # Candidates that do not differ from the chosen one have no row: either may be the chosen one.
-        self.differs = (contexts != self._of_chosen(contexts)).any(axis=1)
+        self._block, self._whitener = block, ridge.whitener
+        wide, d = block.widths(ridge), block.contexts.shape[1]
+        # Candidates that do not differ from the chosen one have a row of zeros, which is never open.
+        self._leads = np.empty((len(wide), d + 1), dtype=wide.dtype)
+        block.less_chosen(block.contexts, out=self._leads[:, :d])
+        block.less_chosen(wide[:, None], out=self._leads[:, d:])
+        self._sum = np.ones(len(wide), dtype=wide.dtype) @ self._leads
 
-    def _of_chosen(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """For every row that of the candidate chosen in its step."""
-        return np.repeat(rows[self.block.chosen_rows], self.counts, axis=0)
+    def learn(self, mean: Vector, root: Matrix) -> Posterior:
+        """What a belief N(mean, root root') becomes, with alpha > 0.
 
-    def open_rows(self, mean: Vector, covariance: Matrix) -> NDArray[np.int64]:
-        """Rows that neither hold nor fail by `RowSearch.far` deviations, the most open first; equals in any order."""
-        kind = self.features.dtype
-        lead = self.block.leads(self.features @ mean.astype(kind))
-        white = self.features @ factor(covariance).astype(kind)
-        white -= self._of_chosen(white)
-        typical = float(lead[self.differs].mean()) if self.differs.any() else 0.0
+        Of the rows that are not settled by what is known, some are learned from first; after that most of the others
+        are settled too.
+        """
+        rows = ConeRows.fresh(-np.eye(1, len(mean), len(mean) - 1), np.array([_ALPHA]))
+        centre, spread, most = mean, root, max(_SEARCH.few_rows, _SEARCH.first_rows * len(mean))
+        for _ in range(_SEARCH.looks - 1):
+            open_rows, ratio = self._open(centre, spread, rows)
+            rows = rows.joined(self._some(open_rows, ratio, most))
+            if len(open_rows) <= most:
+                break
+            learned = propagate(rows, mean, root, tolerance=_SEARCH.tolerance)
+            rows, centre, spread = learned.rows, learned.mean, _SEARCH.widening * learned.root
+            most = max(2 * _SEARCH.few_rows, _SEARCH.most_rows * len(mean)) - len(rows.leads)
+        return self.learn_all(rows, mean, root)
+
+    def learn_all(self, rows: ConeRows, mean: Vector, root: Matrix) -> Posterior:
+        """What a belief becomes by some rows, and by any others that do not hold after them."""
+        learned = propagate(rows, mean, root)
+        for _ in range(_SEARCH.looks):
+            missed = self._missed(learned)
+            if not len(missed):
+                break
+            learned = propagate(learned.rows.joined(self._exactly(missed)), mean, root)
+        return learned
+
+    def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Of the products of some rows with w."""
+        L, typical = root.astype(w.dtype), self._sum @ w
         if typical < 0:
             # The length of w does not matter: deviations at the length that gives the typical row its lead.
-            white -= np.outer(np.where(self.differs, lead, 0.0) / typical, white[self.differs].mean(axis=0))
-        deviation = np.sqrt(np.einsum("no,no->n", white, white))
-        lead = np.abs(lead)
-        found = np.random.default_rng(0).permutation(np.flatnonzero(self.differs & (lead < _SEARCH.far * deviation)))
-        return found[np.argsort(lead[found] / deviation[found], kind="stable")]
+            L = L - np.outer(w, (self._sum @ L) / typical)
+        white = L.T @ self._leads.take(rows, axis=0).T
+        np.multiply(white, white, out=white)
+        found: NDArray[Any] = np.sqrt(np.add.reduce(white, axis=0))
+        return found
 
-    def leads(self, rows: NDArray[np.int64]) -> Matrix:
-        """Features of some rows less those of the candidates chosen in their steps, in double precision."""
-        chosen = self.block.chosen_rows.take(self.block.step_of(rows))
-        both = self.block.contexts.take(np.concatenate([rows, chosen]), axis=0).astype(np.float64, copy=False)
-        wide, count = widths(self.whitener, both), len(rows)
-        return np.column_stack([both[:count] - both[count:], wide[:count] - wide[count:]])
+    def _open(self, mean: Vector, root: Matrix, known: ConeRows) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Rows that neither hold nor fail by `RowSearch.far` deviations, but those known, and by how many each does."""
+        w = mean.astype(self._leads.dtype)
+        lead = np.abs(self._leads @ w)
+        sample = lead[:: _SEARCH.parts]
+        close = np.partition(sample, len(sample) // _SEARCH.parts)[len(sample) // _SEARCH.parts]
+        # The closest first. The others vary by no more than these do, so that they may be far enough.
+        rows = np.flatnonzero(lead <= close)
+        deviation = self._deviations(w, root, rows)
+        if close < _SEARCH.far * deviation.max(initial=0.0):
+            rows = np.arange(len(lead))
+            deviation = self._deviations(w, root, rows)
+        is_open = lead[rows] < _SEARCH.far * deviation
+        if len(known.places) > 1:
+            is_open &= ~np.isin(rows, known.places)
+        rows, deviation = rows[is_open], deviation[is_open]
+        return rows, lead[rows] / deviation
+
+    def _some(self, rows: NDArray[np.int64], ratio: NDArray[Any], most: int) -> ConeRows:
+        """The most open rows; equals in any order."""
+        if len(rows) > most:
+            mixed = np.random.default_rng(0).permutation(len(rows))
+            rows = rows[mixed[np.argpartition(ratio[mixed], most - 1)[:most]]] if most > 0 else rows[:0]
+        return self._exactly(rows)
+
+    def _missed(self, learned: Posterior) -> NDArray[np.int64]:
+        """Rows that fail though they were thought to be settled."""
+        w = learned.mean.astype(self._leads.dtype)
+        lead = self._leads @ w
+        fails = lead > 0
+        fails[learned.rows.places[learned.rows.places != _ALPHA]] = False
+        found = np.flatnonzero(fails)
+        missed: NDArray[np.int64] = found[lead[found] < _SEARCH.near * self._deviations(w, learned.root, found)]
+        return missed
+
+    def _exactly(self, rows: NDArray[np.int64]) -> ConeRows:
+        """Some rows in double precision."""
+        steps, step = np.unique(self._block.step_of(rows), return_inverse=True)
+        places = np.concatenate([rows, self._block.chosen_rows.take(steps)])
+        contexts = self._block.contexts.take(places, axis=0).astype(np.float64, copy=False)
+        features = np.column_stack([contexts, widths(self._whitener, contexts)])
+        count = len(rows)
+        return ConeRows.fresh(features[:count] - features[count:].take(step, axis=0), rows)

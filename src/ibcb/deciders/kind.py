@@ -1,8 +1,8 @@
 """What every kind of decider has: a choice rule, the motions it is tracked with, words, and a live policy.
 
 A kind answers two questions about an episode. *What do its choices say of the policy?* `Kind.observe` finds that out
-where the rows live, and `Kind.learn` lets Gaussian beliefs learn from it. *How good is each candidate to a decider
-with this policy?* `Kind.scores`, exploration included; `ibcb.tracking.selection` makes probabilities of them.
+where the rows live, as Gaussian factors that beliefs of any motion can learn from. *How good is each candidate to a
+decider with this policy?* `Kind.scores`, exploration included; `ibcb.tracking.selection` makes probabilities of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
-from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.gaussians import Beliefs, Site, symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "Believed",
     "Family",
     "Kind",
-    "Lessons",
     "Motions",
+    "Observed",
     "Scales",
     "Words",
     "candidate_scale",
@@ -66,10 +66,23 @@ class Scales:
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one motion, by the name that `ibcb.tracking.motions` has for it, and the parameters of each model."""
+    """Models of one motion, by the name that `ibcb.tracking.motions` has for it.
+
+    Attributes
+    ----------
+    motion : str
+    models : tuple of tuple of float
+        The parameters of each model.
+    early : tuple of float
+        Those of the model that speaks for the family before there is evidence.
+    few : tuple of tuple of float
+        The models that are tracked where features are many, `early` among them.
+    """
 
     motion: str
     models: tuple[tuple[float, ...], ...]
+    early: tuple[float, ...]
+    few: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -80,14 +93,11 @@ class Motions:
     ----------
     families : tuple of Family
         Walks first.
-    early : int
-        Model of the first family that is believed before there is evidence.
     fading : float
         Weight that the evidence so far keeps with every further episode.
     """
 
     families: tuple[Family, ...]
-    early: int = -1
     fading: float = 1.0
 
 
@@ -130,36 +140,36 @@ class Words:
 
 
 class Believed(NamedTuple):
-    """What is believed of an episode's policy before its choices are seen, one model each.
+    """What is believed of an episode's policy before its choices are seen.
 
     Attributes
     ----------
-    best, walk : Beliefs
-        Of the model preferred, and of the walk preferred.
-    young : bool
-        Whether fewer than two episodes have been seen: too few to tell one model from another.
+    best : Beliefs
+        Of the model preferred.
+    leaders : tuple of Beliefs
+        Of the likeliest model of each family, walks first.
+    evidence : tuple of float
+        Log-likelihood of the choices so far under each leader.
     """
 
     best: Beliefs
-    walk: Beliefs
-    young: bool
+    leaders: tuple[Beliefs, ...]
+    evidence: tuple[float, ...]
 
 
-class Lessons(NamedTuple):
-    """What beliefs learned from an episode.
+class Observed(NamedTuple):
+    """What the choices of an episode say of its policy.
 
     Attributes
     ----------
-    families : tuple of Beliefs
-    log_likelihoods : tuple of ndarray
-        Of the episode's choices under every model.
-    information : ndarray of shape (d, d)
-        What the choices told of the policy.
+    sites : tuple of Site
+        One for each family of models to learn from.
+    stray : float
+        Share of the steps that strayed; 0 where the kind has no such thing.
     """
 
-    families: tuple[Beliefs, ...]
-    log_likelihoods: tuple[Vector, ...]
-    information: Matrix
+    sites: tuple[Site, ...]
+    stray: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -193,8 +203,7 @@ class Kind(ABC):
     draws_from_best: ClassVar[bool] = False
     #: whether models are compared by choices predicted too, not by evidence alone
     compares_predictions: ClassVar[bool] = False
-    #: models less likely than the best of their family by more than this no longer learn: they would not come back, and
-    #: would take most of the time
+    #: models less likely than the best of their family by more than this are not believed, whatever they predicted
     hopeless: ClassVar[float] = np.inf
     #: shares of what chance leaves to predict, at which a verdict is good, and fair; not tuned: luck cannot be
     #: predicted, so who draws is asked less
@@ -216,23 +225,15 @@ class Kind(ABC):
         """S^-1, the inverse second moment of the candidates: the unit of policies. Shape (d, d)."""
 
     @abstractmethod
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Any:
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
         """What the choices of an episode's first block say of its policy; ``stray``: of the episode before.
 
         Runs where the rows live, so what it gives is small and can be sent.
         """
 
     @abstractmethod
-    def learn(self, seen: Any, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]) -> Lessons:
-        """Let the beliefs of all families learn from what `observe` gave; only those alive have to."""
-
-    @abstractmethod
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         """Of every candidate, to a decider with this policy per unit of alpha, exploration included. Shape (rows,)."""
-
-    def stray_of(self, seen: Any) -> float:
-        """Share of the episode's steps that strayed, from what `observe` gave; 0 where the kind has no such thing."""
-        return 0.0
 
     def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
         """Scores of imagined candidate sets, exploration included, for projecting a learner forward. Shape (rows,)."""

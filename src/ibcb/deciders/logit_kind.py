@@ -6,12 +6,11 @@ The chosen candidate need only be among the ``top_k`` best. Scores are in units 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Lessons, Scales, candidate_scale
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Observed, Scales, candidate_scale
 from ibcb.engine import Block
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
@@ -27,13 +26,6 @@ Matrix = NDArray[np.float64]
 _WIDENING = 2.0
 #: the search for the share of straying steps begins at least here: from 0 no step could lift it again
 _LEAST_STRAY = 0.001
-
-
-class StrayingSite(NamedTuple):
-    """A site, and the share of steps that strayed."""
-
-    site: Site
-    stray: float
 
 
 @dataclass(frozen=True)
@@ -52,29 +44,24 @@ class LogitKind(Kind):
         # Of a feature in which candidates never differ any scale will do: 1.
         return candidate_scale(S, np.where(own > 0, own, 20.0))
 
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> StrayingSite:
-        return self._site(block, believed.best, stray)
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
+        site, strayed = self._site(block, believed.best, stray)
+        return Observed((site,) * len(believed.leaders), strayed)
 
-    def _site(self, block: Block, believed: Beliefs, stray: float) -> StrayingSite:
+    def _site(self, block: Block, believed: Beliefs, stray: float) -> tuple[Site, float]:
+        """What the choices say, and the share of steps that strayed."""
         centre, precision = believed.mean[0], symmetric_inverse(_WIDENING * believed.covariance[0])
         chosen = block.chosen_rows - block.offsets[:-1]
         loss = ChoiceLoss(block.contexts, block.offsets, chosen, top_k=self.top_k, stray=max(stray, _LEAST_STRAY))
         found = summarise_straying(loss, centre, precision)
         slope = -precision @ (found.mode - centre)
-        return StrayingSite(site_at(found.mode, found.hessian - precision, slope, found.loss, least=1e-10), found.stray)
-
-    def stray_of(self, seen: StrayingSite) -> float:
-        return seen.stray
-
-    def learn(self, seen: StrayingSite, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]) -> Lessons:
-        learned, likely = zip(*(family.given(seen.site) for family in families), strict=True)
-        return Lessons(learned, likely, seen.site.information)
+        return site_at(found.mode, found.hessian - precision, slope, found.loss, least=1e-10), found.stray
 
     def policy_alone(self, block: Block) -> Vector:
         """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""
         d = block.contexts.shape[1]
         prior = Beliefs(np.zeros((1, d)), self.scales.policy**2 * self.measure(block)[None])
-        site = self._site(block, prior, FIRST_STRAY).site
+        site, _ = self._site(block, prior, FIRST_STRAY)
         policy: Vector = prior.given(site)[0].mean[0]
         return policy
 

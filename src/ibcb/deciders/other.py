@@ -15,11 +15,10 @@ _MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: by benchmarks/deciders.py.
 FOLLOWED = Motions(
     (
-        Family("settling", grid(_MOVES)),
-        Family("restless", grid([q / 10 for q in _MOVES])),
-        Family("still", grid((0.0,))),
+        Family("settling", grid(_MOVES), early=(10.0,), few=grid((1.0, 10.0))),
+        Family("restless", grid([q / 10 for q in _MOVES]), early=(1.0,), few=grid((0.1, 1.0))),
+        Family("still", grid((0.0,)), early=(0.0,), few=grid((0.0,))),
     ),
-    early=-2,
     fading=0.8,
 )
 

@@ -145,7 +145,9 @@ class _Expansion:
         self.loss = float(np.sum(np.maximum(s, 0.0) + np.log1p(e)))
         self.value = self.loss + self.pressure * size
         self.gradient = weight @ A + self.pressure / size * pulled
-        curvature = (A * (e / (1.0 + e) ** 2)[:, None]).T @ A
+        # Of a matrix with itself, which takes half the time.
+        bent = A * (np.sqrt(e) / (1.0 + e))[:, None]
+        curvature = bent.T @ bent
         self.hessian = curvature + self.pressure / size * (self.moment - np.outer(pulled, pulled) / size**2)
         self.p = w / PROBIT
         self.slope = PROBIT * self.gradient

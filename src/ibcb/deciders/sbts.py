@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from ibcb.deciders.kind import Believed, Family, Kind, Lessons, Motions, Scales, Words, grid
+from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
 from ibcb.deciders.probit_site import draws_site
 from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
 from ibcb.engine import Block
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.gaussians import Beliefs, Site, symmetric_inverse
+from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["DRAWS", "SBTS", "SbtsKind"]
@@ -48,8 +48,8 @@ class SbtsKind(Kind):
     # As of SbucbKind, in units of the decider's own draws.
     motions = Motions(
         (
-            Family("walk", grid((0.01, 0.03, 0.1, 0.3, 1.0, 3.0))),
-            Family("learner", grid((0.05, 0.2, 0.8, 1.6, 3.2, 8.0), (0.0, 0.03))),
+            Family("walk", grid((0.03, 0.3, 3.0)), early=(3.0,), few=grid((0.3, 3.0))),
+            Family("learner", grid((0.2, 0.8, 3.2), (0.0, 0.03)), early=(0.8, 0.03), few=grid((0.8, 3.2), (0.03,))),
         )
     )
     learns = True
@@ -58,13 +58,10 @@ class SbtsKind(Kind):
     def measure(self, block: Block) -> Matrix:
         return ridge_unit(block)
 
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Site:
-        precision = symmetric_inverse(_WIDENING * believed.walk.covariance[0])
-        return draws_site(block, before, believed.best.mean[0], precision)
-
-    def learn(self, seen: Site, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]) -> Lessons:
-        learned, likely = zip(*(family.given(seen) for family in families), strict=True)
-        return Lessons(learned, likely, seen.information)
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
+        precision = symmetric_inverse(_WIDENING * believed.leaders[0].covariance[0])
+        site = draws_site(block, before, believed.best.mean[0], precision)
+        return Observed((site,) * len(believed.leaders))
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         """In units of the step's width: the less a decider has seen, the more widely it draws."""

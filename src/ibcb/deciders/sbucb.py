@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.cone import ConeRows, Posterior, informative_rows, propagate
-from ibcb.deciders.kind import Believed, Family, Kind, Lessons, Motions, Scales, Words, grid
+from ibcb.deciders.cone import cone_sites
+from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
 from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
 from ibcb.engine import Block
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.gaussians import Site
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["SBUCB", "SbucbKind"]
@@ -23,8 +23,9 @@ __all__ = ["SBUCB", "SbucbKind"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: rows are called settled by what is believed, widened by this factor (judged by benchmarks/forecast.py)
-_WIDENING = 4.0
+#: factors are found with this much more variance than a family's leader has: its other models are to learn from them
+#: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
+_WIDENING = 2.0
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,13 @@ class SbucbKind(Kind):
     )
     # Only ratios matter, so scales are loose; alpha is of the order of 1.
     scales = Scales(policy=3.0, rewards=8.0, alpha=2.0, per_feature=False, first_policy=3.0)
-    # A factor of three or four from model to model; judged by benchmarks/forecast.py.
+    # Judged by benchmarks/forecast.py: twice as many models predict no better.
     motions = Motions(
         (
-            Family("walk", grid((0.002, 0.006, 0.02, 0.06, 0.2, 0.6))),
-            Family("learner", grid((0.02, 0.1, 0.4, 1.6, 6.4), (0.0, 0.03, 0.1))),
+            Family("walk", grid((0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.06, 0.6))),
+            Family(
+                "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
+            ),
         )
     )
     learns = True
@@ -62,34 +65,19 @@ class SbucbKind(Kind):
     def measure(self, block: Block) -> Matrix:
         return ridge_unit(block)
 
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> ConeRows | None:
+    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
+        families = len(believed.leaders)
         if not before.phi.any():
             # Nothing had been learned: p is 0, and the choices do not tell more.
-            return None
-        # One episode tells no model from another: before the third the widest walk is asked.
-        asked = believed.walk if believed.young else believed.best
-        return informative_rows(block, before, asked.mean[0], _WIDENING * asked.covariance[0])
-
-    def learn(
-        self, seen: ConeRows | None, families: tuple[Beliefs, ...], alive: tuple[NDArray[np.bool_], ...]
-    ) -> Lessons:
-        d = families[0].mean.shape[1] - 1
-        if seen is None:
-            return Lessons(families, tuple(np.zeros(len(family)) for family in families), np.zeros((d, d)))
-        learned, likely = list[Beliefs](), list[Vector]()
-        for family, able in zip(families, alive, strict=True):
-            models = np.flatnonzero(able)
-            after, posterior = _conditioned(family, seen, models)
-            gained = np.full(len(family), -np.inf)
-            gained[models] = posterior.log_likelihood
-            learned.append(after)
-            likely.append(gained)
-        A = posterior.sites.leads[:, :d]
-        information = A.T @ (posterior.sites.precision[:, None] * A)
-        # A model that did not learn, or could not, is as bad as the worst that could.
-        everyone = np.concatenate(likely)
-        worst = everyone[np.isfinite(everyone)].min(initial=0.0)
-        return Lessons(tuple(learned), tuple(np.where(np.isfinite(each), each, worst) for each in likely), information)
+            return Observed((Site.empty(block.contexts.shape[1] + 1),) * families)
+        # The likeliest family first; of equals the learner, whose narrower belief leaves fewer rows open. A family
+        # that has no chance learns from the factor of the likeliest.
+        order = sorted(range(families), key=lambda family: (believed.evidence[family], family), reverse=True)
+        least = believed.evidence[order[0]] - self.hopeless
+        asked = [family for family in order if believed.evidence[family] >= least]
+        wide = [believed.leaders[family].widened(_WIDENING) for family in asked]
+        found = dict(zip(asked, cone_sites(block, before, wide), strict=True))
+        return Observed(tuple(found.get(family, found[asked[0]]) for family in range(families)))
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         scores: Vector = block.contexts @ policy
@@ -103,18 +91,6 @@ class SbucbKind(Kind):
 
     def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> SBUCB:
         return SBUCB(len(moment), alpha=alpha, l2=self.l2, gram=gram, moment=moment)
-
-
-def _conditioned(family: Beliefs, rows: ConeRows, models: NDArray[np.int64]) -> tuple[Beliefs, Posterior]:
-    """The family after some of its models have learned that rows (p, alpha) <= 0."""
-    o, some = rows.leads.shape[1], family[models]
-    told = propagate(rows, some.of_first(o))
-    gain = np.swapaxes(np.linalg.solve(told.root, some.covariance[:, :o]), 1, 2)
-    less = gain @ (np.eye(o) - told.covariance) @ np.swapaxes(gain, 1, 2)
-    mean, covariance = family.mean.copy(), family.covariance.copy()
-    mean[models] = some.mean + (gain @ told.mean[:, :, None])[:, :, 0]
-    covariance[models] = some.covariance - (less + np.swapaxes(less, 1, 2)) / 2
-    return Beliefs(mean, covariance), told
 
 
 class SBUCB(RidgePolicy):

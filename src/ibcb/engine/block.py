@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import plain
+from ibcb.numerics.ridge import Ridge
 
 __all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
 
@@ -32,6 +33,8 @@ class Workup(NamedTuple):
         Bound on the rounding of a bonus.
     squares, longest : float
         Sum of the squared contexts, and a bound on the length of each.
+    whitener : ndarray of shape (d, d), optional
+        Of the `Ridge` whose confidence widths the bonuses are; None where they are something else.
     """
 
     contexts: NDArray[Any] | None
@@ -39,6 +42,7 @@ class Workup(NamedTuple):
     bonus_error: float
     squares: float
     longest: float
+    whitener: NDArray[np.float64] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -103,6 +107,24 @@ class Block:
         scores[self.chosen_rows] = -np.inf
         scores -= np.repeat(of_chosen, np.diff(self.offsets) if self.width is None else self.width)
         return scores
+
+    def widths(self, ridge: Ridge) -> NDArray[Any]:
+        """Confidence widths of all rows, in single precision unless that overflows."""
+        known = None if self.work is None else self.work.whitener
+        if self.work is not None and known is not None and np.array_equal(known, ridge.whitener):
+            return self.work.bonus
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = ridge.widths(self.contexts.astype(np.float32, copy=False))
+        return found if np.isfinite(found).all() else ridge.widths(self.contexts.astype(np.float64, copy=False))
+
+    def less_chosen(self, values: NDArray[Any], *, out: NDArray[Any]) -> None:
+        """Values of each row less those of the candidate chosen in its step: shape (rows, k), written to ``out``."""
+        of_chosen, k = values.take(self.chosen_rows, axis=0), values.shape[1]
+        if self.width is None:
+            np.subtract(values, np.repeat(of_chosen, np.diff(self.offsets), axis=0), out=out, casting="same_kind")
+            return
+        steps = (len(of_chosen), self.width, k)
+        np.subtract(values.reshape(steps), of_chosen[:, None], out=out.reshape(steps), casting="same_kind")
 
     def lead_contexts(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Contexts of some rows minus those of the candidates chosen in their steps, in float64."""

@@ -191,6 +191,9 @@ def _mismatch(track: Track) -> str:
     if track.now is None:
         return ""
     now, alpha = track.now, int(track.kind.scales.alpha > 0)
+    known = [{*family.models, *family.few} for family in track.kind.motions.families]
+    if len(now.models) != len(known) or not all(own and known[n].issuperset(own) for n, own in enumerate(now.models)):
+        return f"its models are not those of {track.kind.name}"
     models = [len(motion.names) for motion in track.motions]
     # A learner's state holds the rewards too.
     sizes = [d + alpha + (d + 1) * isinstance(motion, Learner) for motion in track.motions]

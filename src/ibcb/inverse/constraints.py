@@ -105,7 +105,8 @@ class EpisodeView:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
         self._rule = Rule(ridge.whitener, 0.0) if margin is None else Rule(None, margin)
-        self._rows = rows.prepared(partial(kernels.worked_up, rule=self._rule))
+        #: with what has been worked out for them
+        self.prepared = self._rows = rows.prepared(partial(kernels.worked_up, rule=self._rule))
         #: what the episode teaches its decider, found on the way
         self.experience, squares, epsilon = kernels.total(self._rows.map(kernels.measure))
         count = self.experience.n_rows

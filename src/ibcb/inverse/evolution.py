@@ -171,7 +171,7 @@ class Evolution:
             view = EpisodeView(rows, now, margin=self.margin, episode=number)
         experience = view.experience if view else Experience.join(list(rows.map(experienced)))
         if watch is not None:
-            watch(self.stored, rows if by_policy else None, now, experience)
+            watch(self.stored, (view.prepared if view else rows) if by_policy else None, now, experience)
         return view, experience
 
     def _solve(self, view: View, solver: Solver) -> Solution:

@@ -180,7 +180,7 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
     else:
         W = rule.whitener
         error = _rounding(contexts) * math.sqrt(np.vdot(W, W)) * longest
-        work = Workup(copy, widths(W, contexts), error, squares, longest)
+        work = Workup(copy, widths(W, contexts), error, squares, longest, W)
     return block.with_work(work)
 
 

@@ -11,11 +11,17 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
 
 __all__ = ["Beliefs", "Site", "Transition", "factor", "site_at", "symmetric_inverse"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+
+#: by this factor the estimate of a condition number is safe
+_SURELY = 1e3
+#: share of a variance that no observation takes away
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Transition:
-    """One update as K models see it: the state x wanders by N(0, W), then p becomes T x + N(0, Q).
+    """One update as K models see it: the end of the state x wanders by N(0, W), then p becomes T x + N(0, Q).
 
     Attributes
     ----------
@@ -57,8 +63,8 @@ class Transition:
         T.
     noise : ndarray of shape (K, d, d)
         Q.
-    wander : ndarray of shape (K, D, D)
-        W.
+    wander : ndarray of shape (K, t, t)
+        W, of the last t entries of x.
     """
 
     matrix: Matrix
@@ -89,32 +95,43 @@ class Beliefs:
         """What is believed of the first o entries of the state."""
         return Beliefs(self.mean[:, :o], self.covariance[:, :o, :o])
 
-    @staticmethod
-    def join(parts: tuple[Beliefs, ...]) -> Beliefs:
-        """Beliefs about states of one length, one after the other."""
-        return Beliefs(
-            np.concatenate([part.mean for part in parts]), np.concatenate([part.covariance for part in parts])
-        )
+    def widened(self, factor: float) -> Beliefs:
+        """The same means, with more variance."""
+        return Beliefs(self.mean, factor * self.covariance)
 
     def given(self, site: Site) -> tuple[Beliefs, Vector]:
         """Condition on a site (a Kalman update): the beliefs, and the log-likelihood under each, shape (K,)."""
         R, y = site.root, site.seen
-        d, r = R.shape
-        cross = np.swapaxes(self.covariance[:, :, :d] @ R, 1, 2)
-        L = _cholesky_above_one(cross[:, :, :d] @ R + np.eye(r))
-        whitened = np.linalg.solve(L, np.concatenate([cross, (y - self.mean[:, :d] @ R)[:, :, None]], axis=2))
-        gain, surprise = whitened[:, :, :-1], whitened[:, :, -1]
-        mean = self.mean + (surprise[:, None] @ gain)[:, 0]
-        covariance = self.covariance - np.swapaxes(gain, 1, 2) @ gain
-        spread: Vector = np.log(np.diagonal(L, axis1=1, axis2=2)).sum(axis=1)
-        likelihood: Vector = site.constant - spread - 0.5 * (surprise**2).sum(axis=1)
+        (d, r), D = R.shape, self.mean.shape[1]
+        mean, covariance, likelihood = self.mean.copy(), self.covariance.copy(), np.full(len(self), site.constant)
+        if not r:
+            return self, likelihood
+        cross = self.covariance[:, :, :d] @ R
+        surprise = y - self.mean[:, :d] @ R
+        for k in range(len(self)):
+            L = _cholesky_above_one(R.T @ cross[k, :d])
+            gain = blas.dtrsm(1.0, L, cross[k].T, lower=1)
+            white = blas.dtrsv(L, surprise[k], lower=1)
+            mean[k] += white @ gain
+            covariance[k] -= gain.T @ gain
+            # However much was told, what is left is more than the rounding of what was there.
+            covariance[k].flat[:: D + 1] += _ROUNDING * self.covariance[k].diagonal()
+            likelihood[k] -= float(np.log(L.diagonal()).sum()) + 0.5 * float(white @ white)
         return Beliefs(mean, covariance), likelihood
+
+    def wandered(self, noise: Matrix) -> Beliefs:
+        """After p has moved by N(0, noise), shape (K, d, d)."""
+        d = noise.shape[-1]
+        wide = self.covariance.copy()
+        wide[:, :d, :d] += noise
+        return Beliefs(self.mean, wide)
 
     def moved(self, by: Transition) -> Beliefs:
         """After one update."""
         T = by.matrix
-        d = len(T)
-        wide = self.covariance + by.wander
+        d, tail = len(T), by.wander.shape[-1]
+        wide = self.covariance.copy()
+        wide[:, -tail:, -tail:] += by.wander
         top = T @ wide
         own = top @ T.T + by.noise
         wide[:, :d] = top
@@ -130,12 +147,18 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
     """
     unit = np.sqrt(np.maximum(information.diagonal(), 0.0))
     unit[unit == 0] = 1.0
-    values, V = np.linalg.eigh((information + information.T) / 2 / unit / unit[:, None])
-    kept = values > least * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
-    scale, V = np.sqrt(values[kept]), V[:, kept]
-    root = unit[:, None] * V * scale
+    scaled = (information + information.T) / 2 / unit / unit[:, None]
     # The loss falls from here with R (y - R' p) = -gradient.
-    ahead = -(V.T @ (slope / unit)) / scale
+    C, failed = lapack.dpotrf(scaled, lower=1, clean=1)
+    if not failed and lapack.dpocon(C, np.abs(scaled).sum(axis=0).max(), uplo="L")[0] > _SURELY * least:
+        root, ahead = unit[:, None] * C, -blas.dtrsv(C, slope / unit, lower=1)
+    else:
+        values, V = np.linalg.eigh(scaled)
+        kept = values > least * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
+        scale, V = np.sqrt(values[kept]), V[:, kept]
+        root, ahead = unit[:, None] * V * scale, -(V.T @ (slope / unit)) / scale
+    # What tells nothing tells exactly nothing, whatever the rounding.
+    root[information.diagonal() == 0] = 0.0
     return Site(root, root.T @ point + ahead, 0.5 * float(ahead @ ahead) - loss)
 
 
@@ -160,12 +183,13 @@ def symmetric_inverse(matrices: Matrix) -> Matrix:
     return symmetric
 
 
-def _cholesky_above_one(spread: Matrix) -> Matrix:
-    """Cholesky factors of matrices whose eigenvalues are 1 or more, up to rounding."""
-    spread = (spread + np.swapaxes(spread, 1, 2)) / 2
-    try:
-        root = np.linalg.cholesky(spread)
-    except np.linalg.LinAlgError:
+def _cholesky_above_one(information: Matrix) -> Matrix:
+    """The Cholesky factor of I + a matrix without negative eigenvalues, up to rounding."""
+    spread = (information + information.T) / 2
+    spread.flat[:: len(spread) + 1] += 1.0
+    root, failed = lapack.dpotrf(spread, lower=1, clean=1)
+    if failed:
         values, V = np.linalg.eigh(spread)
-        root = np.linalg.cholesky((V * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(V, 1, 2))
-    return root.astype(np.float64, copy=False)
+        root = np.linalg.cholesky((V * np.maximum(values, 1.0)) @ V.T)
+    found: Matrix = root
+    return found

@@ -79,8 +79,8 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     place = now.best
     if track.kind.learns:
         place = int(np.argmax(track.by_family(now.evidence)[0]))
-    believed = track.joined(now.last)
-    p, C = believed.mean[place], believed.covariance[place]
+    believed = track.belief(now.last, place)
+    p, C = believed.mean[0], believed.covariance[0]
     if track.kind.learns:
         p, C = identified(track, p), identified(track, identified(track, C).T)
     length = float(np.linalg.norm(p)) or 1.0

@@ -28,14 +28,19 @@ from scipy.linalg import block_diag
 from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs, Transition
 
-__all__ = ["MOTIONS", "Learner", "Update", "Motion", "Walk", "motions_of"]
+__all__ = ["MOTIONS", "Learner", "Models", "Motion", "Update", "Walk", "models_of", "motions_of"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+#: the parameters of each of some models of one motion
+Models = tuple[tuple[float, ...], ...]
 
 #: share of its length by which a policy of unknown kind may grow or shrink in a move: scores are in units of the
 #: decider's own randomness, which may change too (judged by benchmarks/deciders.py)
 _STRETCH = 0.05
+#: from here on only a few models of each family are tracked: a learner has four d x d matrices of covariance, and their
+#: number, not what they predict, is what grows (benchmarks/scale.py)
+MANY_FEATURES = 256
 
 
 class Update(NamedTuple):
@@ -114,12 +119,12 @@ class Walk:
         return _alike(len(self.steps), block_diag(_policy_prior(self.kind, unit), _alpha_prior(self.kind)))
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
-        d, D = len(unit), beliefs.mean.shape[1]
+        d = len(unit)
         noise = (self.lengths(lesson.episode) ** 2)[:, None, None] * unit
         if self.stretch:
             own = self.stretch * beliefs.mean[:, :d]
             noise = noise + own[:, :, None] * own[:, None]
-        return beliefs.moved(Transition(np.eye(d, D), noise, np.zeros((1, D, D))))
+        return beliefs.wandered(noise)
 
 
 @dataclass(frozen=True)
@@ -159,13 +164,12 @@ class Learner:
 
     def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
         d, beside = len(unit), len(_alpha_prior(self.kind))
-        o, D = d + beside, 2 * d + 1 + beside
         psi = lesson.before.copy()
         psi.flat[:: d + 1] += self.kind.l2
         back = np.linalg.inv(psi + lesson.phi).astype(np.float64, copy=False)
         taught = back @ lesson.phi
-        W = np.zeros((len(wander), D, D))
-        W[:, o:-1, o:-1] = (wander**2)[:, None, None] * unit
+        W = np.zeros((len(wander), d + 1, d + 1))
+        W[:, :-1, :-1] = (wander**2)[:, None, None] * unit
         W[:, -1, -1] = wander**2
         matrix = np.concatenate([back @ psi, np.zeros((d, beside)), taught, (back @ lesson.total)[:, None]], axis=1)
         noise = (np.array(self.noise) ** 2)[:, None, None] * (taught @ back)
@@ -179,7 +183,7 @@ class Learner:
 
 
 #: the motions by name, each made of a kind and the parameters of its models; a new motion is a class and a line here
-MOTIONS: dict[str, Callable[[Kind, tuple[tuple[float, ...], ...]], Motion]] = {
+MOTIONS: dict[str, Callable[[Kind, Models], Motion]] = {
     "walk": lambda kind, models: Walk(kind, "walk", _column(models)),
     "settling": lambda kind, models: Walk(kind, "settling", _column(models), settles=True, stretch=_STRETCH),
     "restless": lambda kind, models: Walk(kind, "restless", _column(models), stretch=_STRETCH),
@@ -188,12 +192,18 @@ MOTIONS: dict[str, Callable[[Kind, tuple[tuple[float, ...], ...]], Motion]] = {
 }
 
 
-def motions_of(kind: Kind) -> tuple[Motion, ...]:
-    """The families with which a kind is tracked: first those that only walk."""
-    return tuple(MOTIONS[family.motion](kind, family.models) for family in kind.motions.families)
+def models_of(kind: Kind, d: int) -> tuple[Models, ...]:
+    """The models with which a kind is tracked from the start, by family."""
+    return tuple(family.models if d <= MANY_FEATURES else family.few for family in kind.motions.families)
 
 
-def _column(models: tuple[tuple[float, ...], ...], place: int = 0) -> tuple[float, ...]:
+def motions_of(kind: Kind, models: tuple[Models, ...]) -> tuple[Motion, ...]:
+    """The motions of a kind, first those that only walk, with some of its models each."""
+    families = zip(kind.motions.families, models, strict=True)
+    return tuple(MOTIONS[family.motion](kind, own) for family, own in families)
+
+
+def _column(models: Models, place: int = 0) -> tuple[float, ...]:
     return tuple(model[place] for model in models)
 
 

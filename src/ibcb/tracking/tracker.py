@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import Ridge, ridge
 from ibcb.tracking.context_sample import ContextSample, picked
-from ibcb.tracking.motions import Learner, Motion, Update, Walk, motions_of
+from ibcb.tracking.motions import Learner, Models, Motion, Update, Walk, models_of, motions_of
 
 __all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
 
@@ -61,10 +62,14 @@ class Predicted(NamedTuple):
 class Tracked:
     """What has been learned since the first episode that the policy chose. K counts the models of all families.
 
+    Models that have no chance are dropped, once more than one episode has been seen.
+
     Attributes
     ----------
     unit : ndarray of shape (d, d)
         S^-1 of the first episode's candidates, the unit of policies.
+    models : tuple of Models
+        Parameters of the models that are still tracked, by family.
     families : tuple of Beliefs
         Of the coming episode's state, one entry per motion.
     last : tuple of Beliefs
@@ -92,6 +97,7 @@ class Tracked:
     """
 
     unit: Annotated[Matrix, "d d"]
+    models: tuple[Models, ...]
     families: tuple[Beliefs, ...]
     last: tuple[Beliefs, ...]
     evidence: Annotated[Vector, "K"]
@@ -172,22 +178,24 @@ class Track:
             kind=self.kind,
             before=before,
             believed=self._believed(now),
-            states=self.joined(now.families).mean,
+            states=self._states(now.families),
             stray=now.stray,
             sample=partial(picked, most=now.sample.bar, episode=number),
         )
         hits, seen, fresh = rows.head(look)
-        lessons = self.kind.learn(seen, now.families, self._alive(now))
-        gained = np.concatenate(lessons.log_likelihoods)
+        families, likelihoods = zip(
+            *(family.given(site) for family, site in zip(now.families, seen.sites, strict=True)), strict=True
+        )
+        gained = np.concatenate(likelihoods)
         predicted = Predicted(self.names[now.best], float(gained[now.best]), float(hits[:, now.best].mean()))
-        last = tuple(family.of_first(self._observed) for family in lessons.families)
+        last = tuple(family.of_first(self._observed) for family in families)
         learned = replace(
             now,
-            families=lessons.families,
+            families=families,
             last=last,
             evidence=self._evidence(now, gained),
-            information=now.information + lessons.information,
-            stray=self.kind.stray_of(seen),
+            information=now.information + seen.sites[-1].information[: len(gram), : len(gram)],
+            stray=seen.stray,
             sample=now.sample.extend(fresh),
             steps=len(lesson.counts),
         )
@@ -200,12 +208,14 @@ class Track:
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
             )
         learned = replace(learned, best=self._choose(learned, number + 1))
-        policy = self._policy(self.joined(last).mean[learned.best])
+        policy = self._policy(self._states(last)[learned.best])
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, self._own_move(now, learned, policy))
+        if number:
+            learned = self._hopeful(learned)
         update = Update(number + 1, before.phi, lesson.phi, lesson.total)
-        pairs = zip(self.motions, learned.families, strict=True)
+        pairs = zip(motions_of(self.kind, learned.models), learned.families, strict=True)
         moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
         return replace(
             self,
@@ -220,17 +230,19 @@ class Track:
 
     def _begun(self, rows: Rows, before: Ridge) -> Tracked:
         unit = rows.head(self.kind.measure)
+        models = models_of(self.kind, len(unit))
         families = tuple(motion.start(unit, before.phi, self.total) for motion in self.motions)
         K, d = sum(len(family) for family in families), len(unit)
         return Tracked(
             unit=unit,
+            models=models,
             families=families,
             last=(),
             evidence=np.zeros(K),
             hits=np.zeros(K, dtype=np.int64),
             apart=np.zeros((K, K), dtype=np.int64),
             compared=0,
-            best=range(len(families[0]))[max(self.kind.motions.early, -len(families[0]))],
+            best=models[0].index(self.kind.motions.families[0].early),
             blank=int(not before.phi.any()),
             information=np.zeros((d, d)),
             stray=FIRST_STRAY,
@@ -244,15 +256,40 @@ class Track:
             return now.evidence
         return self.kind.motions.fading * now.evidence + gained
 
-    def _alive(self, now: Tracked) -> tuple[NDArray[np.bool_], ...]:
-        """Models with a chance. The others would not come back, and would take most of the time."""
-        return tuple(each >= each.max() - self.kind.hopeless for each in self.by_family(now.evidence))
+    def _hopeful(self, now: Tracked) -> Tracked:
+        """Without the models that are much less likely than the best of their family: they would not come back."""
+        kept = [np.flatnonzero(each >= each.max() - self.kind.hopeless) for each in self.by_family(now.evidence)]
+        if sum(len(each) for each in kept) == len(now.evidence):
+            return now
+        starts = np.cumsum([0, *(len(each) for each in now.models[:-1])])
+        places = np.concatenate([start + each for start, each in zip(starts, kept, strict=True)])
+        return replace(
+            now,
+            models=tuple(tuple(own[place] for place in each) for own, each in zip(now.models, kept, strict=True)),
+            families=tuple(family[each] for family, each in zip(now.families, kept, strict=True)),
+            last=tuple(family[each] for family, each in zip(now.last, kept, strict=True)),
+            evidence=now.evidence[places],
+            hits=now.hits[places],
+            apart=now.apart[np.ix_(places, places)],
+            best=int(np.searchsorted(places, now.best)),
+        )
 
     def _believed(self, now: Tracked) -> Believed:
-        young = len(self.predicted) < 2
-        joined = self.joined(now.families)
-        walk = len(now.families[0]) - 1 if young else int(np.argmax(now.evidence[: len(now.families[0])]))
-        return Believed(joined[now.best : now.best + 1], joined[walk : walk + 1], young)
+        evidence = self.by_family(now.evidence)
+        leaders = [int(np.argmax(each)) for each in evidence]
+        if len(self.predicted) < 2:
+            # One episode tells no model from another.
+            leaders = [
+                own.index(family.early) for own, family in zip(now.models, self.kind.motions.families, strict=True)
+            ]
+        return Believed(
+            self.belief(now.families, now.best),
+            tuple(
+                family[place : place + 1].of_first(self._observed)
+                for family, place in zip(now.families, leaders, strict=True)
+            ),
+            tuple(float(each[place]) for each, place in zip(evidence, leaders, strict=True)),
+        )
 
     def _choose(self, now: Tracked, episodes: int) -> int:
         if not self.kind.compares_predictions:
@@ -263,8 +300,8 @@ class Track:
         best = int(np.argmax(now.evidence))
         # A sign test of every model against the likeliest, on the steps that only one of the two predicted.
         lead = now.hits - now.hits[best]
-        alive = np.concatenate(self._alive(now))
-        better = alive & (lead > _SIGNIFICANT * np.sqrt(now.apart[best] + now.apart[:, best]))
+        hopeful = np.concatenate([each >= each.max() - self.kind.hopeless for each in self.by_family(now.evidence)])
+        better = hopeful & (lead > _SIGNIFICANT * np.sqrt(now.apart[best] + now.apart[:, best]))
         return int(np.argmax(np.where(better, now.hits, -1))) if better.any() else best
 
     def _own_move(self, before: Tracked, after: Tracked, policy: Vector) -> float:
@@ -290,12 +327,12 @@ class Track:
 
     @cached_property
     def motions(self) -> tuple[Motion, ...]:
-        """The families of models."""
-        return motions_of(self.kind)
+        """The families of models that are tracked."""
+        return motions_of(self.kind, models_of(self.kind, len(self.gram)) if self.now is None else self.now.models)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of all models."""
+        """Of all models that are tracked."""
         return tuple(name for motion in self.motions for name in motion.names)
 
     @property
@@ -303,13 +340,19 @@ class Track:
         """Entries of a state that choices depend on: the policy, and alpha where it is tracked."""
         return len(self.gram) + int(self.kind.scales.alpha > 0)
 
-    def joined(self, families: tuple[Beliefs, ...]) -> Beliefs:
-        """What all models believe of the policy, and alpha where it is tracked."""
-        return Beliefs.join(tuple(family.of_first(self._observed) for family in families))
+    def _states(self, families: tuple[Beliefs, ...]) -> Matrix:
+        """What all models expect of the policy, and of alpha where it is tracked."""
+        return np.concatenate([family.mean[:, : self._observed] for family in families])
+
+    def belief(self, families: tuple[Beliefs, ...], place: int) -> Beliefs:
+        """What one model believes of the policy, and of alpha where it is tracked."""
+        family, member = self.model_at(place)
+        return families[family][member : member + 1].of_first(self._observed)
 
     def by_family(self, values: Vector) -> list[Vector]:
         """Values of all models by family."""
-        return np.split(values, np.cumsum([len(motion.names) for motion in self.motions])[:-1])
+        ends = np.cumsum([len(motion.names) for motion in self.motions]).tolist()
+        return [values[start:end] for start, end in pairwise([0, *ends])]
 
     def _place(self, family: int, member: int) -> int:
         return sum(len(motion.names) for motion in self.motions[:family]) + member
@@ -367,13 +410,12 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self.joined(self.seen.families).mean[self._believed_place])
+        return self._policy(self._states(self.seen.families)[self._believed_place])
 
     @property
     def next_belief(self) -> Beliefs:
         """What the model believed says of the coming episode's policy: one Gaussian, at the scale of its state."""
-        joined = self.joined(self.seen.families)
-        return joined[self._believed_place : self._believed_place + 1].of_first(len(self.gram))
+        return self.belief(self.seen.families, self._believed_place).of_first(len(self.gram))
 
     def rewards(self) -> tuple[Vector, float] | None:
         """theta and c per unit alpha, as the learner believed has them; None where no learner is believed."""
@@ -403,10 +445,12 @@ def _look(
 def _predicted(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:
     """Which of the first choices each p, or p and alpha, predicts. Shape (steps, states)."""
     steps = min(_COMPARED_STEPS, len(block.chosen_rows))
-    X = block.contexts[: block.offsets[steps]]
-    if states.shape[1] > X.shape[1]:
-        X = np.column_stack([X, before.widths(X)])
-    scores = X @ states.T.astype(X.dtype)
+    count = int(block.offsets[steps])
+    X = block.contexts[:count]
+    d = X.shape[1]
+    scores = X @ states[:, :d].T.astype(X.dtype)
+    if states.shape[1] > d:
+        scores += np.outer(block.widths(before)[:count], states[:, d].astype(X.dtype))
     hits: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(scores, block.offsets[:steps])
     return hits
 
