@@ -259,6 +259,7 @@ class Cone:
         self._leads = np.empty((len(wide), d + 1), dtype=wide.dtype)
         block.less_chosen(block.contexts, out=self._leads[:, :d])
         block.less_chosen(wide[:, None], out=self._leads[:, d:])
+        self._squares = self._leads * self._leads
         self._sum = np.ones(len(wide), dtype=wide.dtype) @ self._leads
 
     def learn(self, mean: Vector, root: Matrix) -> Posterior:
@@ -304,12 +305,16 @@ class Cone:
         """Rows that neither hold nor fail by `RowSearch.far` deviations, but those known, and by how many each does."""
         w = mean.astype(self._leads.dtype)
         lead = np.abs(self._leads @ w)
-        sample = lead[:: _SEARCH.parts]
+        # Deviations as if weights were uncorrelated. Rows that are many of these from 0 are the further ones by the
+        # real deviations too, unless correlation adds more to theirs than to those of all rows that are close.
+        rough = np.sqrt(self._squares @ np.einsum("ij,ij->i", root, root).astype(w.dtype))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = lead / rough
+        sample = ratio[:: _SEARCH.parts]
         close = np.partition(sample, len(sample) // _SEARCH.parts)[len(sample) // _SEARCH.parts]
-        # The closest first. The others vary by no more than these do, so that they may be far enough.
-        rows = np.flatnonzero(lead <= close)
+        rows = np.flatnonzero(ratio <= close)
         deviation = self._deviations(w, root, rows)
-        if close < _SEARCH.far * deviation.max(initial=0.0):
+        if not close >= _SEARCH.far * (deviation / rough[rows]).max(initial=0.0):
             rows = np.arange(len(lead))
             deviation = self._deviations(w, root, rows)
         is_open = lead[rows] < _SEARCH.far * deviation
