@@ -68,7 +68,7 @@ def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
 
 def unpack(kind: type[T], stored: Any, arrays: Arrays, d: int) -> T:
     """The value of which `pack` made this; raises ValueError, with the place, where it does not fit the annotation."""
-    found: T = _read(kind, stored, arrays, {"d": d}, "state")
+    found: T = _read(kind, stored, dict(arrays), {"d": d}, "state")
     return found
 
 
@@ -133,7 +133,9 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
             raise ValueError(f"{place} must hold whole numbers from 0 on")
     elif not (np.abs(array) <= np.finfo(dtype).max).all():
         raise ValueError(f"{place} must hold finite numbers")
-    return array.astype(dtype)
+    # Kept: whoever else holds it holds the same one.
+    arrays[stored] = array.astype(dtype, copy=False)
+    return arrays[stored]
 
 
 def _kind(stored: Any, place: str) -> Kind:
