@@ -343,3 +343,18 @@ def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypa
     assert not state.chosen().track.kind.learns
     with pytest.raises(ValueError, match="cannot be tracked as those of sbucb.*a belief is not finite.*Rescale"):
         stepped(log, KINDS_TRIED[:1])[-1].chosen()
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_progress_is_shown_to_who_asks_for_it(monkeypatch, verbose):
+    """On a terminal only: that is what disable=None means to tqdm."""
+    shown, real = [], selection.tqdm
+
+    def bar(every, **options):
+        shown.append((options["desc"], options["disable"], options["total"]))
+        return real(every, **options)
+
+    monkeypatch.setattr(selection, "tqdm", bar)
+    log = fixed(episodes=3, steps=20)[0]
+    ibcb.IBCB(expert="other", verbose=verbose).fit(log)
+    assert shown == [("choose", None if verbose else True, 3)]

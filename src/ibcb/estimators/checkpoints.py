@@ -77,7 +77,10 @@ def fit_in_steps(
     settings = model._settings(log, client)
     model._check_whole(log, settings)
     if not model.incremental:
-        raise ValueError("incremental=False solves all episodes at once, so it cannot be fitted in steps; use fit.")
+        raise ValueError(
+            "incremental=False (--full) solves all episodes at once, so nothing can be stored on the way; leave out "
+            "--stream, --resume and --scheduler, or call fit."
+        )
     checkpoint = checkpoint_of(out)
     stored = _resumed(model, log, settings, checkpoint) if resume and checkpoint.exists() else None
     found, done = None, 0
