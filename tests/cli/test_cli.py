@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 from conftest import heed_interrupts
+from same import assert_same
 from typer.testing import CliRunner
 
 import ibcb
@@ -290,8 +291,10 @@ def test_fit_defaults_to_a_model_in_the_working_folder(folder, tmp_path, monkeyp
         (b"nothing like it", [], r"bad\.parquet: not a readable Parquet file"),
         ("random", ["--solver", "hard", "--json"], 'no theta explains .*solver="robust"'),
         ("short", [], "one episode and nothing before it"),
+        ("short", ["--stream"], "one episode and nothing before it"),
+        ("short", ["--stream", "--expert", "auto"], "one episode and nothing before it"),
     ],
-    ids=["missing", "empty", "noise", "infeasible", "one episode"],
+    ids=["missing", "empty", "noise", "infeasible", "one episode", "streamed", "streamed, and to be chosen"],
 )
 def test_fit_fails_in_one_line_and_leaves_no_model(folder, tmp_path, content, options, words):
     path = tmp_path / "bad.parquet"
@@ -568,4 +571,42 @@ def test_the_log_tells_the_kind_of_decider(tmp_path):
     assert ibcb.load_model(out).expert_ == "sbucb"
     assert ibcb_command("fit", path, "--l2", "much", "-o", out).exit_code == 2
     assert ibcb_command("fit", path, "--l2", "-1", "-o", out).exit_code == 2
-    assert_fails(ibcb_command("fit", path, "--expert", "auto", "--stream", "-o", out), 2, "one by one", "name --expert")
+    whole = ibcb.load_model(out)
+    again = json.loads(
+        succeeds("fit", path, "--expert", "auto", "--l2", "auto", "--stream", "-o", out, "--json").stdout
+    )
+    assert {**again, "seconds": 0} == {**told, "seconds": 0}
+    assert_same(ibcb.load_model(out).get_state(), whole.get_state())
+    assert [file.name for file in tmp_path.iterdir() if "checkpoint" in file.name] == []
+
+
+@pytest.mark.parametrize("episode", [2, 6], ids=["while it chooses", "while it fits"])
+def test_ctrl_c_keeps_a_checkpoint_from_which_the_same_command_goes_on(tmp_path, monkeypatch, episode):
+    """In whichever phase; the model is that of an undisturbed fit."""
+    from ibcb.estimators import checkpoints
+
+    log = ibcb.simulate("synthetic", seed=1, noise=0.03, **SETTINGS).log
+    path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
+    ibcb.write_log(log, path)
+    command = ["fit", path, "--expert", "auto", "--l2", "auto", "--stream", "-o", out]
+    save, saved = checkpoints.save_model, []
+
+    def interrupted(model, where):
+        saved.append(where)
+        if len(saved) == episode:
+            raise KeyboardInterrupt
+        save(model, where)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "save_model", interrupted)
+        result = ibcb_command(*command)
+    assert result.exit_code == 130
+    assert f"kept in {checkpoints.checkpoint_of(out)}" in result.stderr
+    assert "--resume goes on" in result.stderr
+    assert not out.exists()
+    other = ibcb_command("fit", path, "--expert", "other", "--resume", "-o", out)
+    assert_fails(other, 1, "expert='auto', now expert is 'other'")
+    succeeds(*command, "--resume")
+    whole = ibcb.IBCB(expert="auto", l2="auto", n_jobs=1, verbose=True).fit(log)
+    assert_same(ibcb.load_model(out).get_state(), whole.get_state())
+    assert not checkpoints.checkpoint_of(out).exists()

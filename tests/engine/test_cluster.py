@@ -10,11 +10,13 @@ import time
 
 import numpy as np
 import pytest
+from same import assert_same
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import cluster
 from ibcb.engine.cluster import ClusterError
+from ibcb.estimators import checkpoints
 from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import Experience, experienced
 
@@ -118,6 +120,47 @@ def test_a_cluster_gives_the_bits_of_one_process(client, small_partitions, tmp_p
     ibcb.write_log(log, tmp_path / "log.parquet")
     given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
     assert_same_model(IBCB(**options).fit(given, client=client), IBCB(**options).fit(log))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"expert": "auto", "l2": "auto"},
+        {"expert": "sbts", "l2": "auto"},
+        *({"expert": kind} for kind in ("topk", "stationary", "other")),
+    ],
+    ids=["auto", "l2", "top_k", "stationary", "other"],
+)
+def test_what_is_left_open_is_chosen_on_a_cluster_to_the_same_bits(client, small_partitions, tmp_path, options):
+    """In one go, and in steps; on disk and in memory."""
+    log, out = skewed_log(), tmp_path / "m.safetensors"
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    disk, whole = ibcb.open_log(tmp_path / "log.parquet"), IBCB(**options).fit(log)
+    for model in (
+        IBCB(**options).fit(log, client=client),
+        IBCB(**options).fit(disk, client=client),
+        fit_in_steps(IBCB(**options), disk, out, client=client),
+    ):
+        assert_same(model.get_state(), whole.get_state())
+
+
+def test_a_choice_begun_on_a_cluster_goes_on_without_one(client, small_partitions, tmp_path, monkeypatch):
+    log, out = skewed_log(), tmp_path / "m.safetensors"
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    disk, options = ibcb.open_log(tmp_path / "log.parquet"), {"expert": "auto", "l2": 1.0}
+    save = checkpoints.save_model
+
+    def interrupted(model, path):
+        save(model, path)
+        if model.tracks.episodes == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "save_model", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit_in_steps(IBCB(**options), disk, out, client=client)
+    model = fit_in_steps(IBCB(**options), disk, out, resume=True)
+    assert_same(model.get_state(), IBCB(**options).fit(log).get_state())
 
 
 def test_partitions_stay_on_the_workers(client, small_partitions, tmp_path, monkeypatch):

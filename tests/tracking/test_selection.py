@@ -1,15 +1,17 @@
 """expert="auto": the kind is told from the log, the evidence is given, and what is named stays as it was."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from same import assert_same
 
 import ibcb
 from ibcb.deciders import KINDS
-from ibcb.engine import blocks
+from ibcb.engine import blocks, episodes
 from ibcb.estimators.fitting import PENALTIES
-from ibcb.tracking import selection, track_log
+from ibcb.tracking import Track, selection, track_log
 
 SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
 
@@ -244,3 +246,115 @@ def test_a_track_learns_from_each_episode_and_never_from_what_comes():
     np.testing.assert_array_equal(short.policies, whole.policies[:4])
     aims = [p @ theta / np.linalg.norm(p) / np.linalg.norm(theta) for p in whole.policies]
     assert aims[-1] > max(0.999, aims[0])
+
+
+# -- a selection as a value ------------------------------------------------------------------------------------------
+
+
+KINDS_TRIED = (KINDS["sbucb"](), KINDS["topk"](top_k=2), KINDS["stationary"](), KINDS["other"]())
+
+
+def stepped(log, kinds=KINDS_TRIED, begun=None):
+    """The selection after every stored episode."""
+    d = log.n_features
+    state, states = selection.Selecting.begin(kinds, np.zeros((d, d)), begun), []
+    for by_policy, rows in episodes(log):
+        state = state.after(by_policy, rows)
+        states.append(state)
+    return states
+
+
+def kept(state):
+    return sum(each.size for scored in state.judged for each in scored.scores)
+
+
+def test_a_selection_goes_on_from_its_tracks_alone():
+    log = simulated(top_k=2).log
+    states = stepped(log)
+    for state in states:
+        again = stepped(log, begun=state.tracks)[-1]
+        assert_same(again, states[-1])
+        assert_same(again.chosen(), states[-1].chosen())
+
+
+def test_tracks_of_kinds_that_are_tracked_alike_are_those_of_each_alone():
+    log = fixed(2, greedy=False)[0]
+    together = stepped(log)[-1].tracks
+    assert len(together.tracks) == len(KINDS_TRIED) - 1
+    for place, kind in enumerate(KINDS_TRIED):
+        assert_same(together.track(place), track_log(log, kind))
+        alone = stepped(log, (kind,))[-1].tracks
+        assert_same(together.ahead[place], alone.ahead[0])
+        assert together.steadiness(place) == alone.steadiness(0)
+
+
+def test_scores_that_are_kept_are_bounded_and_taken_evenly(monkeypatch):
+    whole = stepped(fixed(1, greedy=False)[0])[-1]
+    assert whole.stride == 1
+    bound = 1500
+    monkeypatch.setattr(selection, "MOST_SCORES", bound)
+    sizes = []
+    for steps in (200, 400, 800):
+        states = stepped(fixed(1, greedy=False, steps=steps)[0])
+        assert all(kept(state) <= bound * len(KINDS_TRIED) for state in states)
+        sizes.append(kept(states[-1]))
+        assert 2 * sizes[-1] > bound * len(KINDS_TRIED)
+    assert len(set(sizes)) == 1
+    thin = stepped(fixed(1, greedy=False)[0])[-1]
+    for some, every in zip(thin.judged, whole.judged, strict=True):
+        assert_same(some, every.every(thin.stride))
+        np.testing.assert_array_equal(some.chosen, every.chosen[:: thin.stride])
+    # A selection that was stopped keeps the same steps.
+    assert_same(stepped(fixed(1, greedy=False)[0], begun=states_midway(thin))[-1], thin)
+
+
+def states_midway(state):
+    """The tracks as they were after some of the episodes of the same log."""
+    return stepped(fixed(1, greedy=False)[0])[len(state.judged) // 2].tracks
+
+
+def test_every_episode_keeps_a_step(monkeypatch):
+    monkeypatch.setattr(selection, "MOST_SCORES", 1)
+    state = stepped(fixed(1, greedy=False, steps=50)[0])[-1]
+    assert [len(scored.counts) for scored in state.judged] == [1] * 6
+    assert state.chosen().track.kind in KINDS_TRIED
+
+
+def test_a_thinned_log_tells_the_same_kind(fitted, monkeypatch):
+    log, model = fitted["sbucb"]
+    monkeypatch.setattr(selection, "MOST_SCORES", log.n_rows // 3)
+    assert auto().fit(log).expert_ == model.expert_
+
+
+def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypatch):
+    log, real = fixed(1, greedy=False)[0], Track.after
+
+    def broken(self, *arguments):
+        track = real(self, *arguments)
+        if len(track.policies) != 4 or not self.kind.learns:
+            return track
+        return replace(track, now=replace(track.now, evidence=np.full_like(track.now.evidence, np.nan)))
+
+    monkeypatch.setattr(Track, "after", broken)
+    state = stepped(log)[-1]
+    assert state.tracks.track(0) is None
+    assert state.tracks.failures[0] == "a belief is not finite"
+    assert len(state.tracks.ahead[0]) == 4
+    assert not state.chosen().track.kind.learns
+    with pytest.raises(ValueError, match="cannot be tracked as those of sbucb.*a belief is not finite.*Rescale"):
+        stepped(log, KINDS_TRIED[:1])[-1].chosen()
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_progress_is_shown_to_who_asks_for_it(monkeypatch, verbose):
+    """On a terminal only: that is what disable=None means to tqdm."""
+    shown, real = [], selection.tqdm
+
+    def bar(every, **options):
+        shown.append((options["desc"], options["disable"], options["total"]))
+        return real(every, **options)
+
+    monkeypatch.setattr(selection, "tqdm", bar)
+    log = fixed(episodes=3, steps=20)[0]
+    ibcb.IBCB(expert="other", verbose=verbose).fit(log)
+    assert shown == [("choose", None if verbose else True, 3)]

@@ -72,11 +72,11 @@ def fit(
 
     Saves the model. What a reader should know of the result goes to stderr. A log
     larger than memory is converted once (ibcb convert), then fitted with --stream.
-    --expert auto --l2 auto let the log itself tell what kind of decider made it.
+    --expert auto --l2 auto let the log itself tell what kind of decider made it;
+    the log is then gone through twice, first to choose.
     """
     import numpy as np
 
-    from ibcb.deciders import KINDS
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.log.notes import Note
@@ -84,11 +84,6 @@ def fit(
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
     streamed = stream or resume or scheduler is not None
-    if streamed and ("auto" in (expert, l2) or not KINDS[expert].learns):
-        raise typer.BadParameter(
-            f"--expert {expert} --l2 {l2} takes several episodes at once, but --stream, --resume and --scheduler go "
-            "one by one; name --expert sbucb or sbts and --l2, or leave these out."
-        )
     model = ibcb.IBCB(
         expert=expert,
         alpha=alpha,

@@ -1,4 +1,9 @@
-"""Fitting a long log so that an interruption loses no more than the episode under way."""
+"""Fitting a long log so that an interruption loses no more than the episode under way.
+
+Where something is left open the log is gone through twice. Until the choice is made a checkpoint is a `Choosing`, which
+holds what every candidate kind believes; then it is the model so far, whose track is that of the kind chosen and has
+seen the whole log.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,42 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from ibcb.estimators.fitting import Settings, choose
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
+from ibcb.estimators.state import pack, unpack
 from ibcb.log.disk import DiskLog
+from ibcb.log.fingerprint import log_fingerprint
+from ibcb.tracking.contenders import Tracks
+from ibcb.tracking.selection import Selection
 
-__all__ = ["checkpoint_of", "fit_in_steps"]
+__all__ = ["Choosing", "checkpoint_of", "fit_in_steps"]
+
+#: parameters that do not change the result
+_HOW = ("verbose", "n_jobs")
+
+
+class Choosing(IBCB):
+    """An IBCB that is not fitted yet, because its kind is being chosen; it can be stored."""
+
+    tracks: Tracks
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "tracks")
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """What has been found so far, as named arrays and JSON."""
+        arrays: dict[str, NDArray[Any]] = {}
+        return arrays, {"n_features": self.tracks.ahead[0].shape[1], "tracks": pack(self.tracks, "tracks", arrays)}
+
+    def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
+        """Go on from what `get_state` gave."""
+        self._check_parameters()
+        self.tracks = unpack(Tracks, state["tracks"], arrays, state["n_features"])
 
 
 def checkpoint_of(out: str | os.PathLike[str]) -> Path:
@@ -40,22 +74,46 @@ def fit_in_steps(
     resume : bool
         Go on from the checkpoint if there is one, made with the same parameters on the same log.
     """
+    settings = model._settings(log, client)
+    model._check_whole(log, settings)
+    if not model.incremental:
+        raise ValueError(
+            "incremental=False (--full) solves all episodes at once, so nothing can be stored on the way; leave out "
+            "--stream, --resume and --scheduler, or call fit."
+        )
     checkpoint = checkpoint_of(out)
-    done = 0
-    if resume and checkpoint.exists():
-        model = _resumed(model, log, checkpoint)
-        done = len(model.policy_coefs_)
+    stored = _resumed(model, log, settings, checkpoint) if resume and checkpoint.exists() else None
+    found, done = None, 0
+    if stored is not None and not isinstance(stored, Choosing):
+        model, done = stored, len(stored.diagnostics_)
+    elif settings.chooses:
+        found = _chosen(model, log, settings, stored, checkpoint)
     hidden = None if progress else True
     rest = islice(log, done, None)
     with tqdm(total=len(log), initial=done, desc="fit", unit="episode", delay=1, leave=False, disable=hidden) as bar:
         for episode in rest:
-            model.partial_fit(episode, client=client)
+            if found is not None:
+                model._begin(episode, settings, found)
+                found = None
+            else:
+                model.partial_fit(episode, client=client)
             save_model(model, checkpoint)
             bar.update()
     save_model(model, out)
     _sync(Path(out).resolve())
     checkpoint.unlink(missing_ok=True)
     return model
+
+
+def _chosen(model: IBCB, log: DiskLog, settings: Settings, begun: Choosing | None, checkpoint: Path) -> Selection:
+    """What is left open, chosen by the whole log; the tracks are stored after every episode."""
+    choosing = Choosing(**model.get_params())
+
+    def store(tracks: Tracks) -> None:
+        choosing.tracks = tracks
+        save_model(choosing, checkpoint)
+
+    return choose(log, settings, None if begun is None else begun.tracks, store)
 
 
 def _sync(path: Path) -> None:
@@ -71,17 +129,29 @@ def _sync(path: Path) -> None:
             os.close(folder)
 
 
-def _resumed(model: IBCB, log: DiskLog, path: Path) -> IBCB:
-    """The model of a checkpoint, if it belongs to this model and log."""
+def _resumed(model: IBCB, log: DiskLog, settings: Settings, path: Path) -> IBCB:
+    """What a checkpoint holds, if it belongs to this model and log."""
     stored = load_model(path)
     if not isinstance(stored, IBCB):
         raise ValueError(f"{path} holds a {type(stored).__name__}; a checkpoint of a fit holds an IBCB.")
     asked, made = model.get_params(), stored.get_params()
-    other = [name for name in asked if name not in ("verbose", "n_jobs", "prior_gram") and asked[name] != made[name]]
+    other = [name for name in asked if name not in _HOW and not np.array_equal(asked[name], made[name])]
     if other:
         raise ValueError(
             f"{path} was made with {other[0]}={made[other[0]]!r}, now {other[0]} is {asked[other[0]]!r}; use the same "
             "options, or start again without --resume."
         )
-    stored.recall(log)
+    if not isinstance(stored, Choosing):
+        stored.recall(log)
+        return stored
+    tracks = stored.tracks
+    if list(tracks.kinds) != settings.candidates():
+        raise ValueError(
+            f"{path} was made by a version of ibcb that chooses between other kinds; start again without --resume."
+        )
+    if log_fingerprint(*islice(log, tracks.episodes)) != tracks.fingerprint:
+        raise ValueError(
+            f"{path} was made on another log: the first {tracks.episodes} episodes of this one are not those of which "
+            "it holds the tracks; give the same log, or start again without --resume."
+        )
     return stored

@@ -1,12 +1,13 @@
 """What fitting finds, as one value: solve the log by Algorithm 2, track the policy beside it, choose what is left open.
 
 A `Fit` is never changed. `fit_log` makes one, `continued` makes the next one from it. So an interrupted fit leaves a
-model as it was, and whatever a model says of itself it says of one and the same fit.
+model as it was, and whatever a model says of itself it says of one and the same fit. Where something is left open, or
+the kind is only tracked, `choose` goes through the log first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +26,10 @@ from ibcb.log.notes import Note
 from ibcb.log.validation.first_episode import missing_past
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import Track
-from ibcb.tracking.selection import Candidate, select
+from ibcb.tracking.contenders import Tracks
+from ibcb.tracking.selection import Candidate, Selection, select
 
-__all__ = ["Fit", "Settings", "continued", "fit_log"]
+__all__ = ["Fit", "Settings", "choose", "continued", "fit_log"]
 
 Log = BehaviorLog | DiskLog
 Matrix = NDArray[np.float64]
@@ -65,6 +67,11 @@ class Settings:
         if self.expert in _WITH_TOP_K:
             named["top_k"] = str(self.top_k)
         return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the log is gone through twice: first to choose, or to track a kind that is only tracked."""
+        return bool(self.open) or not KINDS[self.expert].learns
 
     def candidates(self) -> list[Kind]:
         """The kinds to choose from, with their parameters."""
@@ -140,11 +147,29 @@ class _Watcher:
             self.track, self.notes = None, (not_tracked(place, error),)
 
 
-def fit_log(log: Log, settings: Settings) -> Fit:
-    """Fit a whole log."""
+def choose(
+    log: Log, settings: Settings, begun: Tracks | None = None, watch: Callable[[Tracks], None] | None = None
+) -> Selection:
+    """What is left open, by the whole log; ``begun`` and ``watch`` as in `select`."""
     with one_blas_thread(), workers(settings.n_jobs) as team:
-        if settings.open or not KINDS[settings.expert].learns:
-            found = select(log, settings.candidates(), settings.prior_gram, client=settings.client, team=team)
+        return select(
+            log,
+            settings.candidates(),
+            settings.prior_gram,
+            begun=begun,
+            watch=watch,
+            progress=settings.verbose,
+            client=settings.client,
+            team=team,
+        )
+
+
+def fit_log(log: Log, settings: Settings, found: Selection | None = None) -> Fit:
+    """Fit a whole log; or the first episode of one by which ``found`` was chosen."""
+    if found is None and settings.chooses:
+        found = choose(log, settings)
+    with one_blas_thread(), workers(settings.n_jobs) as team:
+        if found is not None:
             kind, scale = found.track.kind, found.scale
             track = found.track if settings.forecast or not kind.learns else None
             choosing, evidence = found.notes, found.evidence

@@ -30,7 +30,7 @@ from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
 from ibcb.numerics.directions import direction
 from ibcb.tracking import Interval, Track, certainty, identified, interval, unidentified
-from ibcb.tracking.selection import Candidate
+from ibcb.tracking.selection import Candidate, Selection
 
 __all__ = ["IBCB"]
 
@@ -205,14 +205,8 @@ class IBCB(Imitator):
         leaves the model as it was.
         """
         settings = self._settings(log, client)
-        if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
-            raise ValueError(
-                "the log has one episode and nothing before it: its choices were made before anything had been "
-                "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
-                "prior_gram=; partial_fit takes one at a time."
-            )
-        self._adopt(self._first(log, settings), self._meaning(), [log], log)
-        return self
+        self._check_whole(log, settings)
+        return self._begin(log, settings)
 
     def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may carry a warm-up.
@@ -240,8 +234,8 @@ class IBCB(Imitator):
                 "write: for episode in log: model.partial_fit(episode)."
             )
         if not begun:
-            self._adopt(self._first(log, settings), self._meaning(), [log], log)
-            return self
+            _check_choosable(log, settings)
+            return self._begin(log, settings)
         self._check_features(log.n_features, log.feature_names)
         for name, value in self._meaning().items():
             if value != self._fitted_with[name]:
@@ -262,7 +256,7 @@ class IBCB(Imitator):
         Only solver="auto" needs it, to solve all episodes again should a later one have no exact solution.
         """
         check_is_fitted(self, "coef_")
-        seen = list(islice(log, len(self.policy_coefs_)))
+        seen = list(islice(log, len(self.diagnostics_)))
         if log_fingerprint(*seen) != self.log_fingerprint_:
             raise ValueError(
                 f"the first {len(seen)} episodes of this log are not those that the model was fitted on; give the same "
@@ -271,19 +265,26 @@ class IBCB(Imitator):
         if self.solver == "auto" and self.solver_ == "hard":
             self._seen = seen
 
-    def _first(self, log: BehaviorLog | DiskLog, settings: Settings) -> Fit:
-        if (settings.open or not KINDS[settings.expert].learns) and len(log) < 2:
+    def _check_whole(self, log: BehaviorLog | DiskLog, settings: Settings) -> None:
+        """Raise ValueError where a whole log has too few episodes to tell anything."""
+        if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
             raise ValueError(
-                "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
-                "before. Name expert='sbucb' or 'sbts', and l2."
+                "the log has one episode and nothing before it: its choices were made before anything had been "
+                "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
+                "prior_gram=; partial_fit takes one at a time."
             )
-        fit = fit_log(log, settings)
+        _check_choosable(log, settings)
+
+    def _begin(self, log: BehaviorLog | DiskLog, settings: Settings, found: Selection | None = None) -> Self:
+        """Become fitted on a log, or on the first episode of one by which ``found`` was chosen."""
+        fit = fit_log(log, settings, found)
         # Who names the kind is told at once; who asks the log finds the note.
         if fit.kind.name == self.expert and fit.kind.adds_bonus:
             for note in fit.solving:
                 if note.code == "late-start":
                     warnings.warn(note.text, UserWarning, stacklevel=3)
-        return fit
+        self._adopt(fit, self._meaning(), [log], log)
+        return self
 
     def _settings(self, log: Any, client: Any) -> Settings:
         self._check_parameters()
@@ -567,6 +568,14 @@ class IBCB(Imitator):
             boolean(name, getattr(self, name))
         if self.n_jobs not in (None, -1):
             whole("n_jobs", self.n_jobs, 1, "it counts threads, -1 takes one per core")
+
+
+def _check_choosable(log: BehaviorLog | DiskLog, settings: Settings) -> None:
+    if settings.chooses and len(log) < 2:
+        raise ValueError(
+            "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
+            "before. Name expert='sbucb' or 'sbts', and l2."
+        )
 
 
 def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ __all__ = ["load_model", "save_model"]
 #: where each class that can be stored lives; the paper's baselines are named, not imported, because they live above
 _HOMES = {
     "IBCB": "ibcb.estimators.ibcb",
+    "Choosing": "ibcb.estimators.checkpoints",
     "ChoiceModel": "ibcb.estimators.choice_model",
     **dict.fromkeys(("BaseSVC", "BIRL", "BICB"), "ibcb.paper.rivals"),
 }

@@ -22,6 +22,7 @@ from ibcb.deciders import KINDS, Kind
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.tracking import Track
+from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.motions import Learner
 from ibcb.tracking.selection import Candidate
@@ -36,28 +37,38 @@ _LARGEST = 2**53
 
 
 def pack(value: Any, name: str, arrays: Arrays) -> Any:
-    """The value as JSON; its arrays go into ``arrays``, as float64, under names that begin with ``name``."""
+    """The value as JSON; its arrays go into ``arrays``, as float64, under names that begin with ``name``.
+
+    An array that several records hold is stored once.
+    """
+    return _pack(value, name, arrays, {})
+
+
+def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
+    """``known``: names of arrays by identity."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.ndarray):
-        arrays[name] = value.astype(np.float64)
-        return name
+        if id(value) not in known:
+            known[id(value)] = name
+            arrays[name] = value.astype(np.float64)
+        return known[id(value)]
     if isinstance(value, Note):
         return value.to_json()
     if isinstance(value, Kind):
         return {"kind": value.name, "l2": value.l2, "top_k": value.top_k}
     if _names(type(value)):
-        return {key: pack(getattr(value, key), f"{name}.{key}", arrays) for key in _names(type(value))}
+        return {key: _pack(getattr(value, key), f"{name}.{key}", arrays, known) for key in _names(type(value))}
     if isinstance(value, (tuple, list)):
-        return [pack(item, f"{name}.{place}", arrays) for place, item in enumerate(value)]
+        return [_pack(item, f"{name}.{place}", arrays, known) for place, item in enumerate(value)]
     raise TypeError(f"{name} is a {type(value).__name__}, which has no place in a model file.")
 
 
 def unpack(kind: type[T], stored: Any, arrays: Arrays, d: int) -> T:
     """The value of which `pack` made this; raises ValueError, with the place, where it does not fit the annotation."""
-    found: T = _read(kind, stored, arrays, {"d": d}, "state")
+    found: T = _read(kind, stored, dict(arrays), {"d": d}, "state")
     return found
 
 
@@ -122,7 +133,9 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
             raise ValueError(f"{place} must hold whole numbers from 0 on")
     elif not (np.abs(array) <= np.finfo(dtype).max).all():
         raise ValueError(f"{place} must hold finite numbers")
-    return array.astype(dtype)
+    # Kept: whoever else holds it holds the same one.
+    arrays[stored] = array.astype(dtype, copy=False)
+    return arrays[stored]
 
 
 def _kind(stored: Any, place: str) -> Kind:
@@ -178,8 +191,26 @@ def _check(record: Any, place: str) -> None:
         wrong = "" if record.expert in KINDS else f"{record.expert!r} is no kind of decider that is known"
     elif isinstance(record, Track):
         wrong = _mismatch(record)
+    elif isinstance(record, Tracks):
+        wrong = _unlike(record)
     if wrong:
         raise ValueError(f"{place}: {wrong}")
+
+
+def _unlike(held: Tracks) -> str:
+    """Why tracks cannot be those of their kinds, or nothing."""
+    if not held.kinds or len(held.ahead) != len(held.kinds):
+        return f"{len(held.kinds)} kinds do not go with {len(held.ahead)} predictions"
+    count = len({held.of(place) for place in range(len(held.kinds))})
+    if {len(held.tracks), len(held.failures), len(held.changes)} != {count}:
+        return f"{len(held.kinds)} kinds need {count} tracks"
+    for place, kind in enumerate(held.kinds):
+        track = held.tracks[held.of(place)]
+        if track is not None and (track.kind.l2, track.kind.top_k) != (kind.l2, kind.top_k):
+            return f"the track of {kind.label} is that of {track.kind.label}"
+        if track is not None and (track.stored, len(track.policies)) != (held.stored, held.episodes):
+            return f"the track of {kind.label} has seen {track.stored} of {held.stored} episodes"
+    return ""
 
 
 def _mismatch(track: Track) -> str:

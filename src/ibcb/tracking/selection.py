@@ -6,6 +6,9 @@ probabilities by a softmax, with a share of steps that stray. Two numbers per ki
 share, are fitted to all episodes judged. What decides is one figure with one meaning for every kind: the log-likelihood
 of each choice under the probabilities predicted from the episodes before, over all episodes but the first two.
 
+A selection is a value that steps from episode to episode (`Selecting`). What took long to find is in its `Tracks`: with
+these and the log, a selection that was stopped goes on to the same bits.
+
 A kind must earn its assumptions. One that says how the decider learns must be significantly likelier than one that
 assumes nothing of it, in the later half of the log too: in its youth a decider is hard to predict, and that tells
 little of what it does next. And one that moves must predict more than one that does not. Where such a rule overrides
@@ -14,29 +17,31 @@ the likeliest kind, a note says so, with both figures.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from ibcb.deciders import Kind
-from ibcb.engine import Block, Rows, Workers, episodes
+from ibcb.engine import Rows, Workers, episodes
 from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale, read_choices
 from ibcb.numerics.ridge import Ridge, ridge
-from ibcb.tracking.context_sample import best_rows
+from ibcb.tracking.contenders import Scored, Tracks, scored
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Candidate", "Selection", "select"]
+__all__ = ["Candidate", "Selecting", "Selection", "select"]
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 #: lead in standard errors at which a kind that learns is believed: in all episodes, and in the later half
 #: (judged by benchmarks/selection.py)
@@ -47,11 +52,14 @@ _BEYOND_CHANCE = 0.2
 #: lead, and share of further choices predicted, at which a decider is said to move (judged by
 #: benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN = 2.0, 0.002
+#: scores of a kind that are kept, 8 MB; of a log with more candidates every second step is judged, or every fourth;
+#: not tuned: 100,000 steps with ten candidates each
+MOST_SCORES = 1 << 20
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
-#: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, by its last three moves,
-#: unless it has had fewer than six episodes (judged by benchmarks/deciders.py)
-_STEADY, _LAST_MOVES, _GROWN_UP = 0.9, 3, 6
+#: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
+#: than six episodes (judged by benchmarks/deciders.py)
+_STEADY, _GROWN_UP = 0.9, 6
 #: a log of which less is predicted, of what chance leaves open, is not explained
 _EXPLAINED = 0.05
 
@@ -110,8 +118,11 @@ class Selection(NamedTuple):
 def select(
     log: BehaviorLog | DiskLog,
     kinds: Sequence[Kind],
-    prior_gram: NDArray[np.float64],
+    prior_gram: Matrix,
     *,
+    begun: Tracks | None = None,
+    watch: Callable[[Tracks], None] | None = None,
+    progress: bool = False,
     client: Any = None,
     team: Workers | None = None,
 ) -> Selection:
@@ -120,108 +131,134 @@ def select(
     Parameters
     ----------
     log : BehaviorLog or DiskLog
-        Of two episodes or more. Of a long episode only the first block is looked at.
+        Of two episodes or more. Of a long episode only the first block is looked at; of a long log (`MOST_SCORES`)
+        evenly spaced steps of it are judged, the same for all kinds.
     kinds : sequence of Kind
     prior_gram : ndarray of shape (d, d)
         Gram matrix of the contexts chosen before the log begins.
+    begun : Tracks, optional
+        Of the same kinds and the first episodes of the same log: these are not tracked again.
+    watch : callable, optional
+        Called with the tracks after every further episode that the policy chose.
     """
-    trials = [_Trial(kind, Track.begin(kind, prior_gram)) for kind in kinds]
-    # Kinds that are far from the truth may lead to numbers beyond all bounds; they predict nothing then.
-    with np.errstate(all="ignore"):
-        judged = _judge(log, trials, prior_gram, client, team)
-    chosen, override = _choose(trials, judged)
-    evidence = tuple(
-        Candidate(
-            trial.kind.name,
-            trial.kind.l2 if trial.kind.learns else None,
-            trial.kind.top_k if trial.kind.top_k > 1 else None,
-            float(one.likelihoods.mean()),
-            one.agreement,
-            trial is chosen,
+    state = Selecting.begin(kinds, prior_gram, begun)
+    total = len(log) + log.warmup if isinstance(log, BehaviorLog) else log.n_episodes
+    # disable=None: silent unless stderr is a terminal.
+    hidden = None if progress else True
+    every = episodes(log, client=client, team=team)
+    with tqdm(every, total=total, desc="choose", unit="episode", delay=1, leave=False, disable=hidden) as bar:
+        for by_policy, rows in bar:
+            before, state = state, state.after(by_policy, rows)
+            if watch is not None and by_policy and state.tracks is not before.tracks:
+                watch(state.tracks)
+    return state.chosen()
+
+
+# -- what is judged --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """A selection between two episodes; it is never changed, `after` gives the next one.
+
+    Attributes
+    ----------
+    tracks : Tracks
+        Ahead of the rest where a selection goes on that was stopped: scores are not stored, but computed again.
+    gram : ndarray of shape (d, d)
+        Of the contexts chosen so far.
+    episodes, stored : int
+        How many so far; those of the policy, and all.
+    stride : int
+        Every so manyth step of an episode is judged.
+    judged : tuple
+        Of every episode judged, its steps and their scores by all kinds.
+    drawn : tuple
+        Of the last episodes, the scores by what each kind that draws from its best believed once they were seen.
+    """
+
+    tracks: Tracks
+    gram: Matrix
+    episodes: int = 0
+    stored: int = 0
+    stride: int = 1
+    judged: tuple[Scored, ...] = ()
+    drawn: tuple[Scored, ...] = ()
+
+    @classmethod
+    def begin(cls, kinds: Sequence[Kind], prior_gram: Matrix, begun: Tracks | None = None) -> Selecting:
+        """Before the first episode; ``begun``: tracks that have been through the first episodes already."""
+        return cls(Tracks.begin(kinds, prior_gram) if begun is None else begun, prior_gram)
+
+    def after(self, by_policy: bool, rows: Rows) -> Selecting:
+        """One more episode."""
+        # Kinds that are far from the truth may lead to numbers beyond all bounds; they predict nothing then.
+        with np.errstate(all="ignore"):
+            lesson = Experience.join(list(rows.map(experienced)))
+            before = {l2: ridge(self.gram, l2) for l2 in {kind.l2 for kind in self.tracks.kinds}}
+            tracks = self.tracks
+            if tracks.stored == self.stored:
+                tracks = tracks.after(rows if by_policy else None, before, lesson)
+            state = replace(self, tracks=tracks, gram=self.gram + lesson.phi, stored=self.stored + 1)
+            return state._scored(rows, before) if by_policy else state
+
+    def _scored(self, rows: Rows, before: dict[float, Ridge]) -> Selecting:
+        """With the scores of an episode."""
+        number, tracks = self.episodes, self.tracks
+        # Of the first two episodes little can be predicted; the second is judged while there is no other.
+        judging = range(len(tracks.kinds)) if number else range(0)
+        policies = [(place, tracks.predicted(place, number)) for place in judging]
+        policies += [(place, tracks.believed(place, number)) for place in self._drawing]
+        asked = [(tracks.kinds[place], before[tracks.kinds[place].l2], policy) for place, policy in policies]
+        fresh = rows.head(partial(scored, asked=asked))
+        state = replace(
+            self,
+            episodes=number + 1,
+            drawn=(*self.drawn, fresh._replace(scores=fresh.scores[len(judging) :]))[-_DRAWN_EPISODES:],
         )
-        for trial, one in zip(trials, judged, strict=True)
-    )
-    best = evidence[trials.index(chosen)]
-    notes: tuple[Note, ...] = (_how_chosen(best, chosen.kind, evidence),) if len(evidence) > 1 else ()
-    notes += () if override is None else (override,)
-    if not chosen.kind.learns or best.agreement < _STEADY:
-        plain = (trial for trial in trials if _assumes_nothing(trial.kind) and trial.kind.moves)
-        followed = chosen if not chosen.kind.learns else next(plain, None)
-        steady = followed.steadiness if followed is not None and len(log) >= _GROWN_UP else 1.0
-        notes += _unexplained(steady, judged[trials.index(chosen)])
-    if chosen.track is None:
-        raise ValueError(
-            f"the choices cannot be tracked as those of {chosen.kind.label}: numbers leave the range of floating "
-            "point. Rescale the contexts to about 1."
-        ) from chosen.failure
-    return Selection(chosen.track, chosen.scale(), evidence, notes)
-
-
-# -- candidates ----------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Trial:
-    """A kind on its way through the log.
-
-    ``track`` is None once numbers could not hold what it believed. Of the last episodes it keeps, of kinds that do not
-    learn, the scores by the policy that it believed once they were seen, and how often that policy's choice was another
-    than that of the policy before.
-    """
-
-    kind: Kind
-    track: Track | None
-    failure: Exception | None = None
-    scores: list[Vector] = field(default_factory=list)
-    drawn: deque[tuple[Vector, NDArray[np.int64], NDArray[np.int64]]] = field(
-        default_factory=lambda: deque(maxlen=_DRAWN_EPISODES)
-    )
-    changes: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST_MOVES))
+        if not number:
+            return state
+        judged = fresh._replace(scores=fresh.scores[: len(judging)]).every(self.stride)
+        return replace(state, judged=(*(self.judged if number != 2 else ()), judged))._thinned()
 
     @property
-    def policy(self) -> Vector | None:
-        """Predicted for the coming episode; zeros before the first, None where nothing can be predicted."""
-        if self.track is None:
-            return None
-        return np.zeros(len(self.track.gram)) if self.track.now is None else self.track.next_policy
+    def _drawing(self) -> list[int]:
+        """Places of the kinds that draw from their best."""
+        return [place for place, kind in enumerate(self.tracks.kinds) if kind.draws_from_best]
 
-    def add(self, rows: Rows | None, before: Ridge, lesson: Experience) -> None:
-        """Learn from one more episode."""
-        if self.track is None:
-            return
-        try:
-            self.track = self.track.after(rows, before, lesson)
-        except (np.linalg.LinAlgError, ArithmeticError) as error:
-            self.track, self.failure = None, error
-            return
-        if rows is not None and not self.kind.learns:
-            self._compare(rows, before)
+    def _thinned(self) -> Selecting:
+        """With every second of the steps judged while they are too many; of each episode one stays."""
+        state = self
+        while sum(int(each.counts.sum()) for each in state.judged) > MOST_SCORES:
+            if all(len(each.counts) == 1 for each in state.judged):
+                break
+            state = replace(state, stride=2 * state.stride, judged=tuple(each.every(2) for each in state.judged))
+        return state
 
-    def _compare(self, rows: Rows, before: Ridge) -> None:
-        assert self.track is not None
-        policies = self.track.policies[-2:]
-        scores, counts, chosen = rows.head(partial(_scored_by, kind=self.kind, before=before, policies=policies))
-        self.drawn.append((scores[-1], counts, chosen))
-        if len(policies) > 1:
-            picks = [best_rows(each, counts) for each in scores]
-            # The share of steps that change is about in proportion to the length of a move.
-            self.changes.append(self.track.own_moves[-1] * float(np.mean(picks[0] != picks[1])))
+    def chosen(self) -> Selection:
+        """The kind to believe; needs two episodes or more."""
+        half = sum(len(each.counts) for each in self.judged[: len(self.judged) // 2])
+        with np.errstate(all="ignore"):
+            judged = [
+                _predictions(*_joined(self.judged, place), kind.top_k, half)
+                for place, kind in enumerate(self.tracks.kinds)
+            ]
+        return _selection(self, judged)
 
-    @property
-    def steadiness(self) -> float:
-        """How often the policies of consecutive episodes prefer the same candidate, lately, errors of estimation aside.
-
-        1 where there is nothing to compare.
-        """
-        return 1 - float(np.mean(self.changes)) if self.changes else 1.0
-
-    def scale(self) -> float:
+    def scale(self, place: int) -> float:
         """The unit of a drawing decider's scores, from its latest draws."""
-        if self.kind.top_k == 1 or not self.drawn:
+        if place not in self._drawing:
             return 1.0
-        scores, counts, chosen = (np.concatenate(part) for part in zip(*self.drawn, strict=True))
-        found = draw_scale(scores, np.append(0, counts.cumsum()), chosen, self.kind.top_k)
+        scores, counts, taken = _joined(self.drawn, self._drawing.index(place))
+        found = draw_scale(scores, np.append(0, counts.cumsum()), taken, self.tracks.kinds[place].top_k)
         return found.scale if found.scale > 0 else 1.0
+
+
+def _joined(episodes: Sequence[Scored], place: int) -> tuple[Vector, Counts, Counts]:
+    """Scores by one of the policies, counts and choices of all steps."""
+    parts = ([each.scores[place], each.counts, each.chosen] for each in episodes)
+    scores, counts, chosen = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return scores, counts, chosen
 
 
 # -- judgement -----------------------------------------------------------------------------------------------------
@@ -239,55 +276,7 @@ class _Judged(NamedTuple):
     beyond_chance: float
 
 
-def _judge(
-    log: BehaviorLog | DiskLog,
-    trials: Sequence[_Trial],
-    prior_gram: NDArray[np.float64],
-    client: Any,
-    team: Workers | None,
-) -> list[_Judged]:
-    first = min(2, len(log) - 1)
-    phi, number = prior_gram, 0
-    counts, chosen = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
-    for by_policy, rows in episodes(log, client=client, team=team):
-        lesson = Experience.join(list(rows.map(experienced)))
-        before = {l2: ridge(phi, l2) for l2 in {trial.kind.l2 for trial in trials}}
-        if by_policy and number >= first:
-            asked = [(trial.kind, before[trial.kind.l2], trial.policy) for trial in trials]
-            of_step, taken, scores = rows.head(partial(_scored, asked=asked))
-            counts.append(of_step)
-            chosen.append(taken)
-            for trial, each in zip(trials, scores, strict=True):
-                trial.scores.append(each)
-        for trial in trials:
-            trial.add(rows if by_policy else None, before[trial.kind.l2], lesson)
-        phi = phi + lesson.phi
-        number += by_policy
-    of_step, taken = np.concatenate(counts), np.concatenate(chosen)
-    half = sum(len(one) for one in counts[: len(counts) // 2])
-    return [_predictions(np.concatenate(t.scores), of_step, taken, t.kind.top_k, half) for t in trials]
-
-
-def _scored(
-    block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector | None]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Vector]]:
-    """Candidates and choice of every step, and the scores of all candidates by each of some policies."""
-    nothing = np.full(len(block.contexts), np.nan)
-    scores = [nothing if policy is None else kind.scores(block, before, policy) for kind, before, policy in asked]
-    return np.diff(block.offsets), block.chosen_rows - block.offsets[:-1], scores
-
-
-def _scored_by(
-    block: Block, *, kind: Kind, before: Ridge, policies: NDArray[np.float64]
-) -> tuple[list[Vector], NDArray[np.int64], NDArray[np.int64]]:
-    """Scores of all candidates by each of some policies, and candidates and choice of every step."""
-    counts, chosen, scores = _scored(block, asked=[(kind, before, policy) for policy in policies])
-    return scores, counts, chosen
-
-
-def _predictions(
-    scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int, half: int
-) -> _Judged:
+def _predictions(scores: Vector, counts: Counts, chosen: Counts, top_k: int, half: int) -> _Judged:
     """How likely choices are given scores, whose unit and the share of steps that stray are fitted."""
     if not np.isfinite(scores).all():
         scores = np.zeros(len(scores))
@@ -297,16 +286,47 @@ def _predictions(
     return _Judged(read.log_likelihoods, read.agreement, half, beyond)
 
 
-def _choose(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[_Trial, Note | None]:
-    """The trial to believe, and why it is not the likeliest if it is not."""
-    likeliest = max(range(len(trials)), key=lambda place: judged[place].likelihoods.sum())
-    chosen, why = _rules(trials, judged)
-    if chosen == likeliest:
-        return trials[chosen], None
-    (name, figure), (rival, other) = (
-        (trials[place].kind.label, float(judged[place].likelihoods.mean())) for place in (chosen, likeliest)
+def _selection(state: Selecting, judged: Sequence[_Judged]) -> Selection:
+    """What to believe, given how well each kind predicts."""
+    tracks = state.tracks
+    chosen, override = _choose(tracks, judged)
+    evidence = tuple(
+        Candidate(
+            kind.name,
+            kind.l2 if kind.learns else None,
+            kind.top_k if kind.top_k > 1 else None,
+            float(one.likelihoods.mean()),
+            one.agreement,
+            place == chosen,
+        )
+        for place, (kind, one) in enumerate(zip(tracks.kinds, judged, strict=True))
     )
-    return trials[chosen], Note(
+    kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.track(chosen)
+    notes: tuple[Note, ...] = (_how_chosen(best, kind, evidence),) if len(evidence) > 1 else ()
+    notes += () if override is None else (override,)
+    if not kind.learns or best.agreement < _STEADY:
+        plain = (place for place, each in enumerate(tracks.kinds) if _assumes_nothing(each) and each.moves)
+        followed = chosen if not kind.learns else next(plain, None)
+        steady = tracks.steadiness(followed) if followed is not None and state.episodes >= _GROWN_UP else 1.0
+        notes += _unexplained(steady, judged[chosen])
+    if track is None:
+        raise ValueError(
+            f"the choices cannot be tracked as those of {kind.label}: numbers leave the range of floating point "
+            f"({tracks.failures[tracks.of(chosen)]}). Rescale the contexts to about 1."
+        )
+    return Selection(track, state.scale(chosen), evidence, notes)
+
+
+def _choose(tracks: Tracks, judged: Sequence[_Judged]) -> tuple[int, Note | None]:
+    """The place of the kind to believe, and why it is not the likeliest if it is not."""
+    likeliest = max(range(len(judged)), key=lambda place: judged[place].likelihoods.sum())
+    chosen, why = _rules(tracks, judged)
+    if chosen == likeliest:
+        return chosen, None
+    (name, figure), (rival, other) = (
+        (tracks.kinds[place].label, float(judged[place].likelihoods.mean())) for place in (chosen, likeliest)
+    )
+    return chosen, Note(
         "override",
         "info",
         f"{rival} is likelier than {name} (log-likelihood {other:.4f} per choice against {figure:.4f}) but was not "
@@ -315,16 +335,17 @@ def _choose(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[_Trial
     )
 
 
-def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, str]:
-    """The place of the trial to believe, and the rule that kept a likelier one from it."""
+def _rules(tracks: Tracks, judged: Sequence[_Judged]) -> tuple[int, str]:
+    """The place of the kind to believe, and the rule that kept a likelier one from it."""
 
     def likeliest(places: list[int]) -> int:
         return max(places, key=lambda place: judged[place].likelihoods.sum())
 
-    plain = [place for place, trial in enumerate(trials) if _assumes_nothing(trial.kind)]
-    known = [place for place in range(len(trials)) if place not in plain]
-    moving = [place for place in plain if trials[place].kind.moves]
-    still = [place for place in plain if not trials[place].kind.moves]
+    kinds = tracks.kinds
+    plain = [place for place, kind in enumerate(kinds) if _assumes_nothing(kind)]
+    known = [place for place in range(len(kinds)) if place not in plain]
+    moving = [place for place in plain if kinds[place].moves]
+    still = [place for place in plain if not kinds[place].moves]
     why = ""
     if known:
         best = likeliest(known)
@@ -334,10 +355,7 @@ def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, st
         lead, late = _lead(judged[best], rival), _lead(judged[best], rival, rival.half)
         beyond = judged[best].beyond_chance
         if lead >= _LEARNER_LEAD and late >= _LATE_LEAD and beyond >= _BEYOND_CHANCE:
-            return (
-                best,
-                f"{trials[best].kind.label} is significantly likelier than one of no known kind that moves",
-            )
+            return best, f"{kinds[best].label} is significantly likelier than one of no known kind that moves"
         if lead < _LEARNER_LEAD:
             why = f"to be believed it must lead by {_LEARNER_LEAD:g} standard errors, and leads by {lead:.1f}"
         elif late < _LATE_LEAD:
@@ -351,7 +369,7 @@ def _rules(trials: Sequence[_Trial], judged: Sequence[_Judged]) -> tuple[int, st
     lead, gain = _lead(judged[moves], judged[stays]), judged[moves].agreement - judged[stays].agreement
     if lead >= _MOVING_LEAD and gain > _MOVING_GAIN:
         return moves, why
-    if trials[moves].steadiness < _STEADY:
+    if tracks.steadiness(moves) < _STEADY:
         # It is predicted no worse by one that stays, but only because neither predicts it.
         return moves, "its policy changes too much from episode to episode to be standing still"
     if lead < _MOVING_LEAD:
