@@ -181,7 +181,8 @@ def _growth_of_waits(found: list[Record]) -> list[str]:
     lines = [
         "## Growth\n",
         "Exponent of fit + predict in rows (20 episodes, 10 features) and in features (6 episodes of 1,000 steps): "
-        "1 is linear. *At the end*: between the two largest. Of an episode longer than a block, tracking needs only the first block.\n",
+        "1 is linear. *At the end*: between the two largest. Of an episode longer than a block, tracking needs only "
+        "the first block.\n",
         "| decider | grows | from | to | seconds | exponent | at the end |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
