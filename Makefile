@@ -63,7 +63,6 @@ format: $(VENV)/developer ## let ruff format the code
 
 bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of running times
 	$(THREADS) $(BIN)/python benchmarks/accuracy.py
-	$(THREADS) $(BIN)/python benchmarks/speed.py
 	$(THREADS) $(BIN)/python benchmarks/baselines.py
 	$(THREADS) $(BIN)/python benchmarks/logs.py
 	$(BIN)/python benchmarks/scale.py --quick

@@ -1,11 +1,13 @@
-"""How fitting grows with rows and features, against others and on disk or a cluster: docs/performance.md.
+"""How long fitting takes, how it grows, against others and on disk or a cluster: docs/performance.md.
 
-    python benchmarks/scale.py [--out docs/performance.jsonl] [--only NAME] [--quick]
+    python benchmarks/scale.py [--out docs/performance.jsonl] [--only NAME]
+    python benchmarks/scale.py --quick
     python benchmarks/scale.py --page docs/performance.md
 
 Every measurement runs in a process of its own, in one thread, and is appended to the file; those that are there are not
-taken again. Times are compared within one process only, as ratios: contenders and the floor take turns. ``--page``
-writes the page and its picture from the file.
+taken again. Times are compared within one process only, as ratios: contenders and the floor take turns. ``--quick``
+prints the ratios that have bars, on logs that take seconds, and exits with 1 if a bar is missed. ``--page`` writes the
+page, its picture and the sentence of the README from the file.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import argparse
 import json
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit
+from timing import floor, peak, turns
+from waits import auto, growth, long, many, ratios, starts, waits
 
 import ibcb
 from ibcb.deciders import SBUCB
@@ -78,30 +81,9 @@ def in_memory(rows: int, d: int, dtype: str) -> tuple[ibcb.BehaviorLog, SBUCB]:
 # -- what is measured ------------------------------------------------------------------------------------------------
 
 
-def floor(log: ibcb.BehaviorLog) -> None:
-    """One GEMM and one GEMV over the contexts of every episode."""
-    matrix, vector = np.eye(log.n_features, dtype=log.contexts.dtype), np.ones(log.n_features, dtype=log.contexts.dtype)
-    for episode in log:
-        episode.contexts @ matrix
-        episode.contexts @ vector
-
-
 def named(log: ibcb.BehaviorLog | DiskLog, solver: str, **where: Any) -> ibcb.IBCB:
     """The bare fit, Algorithm 2 without tracking, with expert, l2 and solver named."""
     return ibcb.IBCB(expert="sbucb", l2=L2, solver=solver, forecast=None).fit(log, **where)
-
-
-def turns(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Best time of each over a few turns; the slow ones get fewer."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(7):
-        for name, run in contenders.items():
-            if turn and sum(times[name]) > 3.0:
-                continue
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-    return {name: min(found) for name, found in times.items()}
 
 
 def agreement(log: ibcb.BehaviorLog, solver: str, d: int, expert: SBUCB) -> float:
@@ -110,11 +92,6 @@ def agreement(log: ibcb.BehaviorLog, solver: str, d: int, expert: SBUCB) -> floa
     fresh += (1.0 - 0.4 * np.arange(CANDIDATES))[:, None]
     model = ibcb.IBCB(expert="sbucb", l2=L2, solver=solver, forecast=None).fit(log)
     return float(np.mean(expert.act(fresh, explore=False) == (fresh @ model.next_policy_coef_).argmax(axis=1)))
-
-
-def peak() -> float:
-    """Largest resident memory so far, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def rivals(rows: int, d: int, dtype: str) -> dict[str, Any]:
@@ -263,73 +240,109 @@ def _bytes_read() -> int:
 
 # -- the runs --------------------------------------------------------------------------------------------------------
 
-_MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
-    measure.__name__: measure for measure in (rivals, cliff, write, streamed, resident, distributed)
+#: measurements of a log on disk, which they are told the folder of
+_ON_DISK = {measure.__name__: measure for measure in (write, resident, streamed, distributed)}
+_MEASURES: dict[str, Callable[..., dict[str, Any]]] = _ON_DISK | {
+    measure.__name__: measure for measure in (waits, many, auto, growth, long, starts, rivals, cliff)
 }
 
 
-def plan(quick: bool) -> Iterator[tuple[str, int, int, str]]:
-    """What is measured, in order."""
-    most = PAPER_ROWS if quick else ROWS[-1]
+def quick_plan() -> Iterator[tuple[Any, ...]]:
+    """What `make bench` measures, in about a minute."""
+    for d in (10, 50):
+        for kind in ("sbucb", "sbts"):
+            yield "waits", kind, 20, d
+    yield "auto", "sbucb"
+    yield "auto", "sbts"
+    yield ("starts",)
+
+
+def plan() -> Iterator[tuple[Any, ...]]:
+    """What is measured, in order: a name, then its arguments."""
+    yield from quick_plan()
+    for kind in ("sbucb", "sbts"):
+        yield "waits", kind, 10, 100
+        yield "waits", kind, 6, 200
+    for kind in ("sbucb", "sbts"):
+        yield "many", kind, 6, 500
+        yield "many", kind, 4, 1000
+    for kind in ("sbucb", "sbts"):
+        yield "growth", kind, "rows"
+        yield "growth", kind, "features"
+    yield "long", 1_000
+    yield "long", 10_000
     for d in (10, 50, 200):
         for rows in sorted({*ROWS, PAPER_ROWS}):
             # 1e7 rows of 200 features are 8 GB in single precision: too much for a small machine.
-            if rows <= most and rows * d <= 500_000_000:
+            if rows * d <= 500_000_000:
                 yield "rivals", rows, d, "float32" if rows * d > 50_000_000 else "float64"
-    if not quick:
-        # So that there is growth in one precision.
-        for d in (10, 50):
-            yield "rivals", 100_000, d, "float32"
-            yield "rivals", 1_000_000, d, "float32"
+    # So that there is growth in one precision.
+    for d in (10, 50):
+        yield "rivals", 100_000, d, "float32"
+        yield "rivals", 1_000_000, d, "float32"
     for d in (50, 200, 500):
-        if not quick or d == 50:
-            yield "cliff", 90_000, d, "float64"
-    for name in ("write", "resident", "streamed", "distributed"):
-        yield name, most, 50, "float32"
+        yield "cliff", 90_000, d, "float64"
+    for name in _ON_DISK:
+        yield name, ROWS[-1], 50, "float32"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("docs/performance.jsonl"), help="where records are appended")
     parser.add_argument("--only", default="", help="one kind of measurement")
-    parser.add_argument("--quick", action="store_true", help="at most 1e5 rows, printed and not kept")
+    parser.add_argument("--quick", action="store_true", help="print the ratios that have bars, and keep nothing")
     parser.add_argument("--folder", type=Path, help="for the log on disk; a temporary one by default")
-    parser.add_argument("--page", type=Path, help="write the page from the records, and measure nothing")
+    parser.add_argument("--page", type=Path, help="write page and README from the records, and measure nothing")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        name, arguments = json.loads(options.one)
+        name, *arguments = json.loads(options.one)
         print(json.dumps(_MEASURES[name](*arguments)))
-        return
-    if options.page:
+    elif options.page:
         from performance_page import write_page
 
-        write_page(options.out, options.page)
-        return
-    done = set()
-    if options.out.exists() and not options.quick:
-        done = {json.dumps(json.loads(line)["what"]) for line in options.out.read_text().splitlines()}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        folder.mkdir(exist_ok=True)
-        for what in plan(options.quick):
-            on_disk = what[0] in ("write", "resident", "streamed", "distributed")
-            if options.only not in what[0] or json.dumps(list(what)) in done:
-                continue
-            if on_disk and what[0] != "write" and not (folder / "log.parquet").exists():
-                _measured(("write", *what[1:]), folder)
-            record = json.dumps({"what": what} | _measured(what, folder))
-            print(record, flush=True)
-            if not options.quick:
-                with options.out.open("a") as file:
-                    file.write(record + "\n")
+        write_page(options.out, options.page, Path(__file__).parent.parent / "README.md")
+    elif options.quick:
+        sys.exit(_quick())
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = options.folder or Path(temporary)
+            folder.mkdir(exist_ok=True)
+            _record(options.out, options.only, folder)
 
 
-def _measured(what: tuple[str, int, int, str], folder: Path) -> dict[str, Any]:
+def _quick() -> int:
+    """1 if a bar is missed."""
+    missed = False
+    print(f"{'measurement':24}{'ratio':34}{'':>8}   bar")
+    for what in quick_plan():
+        for ratio in ratios({"what": what} | _measured(what)):
+            words = " ".join(str(word) for word in what)
+            print(f"{words:24}{ratio.name:34}{ratio.value:8.1f}   {ratio.bar}{'  MISSED' * ratio.missed}".rstrip())
+            missed |= ratio.missed
+        sys.stdout.flush()
+    return int(missed)
+
+
+def _record(out: Path, only: str, folder: Path) -> None:
+    """Take the measurements that are not in the file yet, and append them."""
+    done = {json.dumps(json.loads(line)["what"]) for line in out.read_text().splitlines()} if out.exists() else set()
+    for what in plan():
+        if only not in what[0] or json.dumps(what) in done:
+            continue
+        on_disk = (str(folder),) if what[0] in _ON_DISK else ()
+        if on_disk and what[0] != "write" and not (folder / "log.parquet").exists():
+            _measured(("write", *what[1:], *on_disk))
+        record = json.dumps({"what": what} | _measured((*what, *on_disk)))
+        print(record, flush=True)
+        with out.open("a") as file:
+            file.write(record + "\n")
+
+
+def _measured(call: tuple[Any, ...]) -> dict[str, Any]:
     """In a process of its own, so that memory starts afresh; one thread."""
-    arguments = [*what[1:], *([str(folder)] if what[0] in ("write", "resident", "streamed", "distributed") else [])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    command = [sys.executable, __file__, "--one", json.dumps([what[0], arguments])]
+    command = [sys.executable, __file__, "--one", json.dumps(call)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | threads)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -291,9 +291,10 @@ def test_vowpal_wabbit_learns_on_from_there(tmp_path):
         assert again.predict(example(candidates)) == vw.predict(example(candidates))
 
 
-def test_the_performance_page_is_made_from_its_records(monkeypatch):
+def test_the_performance_page_and_the_readme_are_made_from_the_records(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from performance_page import text
+    from performance_page import headline, text
 
-    records = (ROOT / "docs" / "performance.jsonl").read_text().splitlines()
-    assert (ROOT / "docs" / "performance.md").read_text() == text([json.loads(line) for line in records])
+    records = [json.loads(line) for line in (ROOT / "docs" / "performance.jsonl").read_text().splitlines()]
+    assert (ROOT / "docs" / "performance.md").read_text() == text(records)
+    assert headline(records) in (ROOT / "README.md").read_text()
