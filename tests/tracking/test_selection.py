@@ -112,11 +112,16 @@ def test_a_named_expert_is_fitted_as_ever(fitted):
         np.testing.assert_array_equal(getattr(named, name), getattr(model, name))
 
 
+def likeliest(evidence):
+    """Of the candidates that were not given up."""
+    return max((one for one in evidence if not one.out_after), key=lambda one: one.log_likelihood)
+
+
 def test_l2_alone_can_be_left_open(fitted):
     log, _ = fitted["sbucb"]
     model = ibcb.IBCB(expert="sbucb", l2="auto").fit(log)
     assert {one.expert for one in model.evidence_} == {"sbucb"}
-    assert model.l2_ == max(model.evidence_, key=lambda one: one.log_likelihood).l2
+    assert model.l2_ == likeliest(model.evidence_).l2
 
 
 def test_what_is_followed_cannot_be_brought_to_life(fitted):
@@ -207,11 +212,11 @@ def test_a_rule_that_overrides_the_likeliest_kind_says_so(fitted):
     small = [auto().fit(fixed(seed, greedy=False, episodes=4, steps=25)[0]) for seed in range(4)]
     for model in [*small, *(model for _, model in fitted.values())]:
         chosen = next(one for one in model.evidence_ if one.chosen)
-        likeliest = max(model.evidence_, key=lambda one: one.log_likelihood)
+        best = likeliest(model.evidence_)
         notes = [note for note in model.notes_ if note.code == "override"]
-        assert len(notes) == (likeliest is not chosen)
+        assert len(notes) == (best is not chosen)
         for note in notes:
-            assert note.figures["its_log_likelihood"] == likeliest.log_likelihood > note.figures["log_likelihood"]
+            assert note.figures["its_log_likelihood"] == best.log_likelihood > note.figures["log_likelihood"]
             assert note.figures["log_likelihood"] == chosen.log_likelihood
         found += notes
     assert found, "no log here is overridden: find one that is"
@@ -277,7 +282,26 @@ def test_a_selection_goes_on_from_its_tracks_alone():
         assert_same(again.chosen(), states[-1].chosen())
 
 
-def test_tracks_of_kinds_that_are_tracked_alike_are_those_of_each_alone():
+@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
+def test_candidates_that_fall_behind_are_given_up(kind):
+    """Their figures are those of a selection that ends there; of every kind and parameter one is left to choose."""
+    log = simulated(kind).log
+    evidence = auto().fit(log).evidence_
+    given_up = [one for one in evidence if one.out_after]
+    assert given_up
+    assert len({one.expert for one in evidence}) == 5
+    # Of the kinds that say how the decider chooses one at least is left, with one parameter each.
+    left = [one.expert for one in evidence if not one.out_after]
+    assert {kind, "other", "stationary"} <= set(left)
+    assert len(set(left)) == len(left)
+    assert not next(one for one in evidence if one.chosen).out_after
+    for one in given_up:
+        known = [each._replace(chosen=False) for each in auto().fit(log[: one.out_after]).evidence_]
+        assert one in known
+
+
+def test_tracks_of_kinds_that_are_tracked_alike_are_those_of_each_alone(monkeypatch):
+    monkeypatch.setattr(selection, "_RACES", ())
     log = fixed(2, greedy=False)[0]
     together = stepped(log)[-1].tracks
     assert len(together.tracks) == len(KINDS_TRIED) - 1
@@ -289,6 +313,8 @@ def test_tracks_of_kinds_that_are_tracked_alike_are_those_of_each_alone():
 
 
 def test_scores_that_are_kept_are_bounded_and_taken_evenly(monkeypatch):
+    # Who has fallen behind depends on which steps are judged.
+    monkeypatch.setattr(selection, "_RACES", ())
     whole = stepped(fixed(1, greedy=False)[0])[-1]
     assert whole.stride == 1
     bound = 1500

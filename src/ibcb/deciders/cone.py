@@ -44,7 +44,7 @@ class EPSettings:
     #: probability that a row is wrong
     stray: float = 1e-3
     #: passes over the sites, and the move in posterior deviations at which they end
-    max_passes: int = 24
+    max_passes: int = 16
     tolerance: float = 0.02
     #: by how much the information about each weight may grow in a pass, as a share of itself: many rows that say the
     #: same, learned from at once, would each be believed in full
@@ -283,12 +283,8 @@ class Cone:
     def learn_all(self, rows: ConeRows, mean: Vector, root: Matrix) -> Posterior:
         """What a belief becomes by some rows, and by any others that do not hold after them."""
         learned = propagate(rows, mean, root)
-        for _ in range(_SEARCH.looks):
-            missed = self._missed(learned)
-            if not len(missed):
-                break
-            learned = propagate(learned.rows.joined(self._exactly(missed)), mean, root)
-        return learned
+        missed = self._missed(learned)
+        return propagate(learned.rows.joined(self._exactly(missed)), mean, root) if len(missed) else learned
 
     def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Of the products of some rows with w."""

@@ -199,7 +199,7 @@ def _check(record: Any, place: str) -> None:
 
 def _unlike(held: Tracks) -> str:
     """Why tracks cannot be those of their kinds, or nothing."""
-    if not held.kinds or len(held.ahead) != len(held.kinds):
+    if not held.kinds or {len(held.ahead), len(held.out)} != {len(held.kinds)} or not held.running:
         return f"{len(held.kinds)} kinds do not go with {len(held.ahead)} predictions"
     count = len({held.of(place) for place in range(len(held.kinds))})
     if {len(held.tracks), len(held.failures), len(held.changes)} != {count}:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.newton import Stopping, descend
@@ -43,6 +43,8 @@ _FILTERING = Stopping(gain=1e-9, slack=1e-10, max_passes=300, floor=1.0)
 _MAX_TURNS, _SHARE_SETTLED = 12, 0.02
 #: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
 _LEAST_STRAYING, _MOST_STRAYING = 1e-5, 0.5
+#: where the search for the share begins, and how it ends; not tuned
+_FIRST_STRAYING, _STRAY_SETTLED, _MAX_STRAY_STEPS = 0.01, 1e-4, 50
 #: log of the sharpness, in units of the leads' root mean square, that `read_choices` looks at, and how finely:
 #: from choices all but even to choices all but certain; not tuned
 _SHARPNESS_RANGE, _SHARPNESS_STEP = (-4.0, 8.0), 0.05
@@ -166,15 +168,29 @@ def stray_rate(meant: Vector, astray: Vector) -> float:
     from where no step could lift it again.
     """
 
-    def slope(e: float) -> float:
-        ratio = (astray - meant) / ((1 - e) * meant + e * astray)
-        return float(ratio.sum()) + 0.5 / e - 0.5 / (1 - e)
+    difference = astray - meant
 
-    if slope(_MOST_STRAYING) >= 0:
-        return _MOST_STRAYING
-    if slope(_LEAST_STRAYING) <= 0:
-        return _LEAST_STRAYING
-    return float(brentq(slope, _LEAST_STRAYING, _MOST_STRAYING, rtol=1e-4))
+    def slopes(e: float) -> tuple[float, float]:
+        """First derivative, and minus the second."""
+        ratio = difference / (meant + e * difference)
+        return float(ratio.sum()) + 0.5 / e - 0.5 / (1 - e), float(ratio @ ratio) + 0.5 / e**2 + 0.5 / (1 - e) ** 2
+
+    low, high = _LEAST_STRAYING, _MOST_STRAYING
+    if slopes(high)[0] >= 0:
+        return high
+    if slopes(low)[0] <= 0:
+        return low
+    e = _FIRST_STRAYING
+    for _ in range(_MAX_STRAY_STEPS):
+        slope, fall = slopes(e)
+        low, high = (e, high) if slope > 0 else (low, e)
+        # Newton's step in log e, in which the slope is about straight; in the middle of what is left if it leaves that.
+        bend = e * fall - slope
+        stepped = e * np.exp(min(slope / bend, 20.0)) if bend > 0 else 0.0
+        before, e = e, float(stepped if low < stepped < high else np.sqrt(low * high))
+        if abs(e - before) <= _STRAY_SETTLED * e:
+            break
+    return e
 
 
 def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> ChoiceFit:

@@ -19,7 +19,7 @@ from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Scored", "Tracks", "scored"]
+__all__ = ["Out", "Scored", "Tracks", "scored"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -27,6 +27,14 @@ Counts = NDArray[np.int64]
 
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
+
+
+class Out(NamedTuple):
+    """How a kind did that was given up: the episodes seen, and its figures as `Candidate` has them."""
+
+    episodes: int
+    log_likelihood: float
+    agreement: float
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Tracks:
         How many so far; those of the policy, and all.
     fingerprint : str
         Of the log so far.
+    out : tuple of Out or None
+        Of each kind that has fallen behind and was given up, how it did.
     """
 
     kinds: tuple[Kind, ...]
@@ -60,6 +70,7 @@ class Tracks:
     episodes: int
     stored: int
     fingerprint: str
+    out: tuple[Out | None, ...]
 
     @classmethod
     def begin(cls, kinds: Sequence[Kind], prior_gram: Matrix) -> Tracks:
@@ -74,6 +85,7 @@ class Tracks:
             episodes=0,
             stored=0,
             fingerprint=NO_LOG,
+            out=(None,) * len(kinds),
         )
 
     def of(self, place: int) -> int:
@@ -117,6 +129,18 @@ class Tracks:
         policy = np.zeros(len(track.gram)) if track.now is None else track.next_policy
         return np.vstack([self.ahead[place], policy])
 
+    @property
+    def running(self) -> list[int]:
+        """Places of the kinds that have not been given up."""
+        return [place for place, out in enumerate(self.out) if out is None]
+
+    def without(self, given_up: dict[int, Out]) -> Tracks:
+        """Without going on with some of the kinds, by place."""
+        out = tuple(given_up.get(place, each) for place, each in enumerate(self.out))
+        wanted = {self.of(place) for place, each in enumerate(out) if each is None}
+        tracks = tuple(track if own in wanted else None for own, track in enumerate(self.tracks))
+        return replace(self, out=out, tracks=tracks)
+
     def predicted(self, place: int, episode: int) -> Vector | None:
         """The policy of an episode as a kind predicted it; None where it could predict nothing."""
         return next(iter(self.ahead[place][episode : episode + 1]), None)
@@ -138,7 +162,7 @@ def _tracked_alike(kinds: Sequence[Kind]) -> list[list[int]]:
     """Places of kinds whose tracks are the same: by choice rule, motions and parameters."""
     groups: dict[Any, list[int]] = {}
     for place, kind in enumerate(kinds):
-        rule = (type(kind).measure, type(kind).observe, type(kind).learn, type(kind).scores, type(kind).stray_of)
+        rule = (type(kind).measure, type(kind).observe, type(kind).scores)
         weighed = (kind.scales, kind.motions, kind.learns, kind.compares_predictions, kind.hopeless)
         groups.setdefault((rule, weighed, kind.l2, kind.top_k), []).append(place)
     return list(groups.values())

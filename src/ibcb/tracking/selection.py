@@ -17,7 +17,7 @@ the likeliest kind, a note says so, with both figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale, read_choices
 from ibcb.numerics.ridge import Ridge, ridge
-from ibcb.tracking.contenders import Scored, Tracks, scored
+from ibcb.tracking.contenders import Out, Scored, Tracks, scored
 from ibcb.tracking.tracker import Track
 
 __all__ = ["Candidate", "Selecting", "Selection", "select"]
@@ -55,6 +55,10 @@ _MOVING_LEAD, _MOVING_GAIN = 2.0, 0.002
 #: scores of a kind that are kept, 8 MB; of a log with more candidates every second step is judged, or every fourth;
 #: not tuned: 100,000 steps with ten candidates each
 MOST_SCORES = 1 << 20
+#: after so many episodes candidates that have fallen behind are given up (successive halving): of each kind the worse
+#: half of its parameters, and from the second time on kinds that say how the decider chooses and are so many standard
+#: errors behind the best of them (judged by benchmarks/selection.py)
+_RACES, _GIVEN_UP = (2, 3, 4, 6), 5.0
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -80,6 +84,8 @@ class Candidate(NamedTuple):
     agreement : float
         Share of these steps whose choice had the best score.
     chosen : bool
+    out_after : int
+        Episodes after which it had fallen behind and was given up, so that its figures are of these; 0 if it was not.
     """
 
     expert: str
@@ -88,6 +94,7 @@ class Candidate(NamedTuple):
     log_likelihood: float
     agreement: float
     chosen: bool = False
+    out_after: int = 0
 
     @property
     def name(self) -> str:
@@ -200,7 +207,11 @@ class Selecting:
             if tracks.stored == self.stored:
                 tracks = tracks.after(rows if by_policy else None, before, lesson)
             state = replace(self, tracks=tracks, gram=self.gram + lesson.phi, stored=self.stored + 1)
-            return state._scored(rows, before) if by_policy else state
+            if by_policy:
+                state = state._scored(rows, before)
+                # Of tracks that are ahead it has been decided.
+                state = state if tracks is self.tracks else state._raced()
+            return state
 
     def _scored(self, rows: Rows, before: dict[float, Ridge]) -> Selecting:
         """With the scores of an episode."""
@@ -235,15 +246,31 @@ class Selecting:
             state = replace(state, stride=2 * state.stride, judged=tuple(each.every(2) for each in state.judged))
         return state
 
+    def _raced(self) -> Selecting:
+        """Without the candidates that have fallen behind."""
+        if self.episodes not in _RACES or len(self.tracks.running) < 2:
+            return self
+        kinds, judged = self.tracks.kinds, {place: self._judge(place) for place in self.tracks.running}
+        ranked = sorted(judged, key=lambda place: judged[place].likelihoods.sum(), reverse=True)
+        behind = list[int]()
+        for name in {kinds[place].name for place in ranked}:
+            alike = [place for place in ranked if kinds[place].name == name]
+            behind += alike[(len(alike) + 1) // 2 :]
+        known = [place for place in ranked if not _assumes_nothing(kinds[place])]
+        if self.episodes > _RACES[0]:
+            behind += [place for place in known if _lead(judged[known[0]], judged[place]) >= _GIVEN_UP]
+        figures = {place: Out(self.episodes, judged[place].log_likelihood, judged[place].agreement) for place in behind}
+        return replace(self, tracks=self.tracks.without(figures))
+
+    def _judge(self, place: int) -> _Judged:
+        """How well a kind predicts."""
+        half = sum(len(each.counts) for each in self.judged[: len(self.judged) // 2])
+        return _predictions(*_joined(self.judged, place), self.tracks.kinds[place].top_k, half)
+
     def chosen(self) -> Selection:
         """The kind to believe; needs two episodes or more."""
-        half = sum(len(each.counts) for each in self.judged[: len(self.judged) // 2])
         with np.errstate(all="ignore"):
-            judged = [
-                _predictions(*_joined(self.judged, place), kind.top_k, half)
-                for place, kind in enumerate(self.tracks.kinds)
-            ]
-        return _selection(self, judged)
+            return _selection(self, {place: self._judge(place) for place in self.tracks.running})
 
     def scale(self, place: int) -> float:
         """The unit of a drawing decider's scores, from its latest draws."""
@@ -275,6 +302,11 @@ class _Judged(NamedTuple):
     half: int
     beyond_chance: float
 
+    @property
+    def log_likelihood(self) -> float:
+        """Per step."""
+        return float(self.likelihoods.mean())
+
 
 def _predictions(scores: Vector, counts: Counts, chosen: Counts, top_k: int, half: int) -> _Judged:
     """How likely choices are given scores, whose unit and the share of steps that stray are fitted."""
@@ -286,21 +318,11 @@ def _predictions(scores: Vector, counts: Counts, chosen: Counts, top_k: int, hal
     return _Judged(read.log_likelihoods, read.agreement, half, beyond)
 
 
-def _selection(state: Selecting, judged: Sequence[_Judged]) -> Selection:
+def _selection(state: Selecting, judged: Mapping[int, _Judged]) -> Selection:
     """What to believe, given how well each kind predicts."""
     tracks = state.tracks
     chosen, override = _choose(tracks, judged)
-    evidence = tuple(
-        Candidate(
-            kind.name,
-            kind.l2 if kind.learns else None,
-            kind.top_k if kind.top_k > 1 else None,
-            float(one.likelihoods.mean()),
-            one.agreement,
-            place == chosen,
-        )
-        for place, (kind, one) in enumerate(zip(tracks.kinds, judged, strict=True))
-    )
+    evidence = tuple(_candidate(tracks, judged, place, place == chosen) for place in range(len(tracks.kinds)))
     kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.track(chosen)
     notes: tuple[Note, ...] = (_how_chosen(best, kind, evidence),) if len(evidence) > 1 else ()
     notes += () if override is None else (override,)
@@ -317,14 +339,28 @@ def _selection(state: Selecting, judged: Sequence[_Judged]) -> Selection:
     return Selection(track, state.scale(chosen), evidence, notes)
 
 
-def _choose(tracks: Tracks, judged: Sequence[_Judged]) -> tuple[int, Note | None]:
+def _candidate(tracks: Tracks, judged: Mapping[int, _Judged], place: int, chosen: bool) -> Candidate:
+    kind, out = tracks.kinds[place], tracks.out[place]
+    figures = judged[place] if out is None else out
+    return Candidate(
+        kind.name,
+        kind.l2 if kind.learns else None,
+        kind.top_k if kind.top_k > 1 else None,
+        figures.log_likelihood,
+        figures.agreement,
+        chosen,
+        0 if out is None else out.episodes,
+    )
+
+
+def _choose(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, Note | None]:
     """The place of the kind to believe, and why it is not the likeliest if it is not."""
-    likeliest = max(range(len(judged)), key=lambda place: judged[place].likelihoods.sum())
+    likeliest = max(tracks.running, key=lambda place: judged[place].likelihoods.sum())
     chosen, why = _rules(tracks, judged)
     if chosen == likeliest:
         return chosen, None
     (name, figure), (rival, other) = (
-        (tracks.kinds[place].label, float(judged[place].likelihoods.mean())) for place in (chosen, likeliest)
+        (tracks.kinds[place].label, judged[place].log_likelihood) for place in (chosen, likeliest)
     )
     return chosen, Note(
         "override",
@@ -335,15 +371,15 @@ def _choose(tracks: Tracks, judged: Sequence[_Judged]) -> tuple[int, Note | None
     )
 
 
-def _rules(tracks: Tracks, judged: Sequence[_Judged]) -> tuple[int, str]:
+def _rules(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, str]:
     """The place of the kind to believe, and the rule that kept a likelier one from it."""
 
     def likeliest(places: list[int]) -> int:
         return max(places, key=lambda place: judged[place].likelihoods.sum())
 
     kinds = tracks.kinds
-    plain = [place for place, kind in enumerate(kinds) if _assumes_nothing(kind)]
-    known = [place for place in range(len(kinds)) if place not in plain]
+    plain = [place for place in tracks.running if _assumes_nothing(kinds[place])]
+    known = [place for place in tracks.running if place not in plain]
     moving = [place for place in plain if kinds[place].moves]
     still = [place for place in plain if not kinds[place].moves]
     why = ""
@@ -419,9 +455,8 @@ def _unexplained(steady: float, judged: _Judged) -> tuple[Note, ...]:
 
 
 def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> Note:
-    rival = max(
-        (one for one in evidence if one.expert != best.expert), key=lambda one: one.log_likelihood, default=None
-    )
+    others = [one for one in evidence if one.expert != best.expert and not one.out_after]
+    rival = max(others, key=lambda one: one.log_likelihood, default=None)
     beside = f". Next best {rival.name}: {rival.agreement:.1%}, {rival.log_likelihood:.4f}" if rival else ""
     figures: dict[str, Any] = {"log_likelihood": best.log_likelihood, "agreement": best.agreement}
     if rival:
