@@ -49,7 +49,9 @@ class SbtsKind(Kind):
     motions = Motions(
         (
             Family("walk", grid((0.03, 0.3, 3.0)), early=(3.0,), few=grid((0.3, 3.0))),
-            Family("learner", grid((0.2, 0.8, 3.2), (0.0, 0.03)), early=(0.8, 0.03), few=grid((0.8, 3.2), (0.03,))),
+            Family(
+                "learner", grid((0.2, 0.8, 3.2, 8.0), (0.0, 0.03)), early=(0.8, 0.03), few=grid((0.8, 3.2), (0.03,))
+            ),
         )
     )
     learns = True

@@ -25,7 +25,7 @@ Matrix = NDArray[np.float64]
 
 #: factors are found with this much more variance than a family's leader has: its other models are to learn from them
 #: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
-_WIDENING = 2.0
+_WIDENING = 3.0
 
 
 @dataclass(frozen=True)
