@@ -196,3 +196,37 @@ def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
     assert_allclose(got, mean, atol=1e-3)
     assert_allclose(spread, covariance, atol=1e-3)
     assert abs(likelihood) < 0.01
+
+
+@pytest.mark.parametrize("flipped", [0.0, 0.01])
+@pytest.mark.parametrize("seed", range(3))
+def test_which_belief_is_likelier_does_not_depend_on_who_is_asked_first(flipped, seed):
+    """Nor on how rows are searched: all of them at once say the same, those that contradict the rest included."""
+    rng, d, steps = np.random.default_rng(seed), 6, 400
+    X, S, p = rng.normal(size=(steps, 8, d)), rng.normal(size=(500, d)), rng.normal(size=d)
+    before, w = ridge(S.T @ S, 0.3), np.append(p, 1.0)
+    widths = before.widths(X.reshape(-1, d)).reshape(steps, 8)
+    chosen = (X @ p + widths).argmax(axis=1)
+    wrong = rng.random(steps) < flipped
+    chosen[wrong] = rng.integers(8, size=wrong.sum())
+    log = ibcb.BehaviorLog.from_episodes([(X, chosen)])
+    narrow, wide = (
+        Beliefs((w + scale * rng.normal(size=d + 1))[None], scale**2 * np.eye(d + 1)[None]) for scale in (0.05, 0.5)
+    )
+    features = np.concatenate([X, widths[:, :, None]], axis=2)
+    leads = (features - features[np.arange(steps), chosen][:, None])[np.arange(8) != chosen[:, None]]
+    exact = [learn(leads, belief.mean[0], belief.covariance[0])[2] for belief in (narrow, wide)]
+    for order in ((narrow, wide), (wide, narrow)):
+        sites = cone_sites(blocks(log)[0], before, order)
+        found = {id(belief): belief.given(site)[1][0] for belief, site in zip(order, sites, strict=True)}
+        assert abs(found[id(narrow)] - found[id(wide)] - (exact[0] - exact[1])) < 4
+
+
+def test_copies_of_the_chosen_candidate_say_nothing_whatever_the_rounding_of_their_widths():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(143, 7, 200)).astype(np.float32)
+    X[-1, -1] = X[-1, 0]
+    log = ibcb.BehaviorLog.from_episodes([(X, np.zeros(143, dtype=int))])
+    S = rng.normal(size=(300, 200))
+    learned = Cone(blocks(log)[0], ridge(S.T @ S, 1.0)).learn(np.zeros(201), np.eye(201))
+    assert 143 * 7 - 1 not in learned.rows.places

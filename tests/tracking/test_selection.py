@@ -384,3 +384,11 @@ def test_progress_is_shown_to_who_asks_for_it(monkeypatch, verbose):
     log = fixed(episodes=3, steps=20)[0]
     ibcb.IBCB(expert="other", verbose=verbose).fit(log)
     assert shown == [("choose", None if verbose else True, 3)]
+
+
+def test_nothing_is_given_up_by_an_episode_that_nobody_could_predict():
+    """Without a warm-up the first policy that has learned anything is that of the second episode."""
+    log = simulated("sbts", warmup=0).log
+    evidence = auto(expert="sbts").fit(log).evidence_
+    assert {one.out_after for one in evidence} <= {0, 3, 4, 6}
+    assert len({one.log_likelihood for one in evidence if one.out_after}) > 1

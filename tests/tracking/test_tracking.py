@@ -392,3 +392,15 @@ def test_where_nothing_was_learned_nothing_is_certain():
     assert np.isnan(model.certainty(rng.normal(size=(4, 3, 3)))).all()
     assert model.unidentified_features_ == ("0", "1", "2")
     assert not any(note.code == "undetermined-features" for note in model.notes_)
+
+
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
+@pytest.mark.parametrize("size", [1e-155, 1e-40, 1e15])
+def test_a_belief_that_numbers_cannot_hold_is_given_up_with_a_note(kind, size):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5, 40, 4, 3)) * [size, 1.0, 1.0]
+    log = ibcb.BehaviorLog.from_episodes([(each, (each @ [0.0, 1.0, -1.0]).argmax(axis=1)) for each in X])
+    model = ibcb.IBCB(expert=kind, solver="robust").fit(log)
+    assert np.isfinite(model.next_policy_coef_).all()
+    assert (model.forecast_model_ is None) == ("not-tracked" in {note.code for note in model.notes_})

@@ -233,9 +233,16 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs]) -> list[S
             learned = cone.learn(mean, root)
         else:
             # Not from the sites of another belief: where rows contradict each other they would lead back to it.
-            learned = cone.learn_all(ConeRows.fresh(learned.rows.leads, learned.rows.places), mean, root)
+            logged = learned.rows.places != _ALPHA
+            rows = ConeRows.fresh(learned.rows.leads[logged], learned.rows.places[logged])
+            learned = cone.learn_all(_alpha_row(len(mean)).joined(rows), mean, root)
         found.append(_as_one(learned))
     return found
+
+
+def _alpha_row(o: int) -> ConeRows:
+    """That alpha > 0."""
+    return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]))
 
 
 def _as_one(learned: Posterior) -> Site:
@@ -255,10 +262,12 @@ class Cone:
     def __init__(self, block: Block, ridge: Ridge) -> None:
         self._block, self._whitener = block, ridge.whitener
         wide, d = block.widths(ridge), block.contexts.shape[1]
-        # Candidates that do not differ from the chosen one have a row of zeros, which is never open.
         self._leads = np.empty((len(wide), d + 1), dtype=wide.dtype)
         block.less_chosen(block.contexts, out=self._leads[:, :d])
         block.less_chosen(wide[:, None], out=self._leads[:, d:])
+        # Candidates that do not differ from the chosen one have a row of zeros, which is never open; exactly, whatever
+        # the rounding of their widths.
+        self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
         self._squares = self._leads * self._leads
         self._sum = np.ones(len(wide), dtype=wide.dtype) @ self._leads
 
@@ -268,7 +277,7 @@ class Cone:
         Of the rows that are not settled by what is known, some are learned from first; after that most of the others
         are settled too.
         """
-        rows = ConeRows.fresh(-np.eye(1, len(mean), len(mean) - 1), np.array([_ALPHA]))
+        rows = _alpha_row(len(mean))
         centre, spread, most = mean, root, max(_SEARCH.few_rows, _SEARCH.first_rows * len(mean))
         for _ in range(_SEARCH.looks - 1):
             open_rows, ratio = self._open(centre, spread, rows)
@@ -283,8 +292,20 @@ class Cone:
     def learn_all(self, rows: ConeRows, mean: Vector, root: Matrix) -> Posterior:
         """What a belief becomes by some rows, and by any others that do not hold after them."""
         learned = propagate(rows, mean, root)
-        missed = self._missed(learned)
-        return propagate(learned.rows.joined(self._exactly(missed)), mean, root) if len(missed) else learned
+        failing, lead = self._failing(learned.mean, rows)
+        near = lead < _SEARCH.near * self._deviations(learned.mean.astype(lead.dtype), learned.root, failing)
+        if near.any():
+            rows = learned.rows.joined(self._exactly(failing[near]))
+            learned = propagate(rows, mean, root)
+            failing, lead = self._failing(learned.mean, rows)
+        # The others must be wrong: unlikely they are all the same, under any belief.
+        white = self._leads.take(failing, axis=0) @ learned.root.astype(lead.dtype)
+        spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
+        with np.errstate(over="ignore"):
+            unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64))[0].sum())
+        return learned._replace(
+            log_likelihood=learned.log_likelihood + unlikely, log_scale=learned.log_scale + unlikely
+        )
 
     def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Of the products of some rows with w."""
@@ -314,8 +335,7 @@ class Cone:
             rows = np.arange(len(lead))
             deviation = self._deviations(w, root, rows)
         is_open = lead[rows] < _SEARCH.far * deviation
-        if len(known.places) > 1:
-            is_open &= ~np.isin(rows, known.places)
+        is_open &= ~np.isin(rows, known.places)
         rows, deviation = rows[is_open], deviation[is_open]
         return rows, lead[rows] / deviation
 
@@ -326,15 +346,13 @@ class Cone:
             rows = rows[mixed[np.argpartition(ratio[mixed], most - 1)[:most]]] if most > 0 else rows[:0]
         return self._exactly(rows)
 
-    def _missed(self, learned: Posterior) -> NDArray[np.int64]:
-        """Rows that fail though they were thought to be settled."""
-        w = learned.mean.astype(self._leads.dtype)
-        lead = self._leads @ w
+    def _failing(self, mean: Vector, known: ConeRows) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Rows that fail, but those known, and by how much."""
+        lead = self._leads @ mean.astype(self._leads.dtype)
         fails = lead > 0
-        fails[learned.rows.places[learned.rows.places != _ALPHA]] = False
+        fails[known.places[known.places != _ALPHA]] = False
         found = np.flatnonzero(fails)
-        missed: NDArray[np.int64] = found[lead[found] < _SEARCH.near * self._deviations(w, learned.root, found)]
-        return missed
+        return found, lead[found]
 
     def _exactly(self, rows: NDArray[np.int64]) -> ConeRows:
         """Some rows in double precision."""

@@ -225,6 +225,9 @@ def _mismatch(track: Track) -> str:
     known = [{*family.models, *family.few} for family in track.kind.motions.families]
     if len(now.models) != len(known) or not all(own and known[n].issuperset(own) for n, own in enumerate(now.models)):
         return f"its models are not those of {track.kind.name}"
+    early = [family.early in own for family, own in zip(track.kind.motions.families, now.models, strict=True)]
+    if episodes < 2 and not all(early):
+        return f"its models are not those that {track.kind.name} begins with"
     models = [len(motion.names) for motion in track.motions]
     # A learner's state holds the rewards too.
     sizes = [d + alpha + (d + 1) * isinstance(motion, Learner) for motion in track.motions]

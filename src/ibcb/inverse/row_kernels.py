@@ -163,9 +163,9 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
     """With contexts, bonuses and bounds for looks in single precision."""
     contexts, copy = block.contexts, None
     if contexts.dtype != np.float32:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             copy = contexts.astype(np.float32)
-        squares, longest = _lengths(copy)
+            squares, longest = _lengths(copy)
         if longest < _LARGEST_IN_SINGLE:
             contexts = copy
         else:
@@ -216,7 +216,7 @@ def without_violated_rows(block: Block, *, look: Look) -> Block:
     work = _work(block)
     bonus = work.bonus.copy()
     bonus[rows[_exactly(block, rows, look).violation > look.tolerance]] = -np.inf
-    return block.with_work(work._replace(bonus=bonus))
+    return block.with_work(work._replace(bonus=bonus, whitener=None))
 
 
 def experienced(block: Block) -> Experience:

@@ -117,6 +117,8 @@ class Beliefs:
             # However much was told, what is left is more than the rounding of what was there.
             covariance[k].flat[:: D + 1] += _ROUNDING * self.covariance[k].diagonal()
             likelihood[k] -= float(np.log(L.diagonal()).sum()) + 0.5 * float(white @ white)
+        if not (np.isfinite(likelihood).all() and np.isfinite(mean).all()):
+            raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
         return Beliefs(mean, covariance), likelihood
 
     def wandered(self, noise: Matrix) -> Beliefs:

@@ -248,19 +248,26 @@ class Selecting:
 
     def _raced(self) -> Selecting:
         """Without the candidates that have fallen behind."""
-        if self.episodes not in _RACES or len(self.tracks.running) < 2:
+        if self.episodes not in _RACES or len(self.tracks.running) < 2 or self._unpredictable:
             return self
         kinds, judged = self.tracks.kinds, {place: self._judge(place) for place in self.tracks.running}
         ranked = sorted(judged, key=lambda place: judged[place].likelihoods.sum(), reverse=True)
         behind = list[int]()
         for name in {kinds[place].name for place in ranked}:
             alike = [place for place in ranked if kinds[place].name == name]
-            behind += alike[(len(alike) + 1) // 2 :]
+            least = judged[alike[(len(alike) - 1) // 2]].likelihoods.sum()
+            behind += [place for place in alike if judged[place].likelihoods.sum() < least]
         known = [place for place in ranked if not _assumes_nothing(kinds[place])]
         if self.episodes > _RACES[0]:
             behind += [place for place in known if _lead(judged[known[0]], judged[place]) >= _GIVEN_UP]
         figures = {place: Out(self.episodes, judged[place].log_likelihood, judged[place].agreement) for place in behind}
         return replace(self, tracks=self.tracks.without(figures))
+
+    @property
+    def _unpredictable(self) -> bool:
+        """Whether nothing could be known of the last episode's policy: it was the first that had learned anything."""
+        known = [track.now for track in self.tracks.tracks if track is not None and track.now is not None]
+        return any(self.episodes <= 1 + now.blank for now in known)
 
     def _judge(self, place: int) -> _Judged:
         """How well a kind predicts."""
