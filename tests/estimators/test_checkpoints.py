@@ -11,6 +11,7 @@ from views import flipped
 
 import ibcb
 from ibcb import IBCB
+from ibcb.deciders import KINDS
 from ibcb.estimators import checkpoints
 from ibcb.estimators.checkpoints import Choosing, checkpoint_of, fit_in_steps
 from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
