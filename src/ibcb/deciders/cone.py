@@ -298,7 +298,7 @@ class Cone:
             rows = learned.rows.joined(self._exactly(failing[near]))
             learned = propagate(rows, mean, root)
             failing, lead = self._failing(learned.mean, rows)
-        # The others must be wrong: unlikely they are all the same, under any belief.
+        # The others must be wrong. They still count as unlikely, for every belief alike.
         white = self._leads.take(failing, axis=0) @ learned.root.astype(lead.dtype)
         spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
         with np.errstate(over="ignore"):

@@ -38,8 +38,8 @@ Models = tuple[tuple[float, ...], ...]
 #: share of its length by which a policy of unknown kind may grow or shrink in a move: scores are in units of the
 #: decider's own randomness, which may change too (judged by benchmarks/deciders.py)
 _STRETCH = 0.05
-#: from here on only a few models of each family are tracked: a learner has four d x d matrices of covariance, and their
-#: number, not what they predict, is what grows (benchmarks/scale.py)
+#: with more features only a few models of each family are tracked: the covariance of one learner is as large as four
+#: d x d matrices (decision 0012, benchmarks/scale.py)
 MANY_FEATURES = 256
 
 
