@@ -99,7 +99,7 @@ class Tracks:
     def track(self, place: int) -> Track | None:
         """The track of a kind."""
         track = self.tracks[self.of(place)]
-        return None if track is None else replace(track, kind=self.kinds[place])
+        return None if track is None else replace(track, kind=self.kinds[place], ahead=self.ahead[place])
 
     def after(self, rows: Rows | None, before: dict[float, Ridge], lesson: Experience) -> Tracks:
         """One more episode; see `Track.after`. ``before``: by l2."""

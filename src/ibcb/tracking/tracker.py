@@ -127,6 +127,8 @@ class Track:
         Episodes so far, the warm-up's counted.
     predicted : tuple of Predicted
         One entry per episode that the policy chose.
+    ahead : ndarray of shape (N, d)
+        What each episode's policy was predicted to be, from the episodes before it; zeros of the first.
     policies : ndarray of shape (N, d)
         What was believed of each episode's policy once it was seen.
     own_moves : tuple of float
@@ -141,6 +143,7 @@ class Track:
     total: Annotated[Vector, "d"] | None
     stored: int
     predicted: tuple[Predicted, ...]
+    ahead: Annotated[Matrix, "N d"]
     policies: Annotated[Matrix, "N d"]
     own_moves: tuple[float, ...]
     now: Tracked | None
@@ -149,7 +152,8 @@ class Track:
     def begin(cls, kind: Kind, gram: Matrix) -> Track:
         """Before anything is seen; ``gram`` is of the contexts chosen before the log, zeros if there were none."""
         d = len(gram)
-        return cls(kind, gram, None if gram.any() else np.zeros(d), 0, (), np.empty((0, d)), (), None)
+        none = np.empty((0, d))
+        return cls(kind, gram, None if gram.any() else np.zeros(d), 0, (), none, none, (), None)
 
     # -- learning --------------------------------------------------------------------------------------------------
 
@@ -223,6 +227,7 @@ class Track:
             total=total,
             stored=self.stored + 1,
             predicted=(*self.predicted, predicted),
+            ahead=np.vstack([self.ahead, np.zeros(len(gram)) if self.now is None else self.next_policy]),
             policies=np.vstack([self.policies, policy]),
             own_moves=own_moves,
             now=replace(learned, families=moved),
