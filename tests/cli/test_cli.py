@@ -255,7 +255,7 @@ def test_fit_names_what_no_choice_tells(folder, tmp_path):
     ibcb.write_log(still, tmp_path / "log.parquet")
     result = succeeds("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3")
     assert re.search(r"(?m)^3 .* not determined$", result.stdout)
-    assert "note: the choices do not determine the weight of feature '3'" in result.stderr
+    assert "warning: the choices do not determine the weight of feature '3'" in result.stderr
 
 
 def random_log(warmup):
@@ -274,7 +274,8 @@ def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     told = json.loads(stdout)
     assert told["solver"] == "robust"
     assert len(told["notes"]) == 3
-    assert stderr.splitlines() == [f"note: {note['text']}" for note in told["notes"]]
+    names = {"info": "note", "warning": "warning"}
+    assert stderr.splitlines() == [f"{names[note['severity']]}: {note['text']}" for note in told["notes"]]
 
 
 def test_fit_defaults_to_a_model_in_the_working_folder(folder, tmp_path, monkeypatch):

@@ -171,7 +171,7 @@ def test_without_choices_chosen_may_be_missing(tmp_path):
 
 def test_other_arrays_are_left_out_and_noted(tmp_path):
     source = source_of(tmp_path, **fine(rewards=np.array([1.0]), user=np.array([{}], dtype=object)))
-    assert source.notes == ("arrays left out: rewards, user.",)
+    assert tuple(map(str, source.notes)) == ("arrays left out: rewards, user.",)
     assert assembled(source).n_steps == 4
 
 

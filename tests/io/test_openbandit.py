@@ -72,7 +72,7 @@ def test_every_item_is_a_candidate_with_its_features(tmp_path, given):
     times = np.array([row[1].replace(" ", "T").removesuffix("+00:00") for row in table[1:]], "M8[ns]")
     np.testing.assert_array_equal(log.timestamps, times, strict=True)
     assert len(log) == len(np.unique(times.astype("M8[D]")))
-    assert source.notes == (
+    assert tuple(map(str, source.notes)) == (
         "user features (user_feature_0, user_feature_1, user_feature_2, user_feature_3) are the same for all "
         "candidates of a step, so that no linear policy can depend on them; left out.",
     )
@@ -148,7 +148,7 @@ def test_the_preparation_reads_new_data_the_same_way(tmp_path):
     context[1][4] = "new category"
     source = OpenBanditSource(written(tmp_path / "two", context, table), ReadOptions(preparation=preparation))
     assert source.feature_names == first.feature_names
-    assert source.notes[0] == "item_feature_2: categories unknown to the model count as none: new category."
+    assert str(source.notes[0]) == "item_feature_2: categories unknown to the model count as none: new category."
     (steps,), (before,) = source.batches(), first.batches()
     gone = first.feature_names.index(f"item_feature_2={hashed(2, 0)}")
     expected = before.contexts.copy()

@@ -307,9 +307,70 @@ def test_rewards_are_never_features():
     table = long_table(reward=[0.1] * 7, click=[1] * 7, propensity_score=[0.5] * 7, item_id=[3] * 7)
     disk = open_log(table)
     assert_same_log(disk.read(), EXPECTED)
-    assert all(name in disk.notes[0] for name in ("'reward'", "'click'", "'propensity_score'"))
     asked = ibcb.read_log(table, features=["price", "click"])
     assert asked.feature_names == ("price", "click")
+    assert asked.notes == ()
+
+
+def test_what_is_left_out_by_name_is_said_with_the_reason_and_the_remedy():
+    table = long_table(
+        **{"Travel Cost": [1.0] * 7, "cost": [2.0] * 7, "pscore": [0.5] * 7, "item_id": [1] * 7, "arm": [1] * 7}
+    )
+    (reward_like, labels) = ibcb.read_log(table).notes
+    assert (reward_like.code, reward_like.severity) == ("reward-like-columns", "warning")
+    assert reward_like.figures == {"columns": ("cost", "pscore")}
+    for words in (
+        "'cost' (by name what came of",
+        "'pscore' (by name how",
+        "keep=['cost'] (--keep cost)",
+        "--drop cost",
+    ):
+        assert words in str(reward_like)
+    assert (labels.code, labels.severity, labels.figures) == ("label-columns", "info", {"columns": ("arm",)})
+    assert "keep=['arm'] (--keep arm)" in str(labels)
+    assert ibcb.read_log(table, drop=["cost", "pscore", "arm"]).notes == ()
+
+
+def test_kept_columns_are_features_in_their_place_and_with_the_model():
+    table = long_table(cost=[7.0, 6, 5, 4, 3, 2, 1], click=[1] * 7)
+    log = ibcb.read_log(table, keep=["cost", "price"])
+    assert log.feature_names == ("price", "stars", "cost")
+    np.testing.assert_array_equal(log.contexts[:, 2], [7, 6, 5, 4, 3, 2, 1])
+    assert log.notes[0].figures == {"columns": ("click",)}
+    assert_same_log(ibcb.read_log(table, features=["price", "stars", "cost"]), log)
+    assert_same_log(ibcb.read_log(table, preparation=log.preparation, keep=["cost"]), log)
+    kinds = long_table(label=list("abababa"))
+    assert ibcb.read_log(kinds, keep=["label"], one_hot=["label"]).feature_names[2:] == ("label=a", "label=b")
+    with pytest.raises(LogFormatError, match=r"'label'.*encoded.*keep=\['label'\] \(--keep label\)"):
+        ibcb.read_log(kinds, one_hot=["label"])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"keep": ["csot"]}, r"no column 'csot' to keep \(keep, --keep\) \(did you mean 'cost'\?\); the columns are"),
+        ({"keep": ["picked"]}, r"'picked' cannot be kept \(keep, --keep\): it is the chosen;.*features=\[...\]"),
+        ({"keep": ["cost"], "drop": ["cost"]}, r"'cost' cannot be kept .*dropped as well; leave it out of one"),
+        ({"keep": ["cost"], "features": ["price"]}, r"'cost' cannot be kept .*not among the features asked for"),
+        ({"keep": ["cost"], "preparation": Preparation((FeatureColumn("price"),))}, r"made as for the model.*'price'"),
+        ({"keep": ["csot"], "preparation": Preparation((FeatureColumn("price"),))}, r"no column 'csot' to keep"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(options, words):
+    with pytest.raises(LogFormatError, match=words):
+        ibcb.read_log(long_table(cost=[1.0] * 7), **options)
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "long.parquet", "log.npz", "log.vw", "log.dsjson"])
+def test_nothing_is_kept_where_nothing_is_left_out_by_name(tmp_path, name):
+    log = ibcb.read_log(long_table(cost=[1.0] * 7), keep=["cost"])
+    ibcb.write_log(log, tmp_path / name, long=name.startswith("long"))
+    how = {"episode_size": 2} if name == "log.vw" else {}
+    assert ibcb.read_log(tmp_path / name, **how).n_features == 3
+    with pytest.raises(LogFormatError, match=r"no column 'cost' to keep \(keep, --keep\): .*(read|every feature)"):
+        ibcb.read_log(tmp_path / name, keep=["cost"], **how)
+    with pytest.raises(TypeError, match=r"keep='cost' is text; give a list"):
+        ibcb.read_log(tmp_path / name, keep="cost", **how)
 
 
 def test_dropped_columns_are_no_features():
@@ -331,8 +392,11 @@ def test_one_hot_encoding_is_kept_and_repeated():
     read = again.read()
     assert read.feature_names == names
     assert read.contexts[1, 2:].tolist() == [0, 0, 0]
-    assert any("'extra' left out" in note for note in again.notes)
-    assert any("'colour' has 1 value" in note for note in again.notes)
+    left, unknown = read.notes
+    assert again.notes == read.notes == read[0].notes
+    assert (left.code, left.severity, left.figures) == ("columns-not-fitted", "info", {"columns": ("extra",)})
+    assert (unknown.code, unknown.severity) == ("unknown-categories", "warning")
+    assert unknown.figures == {"column": "colour", "values": 1}
 
 
 def test_dictionaries_are_text():
@@ -349,7 +413,9 @@ def test_missing_numbers_are_imputed_on_request_and_again_alike(missing):
     log = disk.read()
     value = np.mean([1, 3, 5, 6, 7]) if missing == "mean" else 0.0
     np.testing.assert_array_equal(log.contexts[:, 0], [1, value, 3, value, 5, 6, 7])
-    assert "'price' (2 values)" in disk.notes[0]
+    (note,) = log.notes
+    assert (note.code, note.figures) == ("missing-replaced", {"columns": ("price",), "values": (2,)})
+    assert "'price' (2 values)" in str(note)
     later = ibcb.read_log(long_table(price=[None] * 6 + [1.0]), preparation=log.preparation)
     assert later.contexts[0, 0] == value
 

@@ -39,6 +39,13 @@ def convert(
     if lost is not None:
         say(f"note: {out.suffix} does not carry {lost}.")
     if as_json:
-        print_json({"out": str(out), "bytes": out.stat().st_size, "notes": list(disk.notes), "lost": lost})
+        print_json(
+            {
+                "out": str(out),
+                "bytes": out.stat().st_size,
+                "notes": [note.to_json() for note in disk.notes],
+                "lost": lost,
+            }
+        )
     else:
         say(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

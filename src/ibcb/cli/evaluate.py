@@ -11,7 +11,7 @@ import typer
 import ibcb
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import Json, prepared, reads_logs
-from ibcb.cli.printing import print_json, print_table
+from ibcb.cli.printing import print_json, print_table, say_notes
 
 __all__ = ["EXAMPLE", "evaluate"]
 
@@ -48,6 +48,7 @@ def evaluate(
             hint = " Nor did `ibcb simulate` write it: it has no run.json." if run.is_dir() else ""
             raise ibcb.LogFormatError(f"{error}{hint}") from None
         agreement = imitator.score(log)
+        say_notes(log.notes)
         if as_json:
             print_json({"agreement": agreement})
         else:

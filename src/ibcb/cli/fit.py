@@ -79,7 +79,6 @@ def fit(
 
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
-    from ibcb.log.notes import Note
 
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
@@ -112,8 +111,8 @@ def fit(
         model.fit(behaviour)
         ibcb.save_model(model, out)
     seconds = time.perf_counter() - start
-    notes = [*(Note("reading", "info", text) for text in disk.notes), *model.notes_]
-    say_notes(map(str, notes))
+    notes = [*disk.notes, *model.notes_]
+    say_notes(notes)
     predicted = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
     agreement = float(np.mean(predicted)) if predicted else None
     if as_json:

@@ -116,6 +116,13 @@ _READING: dict[str, tuple[Any, Any]] = {
         Annotated[list[str] | None, typer.Option(help="A column that is no feature; repeatable.", metavar="NAME")],
         None,
     ),
+    "keep": (
+        Annotated[
+            list[str] | None,
+            typer.Option(help="A feature though its name says reward or cost; repeatable.", metavar="NAME"),
+        ],
+        None,
+    ),
     "one_hot": (
         Annotated[
             list[str] | None, typer.Option(help="A column of text to encode, or 'all'; repeatable.", metavar="NAME")
@@ -153,6 +160,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "columns": columns,
         "features": None if features is None else [name.strip() for name in features.split(",")],
         "drop": given["drop"] or [],
+        "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
     }
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import ibcb
+    from ibcb.log.notes import Note
 
 __all__ = ["Row", "print_json", "print_table", "program", "say", "say_notes", "size", "wrapped"]
 
@@ -67,7 +68,7 @@ def wrapped(text: str, indent: int, file: TextIO | None = None) -> str:
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
-def say_notes(notes: Iterable[str]) -> None:
-    """What a reader should know, on stderr."""
+def say_notes(notes: Iterable[Note]) -> None:
+    """What a reader should know, on stderr; a note that makes answers doubtful is called a warning."""
     for note in notes:
-        say(f"note: {note}")
+        say(f"{'warning' if note.severity == 'warning' else 'note'}: {note}")

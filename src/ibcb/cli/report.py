@@ -10,7 +10,7 @@ import typer
 import ibcb
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
-from ibcb.cli.printing import print_json, say_notes
+from ibcb.cli.printing import print_json, say, say_notes
 
 __all__ = ["EXAMPLE", "report"]
 
@@ -44,7 +44,9 @@ def report(
         )
     disk = ibcb.open_log(log, **prepared(imitator, reading))
     found = write_report(imitator, disk, out, steps=not no_steps, title=title)
-    say_notes([*disk.notes, *found.notes])
+    say_notes(disk.notes)
+    for text in found.notes:
+        say(f"note: {text}")
     if as_json:
         judged = {"verdict": found.verdict.level, "headline": found.verdict.headline, "notes": list(found.notes)}
         print_json({"out": str(out), "bytes": out.stat().st_size, **judged})

@@ -33,7 +33,7 @@ def validate(
     disk = ibcb.open_log(log, **reading)
     found = ibcb.validate(disk)
     if as_json:
-        print_json(found.to_json() | {"log": str(log), "notes": list(disk.notes)})
+        print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in disk.notes]})
     else:
         print(found.render())
         say_notes(disk.notes)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions
 
@@ -32,8 +33,8 @@ __all__ = [
     "shown_type",
 ]
 
-#: what a decider learned from, or how it drew: never a feature of a candidate
-_NOT_FEATURES = frozenset(
+#: what came of a choice, by the names that it usually has: what a decider learned from, which it cannot have known
+_OUTCOMES = frozenset(
     [
         "reward",
         "rewards",
@@ -48,16 +49,13 @@ _NOT_FEATURES = frozenset(
         "rating",
         "cost",
         "regret",
-        "propensity",
-        "propensity_score",
-        "pscore",
-        "probability",
-        "prob",
-        # row numbers, as pandas writes them
-        "",
-        "unnamed:_0",
     ]
 )
+#: how a choice was drawn
+_DRAWS = frozenset(["propensity", "propensity_score", "pscore", "probability", "prob"])
+#: row numbers, as pandas writes them
+_ROW_NUMBERS = frozenset(["", "unnamed:_0"])
+_AS_FEATURE = "if it is a feature as well, name it among them: features=[...] (--features)"
 _MAX_CATEGORIES = 1000
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*")
 _BLOCK = 1 << 14
@@ -103,7 +101,7 @@ class Plan(NamedTuple):
 
     preparation: Preparation
     dtype: np.dtype[Any]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def plan_features(
@@ -118,7 +116,8 @@ def plan_features(
         check_followed(options, options.preparation, schema.names)
         return _follow(schema, options.preparation, rest, tables)
     _check_options(schema, options)
-    notes: list[str] = []
+    _check_keep(options, schema.names, roles)
+    notes: list[Note] = []
     names = list(options.features) if options.features is not None else _guess(rest, options, notes)
     if not names:
         raise LogFormatError(
@@ -177,17 +176,41 @@ def _indicators(values: pa.Array, categories: tuple[str, ...]) -> tuple[NDArray[
     return np.eye(len(categories) + 1)[found, :-1], codes.null_count - values.null_count
 
 
-def _guess(rest: Sequence[str], options: ReadOptions, notes: list[str]) -> list[str]:
-    """All columns that are free, but those that look like rewards or second names of a role."""
-    others = {name for known in ROLES.values() for name in known}
+def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note]) -> list[str]:
+    """All columns that are free, but those that look like rewards, row numbers or second names of a role."""
     ordinary = [name for name in rest if name not in options.drop]
-    left_out = [name for name in ordinary if normal_name(name) in _NOT_FEATURES | others]
-    if left_out:
-        notes.append(
-            f"{', '.join(map(repr, left_out))} left out: by name no feature of a candidate; "
-            "name it among the features if it is one."
+    free = [name for name in ordinary if name not in options.keep]
+    outcomes = [name for name in free if normal_name(name) in _OUTCOMES]
+    draws = [name for name in free if normal_name(name) in _DRAWS]
+    if outcomes or draws:
+        notes.append(_reward_like(outcomes, draws))
+    labels = {name for known in ROLES.values() for name in known}
+    plain = [name for name in free if normal_name(name) in labels | _ROW_NUMBERS]
+    if plain:
+        text = (
+            f"{listed(plain)} left out: by name it numbers or names rows; {_taken_back(plain[0])} if it is a feature."
         )
-    return [name for name in ordinary if name not in left_out]
+        notes.append(Note("label-columns", "info", text, {"columns": tuple(plain)}))
+    return [name for name in ordinary if name not in (*outcomes, *draws, *plain)]
+
+
+def _reward_like(outcomes: Sequence[str], draws: Sequence[str]) -> Note:
+    """That columns were left out because of what their names say."""
+    reasons = ((outcomes, "what came of the choice"), (draws, "how the choice was drawn"))
+    each = "; ".join(f"{listed(names)} (by name {reason})" for names, reason in reasons if names)
+    columns = (*outcomes, *draws)
+    return Note(
+        "reward-like-columns",
+        "warning",
+        f"left out: {each}, which no decider knows before it chooses. If it did know one, as the cost of a journey, "
+        f"{_taken_back(columns[0])}; drop=[{shown(columns[0])}] (--drop {_argument(columns[0])}) confirms that it is "
+        "none.",
+        {"columns": columns},
+    )
+
+
+def _taken_back(name: str) -> str:
+    return f"take it back with keep=[{shown(name)}] (--keep {_argument(name)})"
 
 
 def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], tables: _Reader) -> Plan:
@@ -203,7 +226,8 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
         _check_type(column.name, schema.field(column.name).type, column.categories is not None, tables)
     numbers = [column.name for column in preparation.columns if column.categories is None]
     ignored = [name for name in rest if name not in names]
-    notes = (f"{listed(ignored)} left out: not among the features that the model was fitted on.",) if ignored else ()
+    text = f"{listed(ignored)} left out: not among the features that the model was fitted on."
+    notes = (Note("columns-not-fitted", "info", text, {"columns": tuple(ignored)}),) if ignored else ()
     return Plan(preparation, _dtype(schema, numbers), notes)
 
 
@@ -211,6 +235,23 @@ def _check_options(schema: pa.Schema, options: ReadOptions) -> None:
     for name in (*(options.features or ()), *options.drop):
         if name not in schema.names:
             raise LogFormatError(no_column(name, schema.names))
+
+
+def _check_keep(options: ReadOptions, columns: Sequence[str], roles: Mapping[str, str]) -> None:
+    """Refuse to keep what cannot be a feature as well."""
+    for name in options.keep:
+        role = next((role for role, column in roles.items() if column == name), None)
+        if name not in columns:
+            raise LogFormatError(no_column(name, columns, " to keep (keep, --keep)"))
+        if name in options.drop:
+            reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
+        elif options.features is not None and name not in options.features:
+            reason = "it is not among the features asked for; add it to features (--features)"
+        elif role is not None and name not in (options.features or ()):
+            reason = f"it is the {role}; {_AS_FEATURE}"
+        else:
+            continue
+        raise LogFormatError(f"column {shown(name)} cannot be kept (keep, --keep): {reason}.")
 
 
 def check_one_hot(
@@ -224,18 +265,18 @@ def check_one_hot(
             raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
         role = next((role for role, column in (roles or {}).items() if column == name), None)
         if role is not None:
-            reason = f"it is the {role}; if it is a feature as well, name it among them: features=[...] (--features)"
+            reason = f"it is the {role}; {_AS_FEATURE}"
         elif options.features is not None:
             reason = "it is not among the features asked for; add it to features (--features)"
         elif name in options.drop:
             reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
         else:
-            reason = "by its name it is no feature; if it is one, name it among them: features=[...] (--features)"
+            reason = f"by its name it is no feature; if it is one, {_taken_back(name)}"
         raise _not_encoded(name, f"{reason}. The features are {listed(features)}")
 
 
 def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequence[str]) -> None:
-    """Refuse to encode a column otherwise than for the log that the features are made as for."""
+    """Refuse to encode or keep a column otherwise than for the log that the features are made as for."""
     known = {column.name: column.categories is not None for column in preparation.columns}
     for name in options.encoded:
         if name not in (*columns, *known):
@@ -243,6 +284,14 @@ def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequ
         if not known.get(name, False):
             how = "took it as a number" if name in known else f"was not fitted on it, but on {listed(known)}"
             raise _not_encoded(name, f"the features are made as for the model, which {how}. Leave it out of one_hot")
+    for name in options.keep:
+        if name not in columns:
+            raise LogFormatError(no_column(name, columns, " to keep (keep, --keep)"))
+        if name not in known:
+            raise LogFormatError(
+                f"column {shown(name)} cannot be kept (keep, --keep): the features are made as for the model, which "
+                f"was not fitted on it, but on {listed(known)}. Leave it out of keep."
+            )
 
 
 def _not_encoded(name: str, reason: str) -> LogFormatError:
@@ -308,7 +357,7 @@ def _fill_values(
     names: Sequence[str],
     missing: str,
     tables: _Reader,
-    notes: list[str],
+    notes: list[Note],
 ) -> dict[str, float]:
     """What stands for a missing number of each column, where one is to be imputed."""
     if missing == "refuse" or not names:
@@ -326,7 +375,8 @@ def _fill_values(
     holes = {name: int(rows - n) for name, n in zip(names, count, strict=True) if n < rows}
     if holes:
         each = ", ".join(f"{shown(name)} ({plural(n, 'value')})" for name, n in holes.items())
-        notes.append(f"missing numbers replaced by the {'mean' if missing == 'mean' else 'number 0'}: {each}.")
+        text = f"missing numbers replaced by the {'mean' if missing == 'mean' else 'number 0'}: {each}."
+        notes.append(Note("missing-replaced", "info", text, {"columns": tuple(holes), "values": tuple(holes.values())}))
     for name, n in zip(names, count, strict=True):
         if missing == "mean" and n == 0:
             raise LogFormatError(

@@ -33,10 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, same_features, some, sorted_steps
+from ibcb.io.sources import refuse_roles, same_features, shared_features, some, sorted_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
@@ -116,26 +117,27 @@ class DSJsonSource(SparseSource):
     def _own_keys(self) -> tuple[str, ...]:
         return ("Timestamp", "EventId")
 
-    def _remarks(self) -> list[str]:
+    def _remarks(self) -> list[Note]:
         remarks = []
         if self._shared:
-            remarks.append(
-                f"shared features ({some(self._shared)}) are the same for all candidates of a step, so that no linear "
-                "policy can depend on them; left out."
-            )
+            remarks.append(shared_features(self._shared, "shared features"))
         if self._private:
-            remarks.append(f"keys of candidates that begin with _ are not features; left out: {some(self._private)}.")
+            text = f"keys of candidates that begin with _ are not features; left out: {some(self._private)}."
+            remarks.append(Note("private-keys", "info", text, {"keys": tuple(self._private)}))
         if self._lines_without["no decision"]:
-            count = plural(self._lines_without["no decision"], "line")
-            remarks.append(f"{count} without a decision (rewards that came later, checkpoints) left out.")
+            count = self._lines_without["no decision"]
+            text = f"{plural(count, 'line')} without a decision (rewards that came later, checkpoints) left out."
+            remarks.append(Note("lines-without-decision", "info", text, {"lines": count}))
         if self._lines_without["not learned from"]:
-            count = plural(self._lines_without["not learned from"], "decision")
-            remarks.append(f"{count} marked _skipLearn, from which the decider never learned, left out.")
+            count = self._lines_without["not learned from"]
+            text = f"{plural(count, 'decision')} marked _skipLearn, from which the decider never learned, left out."
+            remarks.append(Note("decisions-not-learned-from", "info", text, {"decisions": count}))
         if len(self._models) > 1 and "episode" not in self._options.columns:
-            remarks.append(
+            text = (
                 "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
                 "(--column episode=VWState.m) makes an episode of each."
             )
+            remarks.append(Note("models-named", "info", text, {"models": len(self._models)}))
         return remarks
 
     # -- one line --------------------------------------------------------------------------------------------------

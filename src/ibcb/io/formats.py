@@ -56,9 +56,12 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         candidate. ``{"step": "request"}``.
     features : list of str, optional
         The features to read, in this order; by default all columns that are left, but those without a name and those
-        whose name says reward or propensity.
+        whose name says reward or propensity. ``log.notes`` has what was left out.
     drop : list of str
         Columns that are no features.
+    keep : list of str
+        Columns that are features though their names say otherwise: a ``cost`` that was known before the choice is no
+        outcome. Of tables with a row per candidate; elsewhere no feature is left out because of its name.
     one_hot : list of str, or True
         Columns of text to encode as one feature per value; True: all of them.
     missing : {"refuse", "mean", "zero"}

@@ -44,6 +44,7 @@ from ibcb.io.sources import (
     asked_names,
     existing,
     kept_features,
+    refuse_keep,
     refuse_one_hot,
     refuse_roles,
     same_features,
@@ -52,6 +53,7 @@ from ibcb.io.sources import (
 )
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
+from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Steps
 
@@ -98,7 +100,7 @@ class NpzSource:
     name: str
     preparation: Preparation | None
     feature_names: tuple[str, ...] | None
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = existing(path)
@@ -133,11 +135,13 @@ class NpzSource:
         self._timestamps = self._per_step("timestamps", steps)
         self._step_ids = self._per_step("step_ids", steps)
         refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
+        refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
         self.feature_names, self._columns = self._features(contexts.shape[-1], options)
         self.preparation = options.preparation or self._read_preparation()
         self._order = sorted_steps(self._episode, self._timestamps) if options.sort else None
         others = [name for name in self._arrays if name not in _ARRAYS]
-        self.notes = (f"arrays left out: {some(others)}.",) if others else ()
+        text = f"arrays left out: {some(others)}."
+        self.notes = (Note("arrays-left-out", "info", text, {"arrays": tuple(others)}),) if others else ()
 
     # -- headers and small arrays ----------------------------------------------------------------------------------
 

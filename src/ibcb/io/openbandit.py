@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from ibcb.io.columns import check_followed, check_one_hot
 from ibcb.io.format import Format
-from ibcb.io.sources import BATCH_NUMBERS, refuse_roles, some
+from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 
@@ -50,16 +51,19 @@ class OpenBanditSource:
     name: str
     preparation: Preparation | None
     feature_names: tuple[str, ...] | None
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = _impressions(Path(path))
         self.name = self._path.name
         refuse_roles(options, self.name)
+        refuse_keep(
+            options, f"every column of {_ITEMS} is read, and an impression's are not of its items. Leave it out"
+        )
         self._options = options
         ids, raw = self._items()
         self._ids = np.array(ids, dtype=np.int64)
-        notes: list[str] = []
+        notes: list[Note] = []
         if options.preparation is not None:
             check_followed(options, options.preparation, list(raw))
         self.preparation = options.preparation or Preparation(self._columns(raw))
@@ -73,10 +77,7 @@ class OpenBanditSource:
         self._has_choices = "item_id" in header
         left_out = [column for column in header if column.startswith("user_feature")]
         if left_out:
-            notes.append(
-                f"user features ({some(left_out)}) are the same for all candidates of a step, so that no linear policy "
-                "can depend on them; left out."
-            )
+            notes.append(shared_features(left_out, "user features"))
         self.notes = tuple(notes)
 
     # -- items -----------------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class OpenBanditSource:
         return sum(known) / len(known) if self._options.missing == "mean" and known else None
 
     def _features(
-        self, raw: dict[str, list[str]], columns: tuple[FeatureColumn, ...], notes: list[str]
+        self, raw: dict[str, list[str]], columns: tuple[FeatureColumn, ...], notes: list[Note]
     ) -> tuple[NDArray[np.float64], int | None]:
         """The items' features (items, d), 0 where the affinity will stand, and the column where it will."""
         blocks: list[NDArray[np.float64]] = []
@@ -163,7 +164,8 @@ class OpenBanditSource:
                 blocks.append(np.array([[float(text == category) for category in column.categories] for text in texts]))
                 unknown = dict.fromkeys(text for text in texts if text and text not in column.categories)
                 if unknown:
-                    notes.append(f"{column.name}: categories unknown to the model count as none: {some(unknown)}.")
+                    text = f"{column.name}: categories unknown to the model count as none: {some(unknown)}."
+                    notes.append(Note("unknown-categories", "warning", text, {"column": column.name}))
         return np.concatenate(blocks, axis=1), affinity
 
     def _number(self, text: str, column: FeatureColumn, item: np.int64) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
+from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "asked_names",
     "existing",
     "kept_features",
+    "refuse_keep",
     "refuse_one_hot",
     "refuse_roles",
     "same_features",
+    "shared_features",
     "some",
     "sorted_steps",
     "source_name",
@@ -88,6 +91,12 @@ def refuse_one_hot(options: ReadOptions, reason: str) -> None:
         raise LogFormatError(f"there is no column {name!r} to encode (one_hot, --one-hot): {reason}.")
 
 
+def refuse_keep(options: ReadOptions, reason: str) -> None:
+    """Raise where a column was to be kept in a log of which no feature is left out because of its name."""
+    for name in options.keep:
+        raise LogFormatError(f"there is no column {name!r} to keep (keep, --keep): {reason}.")
+
+
 def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
     """The order of the steps by episode and time; what is equal stays as it is.
 
@@ -124,6 +133,18 @@ def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[in
         yield number, part
     if first is None:
         raise LogFormatError("The log is empty: there is no step to write; it needs at least one.")
+
+
+def shared_features(names: Iterable[str], what: str) -> Note:
+    """That features of a step, rather than of its candidates, were left out."""
+    every = tuple(names)
+    return Note(
+        "shared-features",
+        "info",
+        f"{what} ({some(every)}) are the same for all candidates of a step, so that no linear policy can depend on "
+        "them; left out.",
+        {"features": every},
+    )
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

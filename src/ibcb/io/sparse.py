@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_one_hot, some
+from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_keep, refuse_one_hot, some
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 
@@ -44,7 +45,7 @@ class SparseSource:
     name: str
     preparation: Preparation | None
     feature_names: tuple[str, ...] | None
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = existing(path)
@@ -52,6 +53,7 @@ class SparseSource:
         self._options = options
         self.notes = ()
         refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
+        refuse_keep(options, "in this format rewards and costs stand apart, and every feature is read. Leave it out")
         asked = asked_names(options)
         names = self._all_names() if asked is None else self._of_those(asked)
         self._columns = {name: column for column, name in enumerate(names)}
@@ -73,7 +75,7 @@ class SparseSource:
         """All decisions in the order in which they are to be read."""
         return self._decisions()
 
-    def _remarks(self) -> list[str]:
+    def _remarks(self) -> list[Note]:
         """What the first pass met that a reader should know."""
         return []
 
@@ -134,10 +136,12 @@ class SparseSource:
         notes = []
         if ignored:
             many = "more than " if len(ignored) >= MOST_FEATURES else ""
-            notes.append(f"{many}{plural(len(ignored), 'feature')} not asked for left out: {some(ignored)}.")
+            text = f"{many}{plural(len(ignored), 'feature')} not asked for left out: {some(ignored)}."
+            notes.append(Note("features-not-asked-for", "info", text, {"features": len(ignored)}))
         absent = [name for name in asked if name not in seen]
         if absent:
-            notes.append(f"{plural(len(absent), 'feature')} asked for appear nowhere: {some(absent)}.")
+            text = f"{plural(len(absent), 'feature')} asked for appear nowhere: {some(absent)}."
+            notes.append(Note("features-absent", "warning", text, {"features": tuple(absent)}))
         self.notes = tuple(notes)
         return asked
 

@@ -32,8 +32,9 @@ from ibcb.io.columns import (
     plan_features,
     shown_type,
 )
-from ibcb.io.sources import kept_features, refuse_one_hot
+from ibcb.io.sources import kept_features, refuse_keep, refuse_one_hot
 from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions, Source, Steps
 
@@ -126,10 +127,15 @@ class _CandidateRows:
         self._strange: dict[str, int] = {}
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         strange = tuple(
-            f"column {name!r} has {plural(count, 'value')} that the fitted log did not have; they count as none of "
-            "its categories."
+            Note(
+                "unknown-categories",
+                "warning",
+                f"column {name!r} has {plural(count, 'value')} that the fitted log did not have; they count as none of "
+                "its categories.",
+                {"column": name, "values": count},
+            )
             for name, count in self._strange.items()
         )
         return (*self._plan.notes, *strange)
@@ -259,7 +265,7 @@ class StepRows:
     `ibcb.write_log` writes this form, with ``n_candidates`` and flat lists.
     """
 
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def __init__(self, tables: Tables, options: ReadOptions) -> None:
         self.name, self._tables, self._options = tables.name, tables, options
@@ -470,6 +476,7 @@ def _selected(
     drop = [name for name in options.drop if name not in columns]
     unnamed = " and have no names" if names is None else f" ({listed(names)})"
     refuse_one_hot(options, f"the features of this log are numbers{unnamed}. Encode columns when the log is converted")
+    refuse_keep(options, f"every feature of this log is read{unnamed}. Keep columns when the log is converted")
     if drop and names is None:
         raise LogFormatError(
             f"there is no column {shown(drop[0])}: the features of this log are numbers{unnamed}. Drop columns when "

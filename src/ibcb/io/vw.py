@@ -24,10 +24,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, same_features, some
+from ibcb.io.sources import refuse_roles, same_features, shared_features
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
+from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
@@ -55,13 +56,10 @@ class VWSource(SparseSource):
         self._shared: dict[str, None] = {}
         super().__init__(path, options)
 
-    def _remarks(self) -> list[str]:
+    def _remarks(self) -> list[Note]:
         if not self._shared:
             return []
-        return [
-            f"the features of the shared lines ({some(self._shared)}) are the same for all candidates of a step, so "
-            "that no linear policy can depend on them; left out."
-        ]
+        return [shared_features(self._shared, "the features of the shared lines")]
 
     def _decisions(self) -> Iterator[Decision]:
         block: list[tuple[int, str]] = []

@@ -34,6 +34,7 @@ from ibcb.log.arrays import (
     warmup_count,
     whole_numbers,
 )
+from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 
 __all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step"]
@@ -66,6 +67,9 @@ class BehaviorLog:
     step_ids : array of shape (steps,), optional
     preparation : Preparation, optional
         How the features were made of raw columns, where a reader made them; models keep it for `predict`.
+    notes : iterable of Note
+        What a reader should know of how the log was read, such as columns that were left out. Slices keep them; they
+        are no part of what the log says, nor of its fingerprint.
 
     Examples
     --------
@@ -86,6 +90,7 @@ class BehaviorLog:
         "contexts",
         "episode_offsets",
         "feature_names",
+        "notes",
         "preparation",
         "step_ids",
         "step_offsets",
@@ -102,6 +107,7 @@ class BehaviorLog:
     timestamps: NDArray[Any] | None
     step_ids: NDArray[Any] | None
     preparation: Preparation | None
+    notes: tuple[Note, ...]
     #: the common number of candidates of every step, or None where it varies
     candidates_per_step: int | None
 
@@ -117,10 +123,12 @@ class BehaviorLog:
         timestamps: ArrayLike | None = None,
         step_ids: ArrayLike | None = None,
         preparation: Preparation | None = None,
+        notes: Iterable[Note] = (),
     ) -> None:
         self._fill(
             contexts, step_offsets, chosen, episode_offsets, warmup, feature_names, timestamps, step_ids, preparation
         )
+        self.notes = tuple(notes)
 
     def _fill(
         self,
@@ -150,7 +158,7 @@ class BehaviorLog:
         self.feature_names = distinct_names(feature_names, matrix.shape[1])
         self.timestamps = per_step(timestamps, len(self.chosen), "timestamps")
         self.step_ids = per_step(step_ids, len(self.chosen), "step_ids")
-        self.preparation = preparation
+        self.preparation, self.notes = preparation, ()
         self.candidates_per_step = _common(np.diff(self.step_offsets))
         self._check_choices()
         self._check_finite()
@@ -320,7 +328,7 @@ class BehaviorLog:
         part.episode_offsets = _rebased(self.episode_offsets[first : last + 1])
         part.warmup = self.warmup if first == 0 else 0
         part.feature_names = self.feature_names
-        part.preparation = self.preparation
+        part.preparation, part.notes = self.preparation, self.notes
         part.timestamps = None if self.timestamps is None else self.timestamps[steps]
         part.step_ids = None if self.step_ids is None else self.step_ids[steps]
         part.candidates_per_step = self.candidates_per_step

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 
 __all__ = ["DiskLog", "IndexedSource", "named", "short_message"]
@@ -53,8 +54,9 @@ class DiskLog:
     name : str
     feature_names : tuple of str or None
     preparation : Preparation or None
-    notes : tuple of str
-        What a reader should know: columns left out, values imputed.
+    notes : tuple of Note
+        What a reader should know of how it is read: columns left out, values imputed. Complete once it has been read to
+        the end.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class DiskLog:
         self.preparation = source.preparation
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         return self._source.notes
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
@@ -122,7 +124,8 @@ class DiskLog:
         for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
             waiting += parts
             if number >= 0:
-                yield _gathered(waiting, sum(len(part.contexts) for _, part in waiting))
+                rows = sum(len(part.contexts) for _, part in waiting)
+                yield _gathered(waiting, rows, lambda: self.notes)
                 waiting = []
 
     def _some(self, first: int, last: int) -> DiskLog:
@@ -227,7 +230,7 @@ class DiskLog:
         """All of it, in memory."""
         if self._is_part or self._is_large:
             counts = np.concatenate([counts for _, counts in self.step_counts()])
-            return _gathered(self.parts(), int(counts.sum()))
+            return _gathered(self.parts(), int(counts.sum()), lambda: self.notes)
         with named(self.name, self._kind):
             pairs = list(numbered(self._source.batches(whole=True), self._options))
             if not pairs:
@@ -245,6 +248,7 @@ class DiskLog:
                 timestamps=_optional([steps.timestamps for steps in batches]),
                 step_ids=_optional([steps.step_ids for steps in batches]),
                 preparation=self.preparation,
+                notes=self.notes,
             )
 
     def __repr__(self) -> str:
@@ -252,10 +256,13 @@ class DiskLog:
         return f"DiskLog({self.name!r}{known})"
 
 
-def _gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int) -> BehaviorLog:
+def _gathered(
+    pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callable[[], tuple[Note, ...]]
+) -> BehaviorLog:
     """Consecutive parts of a log with so many rows in all, and the numbers of their episodes, in memory.
 
-    One part after the other finds its place: only one of them is there beside the whole.
+    One part after the other finds its place: only one of them is there beside the whole. ``notes`` is asked at the end,
+    when all has been read.
     """
     pairs = iter(pairs)
     first = next(pairs)
@@ -285,6 +292,7 @@ def _gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int) -> BehaviorLo
         timestamps=_optional(timestamps),
         step_ids=_optional(step_ids),
         preparation=head.preparation,
+        notes=notes(),
     )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import whole
 
@@ -69,7 +70,7 @@ class Source(Protocol):
     def feature_names(self) -> tuple[str, ...] | None: ...
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What a reader should know: columns left out, values imputed."""
         ...
 
@@ -88,6 +89,7 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     features: Sequence[str] | None = None
     drop: Sequence[str] = ()
+    keep: Sequence[str] = ()
     one_hot: Sequence[str] | bool = ()
     missing: str = "refuse"
     delimiter: str | None = None
@@ -103,7 +105,7 @@ class ReadOptions:
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
-        for option in ("features", "drop", "one_hot"):
+        for option in ("features", "drop", "keep", "one_hot"):
             if isinstance(names := getattr(self, option), str):
                 raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
         if self.missing not in ("refuse", "mean", "zero"):
