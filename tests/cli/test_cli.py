@@ -273,7 +273,8 @@ def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     assert process.returncode == 0
     told = json.loads(stdout)
     assert told["solver"] == "robust"
-    assert len(told["notes"]) == 3
+    assert told["notes"][0]["code"] == "unexplained"
+    assert len(told["notes"]) == 4
     names = {"info": "note", "warning": "warning"}
     assert stderr.splitlines() == [f"{names[note['severity']]}: {note['text']}" for note in told["notes"]]
 

@@ -6,10 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import ragged_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibcb import BehaviorLog
+from ibcb.log.fingerprint import log_fingerprint
+from ibcb.log.notes import Note
 
 reproducible = settings(derandomize=True, deadline=None, max_examples=50)
 
@@ -337,3 +340,15 @@ def test_logs_can_be_copied_and_sent_to_other_processes(duplicate):
     log = full_log(warmup=1)
     assert_same_log(duplicate(log), log)
     assert_same_log(duplicate(log[1:3]), log[1:3])
+
+
+def test_notes_go_with_slices_and_are_no_part_of_the_fingerprint(rng):
+    notes = [Note("reward-like-columns", "warning", "left out.", {"columns": ("cost",)})]
+    plain = ragged_log(rng)
+    offsets = plain.step_offsets, plain.chosen, plain.episode_offsets
+    noted = BehaviorLog(plain.contexts, *offsets, warmup=plain.warmup, notes=notes)
+    assert plain.notes == ()
+    for log in (noted, noted[1], noted[:2], noted.head(0.5), *noted):
+        assert log.notes == tuple(notes)
+    assert log_fingerprint(noted) == log_fingerprint(plain)
+    assert pickle.loads(pickle.dumps(noted)).notes == noted.notes

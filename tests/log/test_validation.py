@@ -662,3 +662,33 @@ def test_an_empty_log_is_an_error():
 def test_only_logs_are_validated(wrong):
     with pytest.raises(TypeError, match="open_log"):
         validate(wrong)
+
+
+# -- as notes ------------------------------------------------------------------------------------------------------
+
+
+def test_every_finding_is_a_note_with_its_place_features_and_remedy(clean, draw):
+    leak = np.tanh(draw) / 3
+    leak[clean.chosen_rows] += 1
+    logs = [
+        with_columns(clean, leak, np.ones(clean.n_rows), 1e7 + draw, feature_names=["A", "B", "C", "Leak", "D", "Big"]),
+        merged(clean, 2),
+        clean[:1],
+        changed(clean, warmup=0),
+    ]
+    found = [finding for log in logs for finding in validate(log).findings]
+    assert {finding.severity for finding in found} == {"warning", "note"}
+    found += validate(BehaviorLog(np.ones((4, 1)), [0, 2, 4], [0, 1], [0, 1, 2])).findings
+    assert {finding.severity for finding in found} == {"error", "warning", "note"}
+    for finding in found:
+        note = finding.note
+        assert note.code == finding.code
+        assert note.severity == ("info" if finding.severity == "note" else "warning")
+        assert note.figures.get("place") == finding.place
+        assert note.figures.get("features", ()) == finding.features
+        assert str(note).endswith(finding.remedy)
+        assert str(note).startswith(finding.place or "")
+        assert finding.message[1:] in str(note)
+        assert all(name in str(note) for name in finding.features[:6])
+    assert any(str(finding.note).startswith("Big reaches") for finding in found)
+    assert validate(logs[0]).notes == tuple(finding.note for finding in validate(logs[0]).findings)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
+from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, above_zero, above_zero_or_auto, kind_of_decider, name_of_solver, reads_logs
 from ibcb.cli.printing import Row, print_json, print_table, say, say_notes, size, wrapped
@@ -65,12 +66,14 @@ def fit(
         bool, typer.Option("--stream", help="Leave the log on disk; a checkpoint after every episode.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint; implies --stream.")] = False,
+    strict: Strict = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
     """Recover reward and policy parameters from a log.
 
-    Saves the model. What a reader should know of the result goes to stderr. A log
+    Saves the model. What a reader should know of the result goes to stderr, with
+    the warnings of ibcb validate, for which the log is gone through once more. A log
     larger than memory is converted once (ibcb convert), then fitted with --stream.
     --expert auto --l2 auto let the log itself tell what kind of decider made it;
     the log is then gone through twice, first to choose.
@@ -96,22 +99,29 @@ def fit(
         n_jobs=jobs,
         verbose=True,
     )
+    behaviour: Any = disk if streamed else disk.read()
+    known = known_of(behaviour)
+    refuse_doubts(known, strict)
     start = time.perf_counter()
     if streamed:
         try:
             with _cluster(scheduler) as client:
-                model = fit_in_steps(model, disk, out, resume=resume, client=client, progress=True)
+                how = {"resume": resume, "client": client, "progress": True}
+                model = fit_in_steps(model, disk, out, accept=lambda found: refuse_doubts(found.notes_, strict), **how)
         except (KeyboardInterrupt, ClusterError):
             kept = checkpoint_of(out)
             if kept.exists():
                 say(f"the episodes finished so far are kept in {kept}; the same command with --resume goes on.")
             raise
+        except typer.Exit:
+            say(f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it.")
+            raise
     else:
-        behaviour = disk.read()
         model.fit(behaviour)
+        refuse_doubts(model.notes_, strict)
         ibcb.save_model(model, out)
     seconds = time.perf_counter() - start
-    notes = [*disk.notes, *model.notes_]
+    notes = [*told_once(known, model), *model.notes_]
     say_notes(notes)
     predicted = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
     agreement = float(np.mean(predicted)) if predicted else None

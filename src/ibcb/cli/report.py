@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
+from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, say, say_notes
@@ -26,13 +27,14 @@ def report(
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Of the page.")] = "",
     no_steps: Annotated[bool, typer.Option("--no-steps", help="Leave contexts and ids out, for sharing.")] = False,
+    strict: Strict = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
     """Write one page that shows what a model found, and how far to trust it.
 
-    The page needs no network. The log is gone through part by part: it may be
-    larger than memory.
+    The page needs no network. The log is gone through part by part, twice, first
+    for the warnings of ibcb validate: it may be larger than memory.
     """
     from ibcb.report import write_report
 
@@ -43,13 +45,16 @@ def report(
             f"{model} holds a {type(imitator).__name__}; a report shows how a policy evolved, which IBCB recovers."
         )
     disk = ibcb.open_log(log, **prepared(imitator, reading))
-    found = write_report(imitator, disk, out, steps=not no_steps, title=title)
-    say_notes(disk.notes)
+    known = told_once(known_of(disk), imitator)
+    refuse_doubts([*known, *imitator.notes_], strict)
+    found = write_report(imitator, disk, out, steps=not no_steps, title=title, notes=known)
+    say_notes(known)
     for text in found.notes:
         say(f"note: {text}")
     if as_json:
         judged = {"verdict": found.verdict.level, "headline": found.verdict.headline, "notes": list(found.notes)}
-        print_json({"out": str(out), "bytes": out.stat().st_size, **judged})
+        of_log = {"log_notes": [note.to_json() for note in known]}
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log})
     else:
         print(f"verdict     {found.verdict.headline}")
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")

@@ -37,5 +37,6 @@ def validate(
     else:
         print(found.render())
         say_notes(disk.notes)
-    if not found.ok or (strict and any(finding.severity == "warning" for finding in found.findings)):
+    doubtful = any(note.severity == "warning" for note in (*found.notes, *disk.notes))
+    if not found.ok or (strict and doubtful):
         raise typer.Exit(1)

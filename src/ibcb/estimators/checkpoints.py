@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def fit_in_steps(
     resume: bool = False,
     client: Any = None,
     progress: bool = False,
+    accept: Callable[[IBCB], None] | None = None,
 ) -> IBCB:
     """As ``model.fit(log, client=client)``, to the same bits, and saved; until then it is stored after every episode.
 
@@ -73,6 +75,8 @@ def fit_in_steps(
         Where to save the model, a .safetensors file. The checkpoint beside it goes only once the model is on disk.
     resume : bool
         Go on from the checkpoint if there is one, made with the same parameters on the same log.
+    accept : callable, optional
+        Called with the fitted model before it is saved; if it raises, the checkpoint stays and no model is written.
     """
     settings = model._settings(log, client)
     model._check_whole(log, settings)
@@ -99,6 +103,8 @@ def fit_in_steps(
                 model.partial_fit(episode, client=client)
             save_model(model, checkpoint)
             bar.update()
+    if accept is not None:
+        accept(model)
     save_model(model, out)
     _sync(Path(out).resolve())
     checkpoint.unlink(missing_ok=True)

@@ -13,11 +13,14 @@ True
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 
 from ibcb.estimators.ibcb import IBCB
 from ibcb.io.files import atomic
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
+from ibcb.log.notes import Note
 from ibcb.report.facts import Facts, facts
 from ibcb.report.page import render
 
@@ -31,8 +34,9 @@ def write_report(
     *,
     steps: bool = True,
     title: str = "",
+    notes: Iterable[Note] = (),
 ) -> Facts:
-    """Write the page of a model and the log that it was fitted to; returns what it says.
+    """Write the page of a model and the log that it was fitted to; returns what it says of the model.
 
     The file appears whole or not at all, needs no network, and is the same for the same model and log. A log on disk
     (`ibcb.open_log`) is gone through once, part by part.
@@ -47,10 +51,15 @@ def write_report(
         False: leave contexts, ids and times of steps out, for sharing.
     title : str
         By default made of the log's name.
+    notes : iterable of Note
+        What else is known of the log, such as ``ibcb.validate(log).notes``. Its warnings, and those of ``log.notes``,
+        come first on the page.
     """
     found = facts(model, log, steps=steps, title=title)
+    doubts = dict.fromkeys(note.text for note in (*log.notes, *notes) if note.severity == "warning")
+    shown = replace(found, notes=(*(text[:1].upper() + text[1:] for text in doubts), *found.notes))
     # Lone surrogates, which a name in memory may hold, have no place in UTF-8.
-    page = render(found).encode("utf-8", "replace")
+    page = render(shown).encode("utf-8", "replace")
     with atomic(path) as temporary:
         temporary.write_bytes(page)
     return found

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ibcb.log.arrays import plural
+from ibcb.log.notes import Figure, Note
 
 __all__ = ["Finding", "Severity", "LogSummary", "Validation"]
 
@@ -42,6 +43,21 @@ class Finding:
     remedy: str
     features: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> Note:
+        """The same as a note of whatever is made of the log; an error is a warning then, if anything was made."""
+        named = any(self.message.startswith(name) for name in self.features)
+        words = [self.message if named else self.message[:1].lower() + self.message[1:]]
+        if self.place is not None:
+            words[0] = f"{self.place}: {words[0]}"
+        if self.features:
+            words.append(f"Features: {shown(self.features)}.")
+        figures: dict[str, Figure] = {} if self.place is None else {"place": self.place}
+        if self.features:
+            figures["features"] = self.features
+        severity: Literal["info", "warning"] = "info" if self.severity == "note" else "warning"
+        return Note(self.code, severity, " ".join([*words, self.remedy]), figures)
+
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
@@ -74,6 +90,11 @@ class Validation:
     def ok(self) -> bool:
         """Whether the log can be fitted: no finding is an error."""
         return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """All findings as notes: what `ibcb.report.write_report` takes, and `ibcb fit` repeats."""
+        return tuple(finding.note for finding in self.findings)
 
     @property
     def verdict(self) -> str:
