@@ -119,7 +119,7 @@ def test_how_the_features_were_made_comes_back(tmp_path):
     )
     write_npz([(0, log)], tmp_path / "log.npz")
     assert NpzSource(tmp_path / "log.npz", ReadOptions()).preparation == preparation
-    assert NpzSource(tmp_path / "log.npz", ReadOptions(drop=["a"])).preparation is None
+    assert NpzSource(tmp_path / "log.npz", ReadOptions(drop=["a"])).preparation == preparation.only(["b=x"])
 
 
 # -- reading -------------------------------------------------------------------------------------------------------

@@ -133,6 +133,10 @@ _READING: dict[str, tuple[Any, Any]] = {
         Annotated[Literal["refuse", "mean", "zero"], typer.Option(help="What to do about missing numbers.")],
         "refuse",
     ),
+    "standardize": (
+        Annotated[bool, typer.Option("--standardize", help="Centre and scale features; kept with the model.")],
+        False,
+    ),
     "episode_every": (Annotated[str | None, typer.Option(help="Cut episodes by time: 1d, 6h.", metavar="TIME")], None),
     "episode_size": (Annotated[int | None, typer.Option(help="Cut episodes by number of steps.", min=1)], None),
     "warmup": (Annotated[int | None, typer.Option(help="Leading episodes that were random.", min=0)], None),

@@ -45,7 +45,8 @@ def predict(
     Writes episode, step, chosen, score: CSV on stdout, or a file. Chooses without
     exploration, with the policy right after the fitted log. The features are made
     as they were for the log that the model was fitted on: what is saved with the
-    model wins over --features, --drop, --one-hot and --missing.
+    model wins over --features, --drop, --keep, --one-hot, --missing and
+    --standardize.
 
     A model of 20 episodes chooses as in the first with --at-episode 0, as in the
     last with 19, as right after the log with 20, and ten updates later with 30.

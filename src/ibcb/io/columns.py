@@ -228,7 +228,7 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
     ignored = [name for name in rest if name not in names]
     text = f"{listed(ignored)} left out: not among the features that the model was fitted on."
     notes = (Note("columns-not-fitted", "info", text, {"columns": tuple(ignored)}),) if ignored else ()
-    return Plan(preparation, _dtype(schema, numbers), notes)
+    return Plan(preparation.raw, _dtype(schema, numbers), notes)
 
 
 def _check_options(schema: pa.Schema, options: ReadOptions) -> None:

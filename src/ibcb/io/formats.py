@@ -12,6 +12,7 @@ from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.sources import source_name
+from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, warmup_count
 from ibcb.log.disk import DiskLog, named
@@ -66,6 +67,10 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Columns of text to encode as one feature per value; True: all of them.
     missing : {"refuse", "mean", "zero"}
         What to do about missing numbers.
+    standardize : bool
+        Centre and scale each feature by its mean and standard deviation, of all candidates' rows; one-hot features stay
+        0 and 1. Means and scales are kept with the log and its model, so that new data goes the same way
+        (``preparation=``); weights are per standard deviation then. Goes through the log once more.
     episode_every : str, optional
         Cut episodes by time: "1d", "6h", "30min". Windows are counted from midnight, 1 January 1970, UTC; the steps
         of one stand before those of the next.
@@ -80,7 +85,8 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     choices : bool
         False: candidate sets without choices, for `predict`.
     preparation : Preparation, optional
-        Make the features as for another log: ``model.preparation_``.
+        Make the features as for another log: ``model.preparation_``. A log that does not say how its features were made
+        is taken to hold raw numbers, to be centred and scaled where those of the other were.
 
     Examples
     --------
@@ -107,8 +113,12 @@ def open_log(source: Any, **options: Any) -> DiskLog:
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source) if isinstance(source, Path) else _object_format(source)
     with named(source_name(source), format.name):
+        steps = standardized(format.open(source, how), how)
+        if how.standardize:
+            # Whoever opens it again need not find the means again.
+            options = options | {"preparation": steps.preparation, "standardize": False}
         where = (source.absolute(), options) if isinstance(source, Path) else None
-        return DiskLog(format.open(source, how), how, where, format.name)
+        return DiskLog(steps, how, where, format.name)
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:

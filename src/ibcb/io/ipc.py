@@ -50,5 +50,4 @@ FORMAT = table_format(
     suffixes=(".arrow", ".ipc", ".feather"),
     tables=_tables,
     write=_write,
-    loses="how the features were made",
 )

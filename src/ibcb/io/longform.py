@@ -29,7 +29,13 @@ def _schema(log: BehaviorLog) -> pa.Schema:
     # A feature may be called as a column of ours is, or as one by which the other form is recognised.
     taken = {*roles.values(), "contexts", "n_candidates"}
     features = [f"feature {name}" if name in taken else name for name in names]
-    meta = {"version": VERSION, "features": features, "feature_names": log.feature_names, "roles": roles}
+    meta = {
+        "version": VERSION,
+        "features": features,
+        "feature_names": log.feature_names,
+        "preparation": None if log.preparation is None else log.preparation.to_json(),
+        "roles": roles,
+    }
     fields = [pa.field("episode", pa.int64()), pa.field("step", pa.int64()), pa.field("chosen", pa.bool_())]
     fields += [pa.field(name, values.type) for name, values in extras(log).items()]
     fields += [pa.field(name, pa.from_numpy_dtype(log.contexts.dtype)) for name in features]

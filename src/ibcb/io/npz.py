@@ -137,7 +137,10 @@ class NpzSource:
         refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
         refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
         self.feature_names, self._columns = self._features(contexts.shape[-1], options)
-        self.preparation = options.preparation or self._read_preparation()
+        stored = self._read_preparation()
+        if options.preparation is not None and (stored is None or not stored.is_standardized):
+            stored = options.preparation.raw
+        self.preparation = stored
         self._order = sorted_steps(self._episode, self._timestamps) if options.sort else None
         others = [name for name in self._arrays if name not in _ARRAYS]
         text = f"arrays left out: {some(others)}."
@@ -257,17 +260,17 @@ class NpzSource:
         return number - warmup_count(warmup.item(), int(number[-1]) + 1)
 
     def _read_preparation(self) -> Preparation | None:
-        """How the features were made, if that was stored and all of them are read."""
-        stored = self._load("preparation")
-        if stored is None or self._columns is not None:
+        """How the features were made, if that was stored."""
+        stored, names = self._load("preparation"), self._load("feature_names")
+        if stored is None:
             return None
         try:
             result = Preparation.from_json(json.loads(str(stored.item())))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise LogFormatError("array 'preparation' is damaged; write the log again, or leave it out.") from None
-        if result.feature_names != self.feature_names:
+        if names is None or result.feature_names != tuple(names.tolist()):
             raise LogFormatError("array 'preparation' makes other features than feature_names has; leave it out.")
-        return result
+        return result.only(self.feature_names or ())
 
     def _per_step(self, name: str, steps: int) -> NDArray[Any] | None:
         array = self._arrays.get(name)

@@ -66,7 +66,7 @@ class OpenBanditSource:
         notes: list[Note] = []
         if options.preparation is not None:
             check_followed(options, options.preparation, list(raw))
-        self.preparation = options.preparation or Preparation(self._columns(raw))
+        self.preparation = (options.preparation or Preparation(self._columns(raw))).raw
         columns = self.preparation.columns
         self.feature_names = self.preparation.feature_names
         self._template, self._affinity = self._features(raw, columns, notes)

@@ -59,7 +59,7 @@ class SparseSource:
         self._columns = {name: column for column, name in enumerate(names)}
         self.feature_names = tuple(names)
         preparation = options.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
-        self.preparation = preparation
+        self.preparation = preparation.raw
         # A model may have been fitted to data where something else stood for missing numbers.
         fills = {column.name: column.fill or 0.0 for column in preparation.columns if column.categories is None}
         self._absent = np.array([fills.get(name, 0.0) for name in names])

@@ -123,7 +123,7 @@ class _CandidateRows:
         self.preparation: Preparation | None = self._plan.preparation
         self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
         if stored.features is not None:
-            self.preparation, self.feature_names = None, names
+            self.preparation, self.feature_names = _recipe(stored, names), names
         self._strange: dict[str, int] = {}
 
     @property
@@ -295,7 +295,7 @@ class StepRows:
         self._counted = "n_candidates" in names
         self._d = stored.n_features
         self.feature_names, self._kept = _selected(stored.feature_names, options, names)
-        self.preparation: Preparation | None = stored.preparation if self._kept is None else None
+        self.preparation = _recipe(stored, self.feature_names)
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """As the tables come."""
@@ -451,6 +451,11 @@ def _refuse_holes(
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _recipe(stored: Stored, names: tuple[str, ...] | None) -> Preparation | None:
+    """How these features of a log that we wrote were made, if that was stored."""
+    return None if stored.preparation is None or names is None else stored.preparation.only(names)
 
 
 def _as_written(

@@ -63,7 +63,10 @@ class Source(Protocol):
 
     @property
     def preparation(self) -> Preparation | None:
-        """How the features were made of raw columns; None where the contexts are stored as they are."""
+        """What was done to raw columns to make the features; None where the contexts are stored as they are.
+
+        Its centres and scales are those that the features have been through, not those that are asked for.
+        """
         ...
 
     @property
@@ -92,6 +95,7 @@ class ReadOptions:
     keep: Sequence[str] = ()
     one_hot: Sequence[str] | bool = ()
     missing: str = "refuse"
+    standardize: bool = False
     delimiter: str | None = None
     decimal: str = "."
     episode_every: str | None = None
