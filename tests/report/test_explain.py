@@ -172,6 +172,49 @@ def test_choices_that_contradict_the_rest_are_named_of_every_kind(made, read):
     assert len(set(named) & set(hit)) >= max(0.9 * len(named), 0.7 * len(hit))
 
 
+@pytest.mark.parametrize("made, read", [({"expert": "sbucb"}, {"l2": 0.3}), ({"expert": "sbts"}, {"expert": "other"})])
+def test_steps_are_ranked_by_doubt_with_what_the_policy_preferred(made, read):
+    clean = ibcb.simulate("synthetic", noise=0.03, seed=5, n_episodes=5, batch_size=200, **made).log
+    chosen, hit = clean.chosen.copy(), np.array([-3, -50, -150])
+    worst = IBCB(**read).fit(clean)
+    scores = (clean.contexts @ worst.policy_coefs_[-1]).reshape(-1, 10)
+    chosen[hit] = scores[hit].argmin(axis=1)
+    labels = {"timestamps": np.arange(len(chosen)) + 0.5, "step_ids": np.array([f"s{n}" for n in range(len(chosen))])}
+    log = BehaviorLog(clean.contexts, clean.step_offsets, chosen, clean.episode_offsets, warmup=clean.warmup, **labels)
+    model = IBCB(**read).fit(log)
+    found = ibcb.explain(model, log)
+    table = found.ranked()
+    assert table.column_names == ["episode", "step", "step_id", "timestamp", "chosen", "preferred", "probability"]
+    rows = table.to_pylist()
+    assert len(rows) == 1000
+    assert {row["step_id"] for row in rows[:3]} == {f"s{len(chosen) + place}" for place in hit}
+    probabilities = [row["probability"] for row in rows]
+    assert probabilities == sorted(found.strayed.tolist(), reverse=True)
+    warm = log.policy_steps.start
+    for row in rows[::37]:
+        step = warm + 200 * row["episode"] + row["step"]
+        assert (row["step_id"], row["timestamp"]) == (f"s{step}", step + 0.5)
+        assert row["chosen"] == chosen[step]
+        assert row["probability"] == found.strayed[step - warm]
+        seen = found.candidates(row["episode"], row["step"])
+        total = seen.exploitation + (seen.exploration if model.decider_.adds_bonus else 0)
+        assert total[row["preferred"]] == pytest.approx(total.max(), rel=1e-6)
+    for row in rows[:3]:
+        assert row["preferred"] != row["chosen"]
+    plain = BehaviorLog(log.contexts, log.step_offsets, chosen, log.episode_offsets, warmup=log.warmup)
+    assert ibcb.explain(model, plain).ranked().column_names == ["episode", "step", "chosen", "preferred", "probability"]
+
+
+def test_before_anything_is_learned_only_a_bonus_prefers_a_candidate(rng):
+    log = ragged_log(rng, warmup=0)
+    bonus = ibcb.explain(IBCB(l2=0.7).fit(log), log)
+    longest = [np.linalg.norm(log.candidates(step), axis=1).argmax() for step in range(40)]
+    np.testing.assert_array_equal(bonus.preferred[:40], longest)
+    sampler = ibcb.explain(IBCB(expert="sbts", l2=0.7).fit(log), log)
+    assert (sampler.preferred[:40] == -1).all()
+    assert sampler.ranked()["preferred"].null_count == 40
+
+
 def test_no_choice_of_a_clean_log_contradicts_the_rest(rng):
     log = paper_run("sbucb").log
     assert ibcb.explain(IBCB(l2=0.3).fit(log), log).strayed.max() < 0.5

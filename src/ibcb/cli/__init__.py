@@ -58,6 +58,7 @@ _VERBS = (
     "predict",
     "evaluate",
     "report",
+    "explain",
     "reproduce",
 )
 for _name in _VERBS:

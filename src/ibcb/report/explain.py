@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,12 +17,12 @@ from ibcb.deciders.topk import TopKKind
 from ibcb.engine import Block
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
-from ibcb.log import BehaviorLog
+from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.history import history
 from ibcb.numerics.laplace import read_choices
 from ibcb.numerics.ridge import ridge
-from ibcb.report.scores import Decider, EpisodeThoughts, ThoughtTotals, score
+from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
 
@@ -56,7 +57,10 @@ class Explanation:
         How probable it is that each choice went astray: near 1 for those that contradict the rest. Of a decider of any
         kind: each episode is read alone, by the weights, of the width too, that explain most of its choices as the best
         candidate, or as one of the ``top_k_`` best. Where the chosen candidate was nearly as good as the best, nothing
-        can be told.
+        can be told. `ranked` lists the steps by it.
+    preferred : ndarray of shape (steps,)
+        The candidate that the policy of the time put first, of an "sbucb" decider with the bonus: the chosen one where
+        that is as good as any. -1 while nothing had been learned that could prefer one.
     """
 
     episodes: tuple[EpisodeThoughts, ...]
@@ -65,8 +69,33 @@ class Explanation:
     regret: Vector
     explored: NDArray[np.bool_]
     strayed: Vector
+    preferred: NDArray[np.int64]
     _decider: Decider = field(repr=False)
     _log: BehaviorLog = field(repr=False)
+
+    def ranked(self) -> pa.Table:
+        """All steps that the policy chose, those first whose choice most probably went astray.
+
+        Returns
+        -------
+        steps : pyarrow.Table
+            ``episode`` and ``step``, each counted from 0; ``step_id`` and ``timestamp`` where the log has them;
+            ``chosen``, ``preferred`` (null while nothing had been learned) and ``probability``, which is `strayed`.
+        """
+        counts = [episode.steps for episode in self.episodes]
+        columns: dict[str, Any] = {
+            "episode": np.repeat(np.arange(len(counts)), counts),
+            "step": np.concatenate([np.arange(count) for count in counts]),
+        }
+        steps = self._log.policy_steps
+        both = {"step_id": self._log.step_ids, "timestamp": self._log.timestamps}
+        columns |= {name: values[steps] for name, values in both.items() if values is not None}
+        columns |= {
+            "chosen": self._log.chosen[steps],
+            "preferred": pa.array(self.preferred, mask=self.preferred < 0),
+            "probability": self.strayed,
+        }
+        return pa.table(columns).take(np.argsort(-self.strayed, kind="stable"))
 
     def candidates(self, episode: int, step: int) -> StepThoughts:
         """Both parts of the score of every candidate at one step of an episode; both are counted from 0.
@@ -106,6 +135,8 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     >>> first = thoughts.candidates(0, 0)
     >>> first.exploitation.shape, first.exploration.shape
     ((10,), (10,))
+    >>> thoughts.ranked().column_names
+    ['episode', 'step', 'chosen', 'preferred', 'probability']
     """
     check_is_fitted(model, "policy_coefs_")
     check_log(log)
@@ -125,10 +156,23 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
         episodes.append(tally.thoughts(decider, entry.number))
         chosen = part.chosen_rows
         astray = _read_alone(part, scores.width, model.top_k_ or 1)
-        steps.append((scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored, astray))
+        parts = scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored
+        steps.append((*parts, astray, _preferred(decider, entry.number, scores, part)))
     found = (np.concatenate(of_episodes) for of_episodes in zip(*steps, strict=True))
-    exploitation, exploration, regret, explored, strayed = found
-    return Explanation(tuple(episodes), exploitation, exploration, regret, explored, strayed, decider, log)
+    exploitation, exploration, regret, explored, strayed, preferred = found
+    return Explanation(tuple(episodes), exploitation, exploration, regret, explored, strayed, preferred, decider, log)
+
+
+def _preferred(decider: Decider, number: int, scores: Scores, episode: BehaviorLog) -> NDArray[np.int64]:
+    """The candidate that the policy of an episode put first at each step; -1 where it preferred none."""
+    if decider.alpha is not None:
+        first, other = argmax_per_step(scores.expected + scores.exploration, episode), scores.unexplained
+    elif decider.policies[number].any():
+        first, other = argmax_per_step(scores.expected, episode), scores.explored
+    else:
+        return np.full(episode.n_steps, -1)
+    # An exact solution ties the chosen candidate with others, but for rounding.
+    return np.where(other, first, episode.chosen)
 
 
 def _read_alone(episode: BehaviorLog, width: Vector, top_k: int) -> Vector:

@@ -1,0 +1,100 @@
+"""`ibcb explain`: doubtful steps printed, all of them in a file."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import ragged_log
+from typer.testing import CliRunner
+
+import ibcb
+from ibcb.cli import app
+
+
+def ibcb_command(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def succeeds(*arguments):
+    result = ibcb_command(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture(params=[None, "step_ids", "timestamps"])
+def fitted(request, rng, tmp_path):
+    """A log with some wrong choices, and its model; steps with names, with times, or with neither."""
+    plain = ragged_log(rng, steps=100)
+    chosen, counts = plain.chosen.copy(), np.diff(plain.step_offsets)
+    chosen[[250, 420]] = (chosen[[250, 420]] + 1) % counts[[250, 420]]
+    steps = np.arange(plain.n_steps)
+    names = np.array([f"request, {step} {'of a customer with a long name' * (step % 2)}" for step in steps])
+    times = np.datetime64("2024-03-01T00:00:00", "us") + steps * 1_234_567
+    labels = {"step_ids": names, "timestamps": times} if request.param == "step_ids" else {}
+    labels = {"timestamps": times} if request.param == "timestamps" else labels
+    log = ibcb.BehaviorLog(plain.contexts, plain.step_offsets, chosen, plain.episode_offsets, warmup=1, **labels)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    model = ibcb.IBCB(l2=0.7, forecast=None).fit(log)
+    ibcb.save_model(model, tmp_path / "m.safetensors")
+    return tmp_path, model, log
+
+
+def test_the_most_doubtful_steps_fit_into_80_columns(fitted):
+    folder, model, log = fitted
+    text = succeeds("explain", folder / "m.safetensors", "--log", folder / "log.parquet", "--most", "7").stdout
+    lines = text.splitlines()
+    table = ibcb.explain(model, log).ranked()
+    astray = int(np.count_nonzero(table["probability"].to_numpy() > 0.5))
+    assert astray >= 1
+    assert lines[0] == f"steps       400, of which {astray} more probably went astray than not"
+    assert max(map(len, lines)) <= 80
+    rows = lines[3:]
+    assert len(rows) == 7
+    for line, row in zip(rows, table.to_pylist(), strict=False):
+        assert line.split()[:2] == [str(row["episode"]), str(row["step"])]
+        assert re.search(rf" {row['chosen']} +{row['preferred']} +(?:[01]\.\d+|\S+e-\d+)$", line)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_all_steps_are_written_with_their_ids(fitted, suffix):
+    folder, model, log = fitted
+    out = folder / f"steps.{suffix}"
+    told = json.loads(
+        succeeds("explain", folder / "m.safetensors", "--log", folder / "log.parquet", "-o", out, "--json").stdout
+    )
+    table = ibcb.explain(model, log).ranked()
+    assert (told["out"], told["steps"], len(told["most"])) == (str(out), 400, 20)
+    assert told["most"][0]["probability"] == table["probability"][0].as_py()
+    if suffix == "parquet":
+        assert pq.read_table(out).equals(table)
+        return
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == table.column_names
+    for row, expected in zip(rows, table.to_pylist(), strict=True):
+        assert [int(row[name]) for name in ("episode", "step", "chosen")] == [
+            expected[name] for name in ("episode", "step", "chosen")
+        ]
+        assert float(row["probability"]) == expected["probability"]
+        assert row.get("step_id") == expected.get("step_id")
+
+
+def test_explain_fails_in_one_line(fitted):
+    folder, _, log = fitted
+    path = folder / "log.parquet"
+    ibcb.save_model(ibcb.ChoiceModel(episodes=None).fit(log), folder / "choice.safetensors")
+    ibcb.write_log(log[:2], folder / "other.parquet")
+    for arguments, words in (
+        ([folder / "choice.safetensors", "--log", path], "holds a ChoiceModel"),
+        ([folder / "m.safetensors", "--log", folder / "other.parquet"], "another log than the model was fitted on"),
+        ([folder / "m.safetensors", "--log", path, "-o", folder / "steps.txt"], "must end in .csv or .parquet"),
+        ([folder / "m.safetensors", "--log", path, "-o", path], "is an input"),
+    ):
+        result = ibcb_command("explain", *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("error: ")
+        assert words in result.stderr
+    assert ibcb_command("explain", folder / "m.safetensors", "--log", path, "--most", "0").exit_code == 2
