@@ -83,7 +83,7 @@ def test_the_audit_finds_the_batch_that_was_changed(here):
     assert (here / "audit-to-share.html").stat().st_size < (here / "audit.html").stat().st_size
     ibcb.save_model(names["suspect"], "model.safetensors")
     ibcb.write_log(names["changed"], "log.parquet")
-    assert commands_run(AUDIT) == 1
+    assert commands_run(AUDIT) == 2
 
 
 def test_predicting_tells_what_the_page_says_and_the_commands_run(here):
@@ -173,7 +173,7 @@ def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monke
     recovered = names["features"] @ names["model"].coef_
     assert np.corrcoef(truth, recovered)[0, 1] > 0.98
     assert np.mean(names["predicted"][-5:]) > 0.95
-    assert "'clicked' left out" in shown
+    assert "warning, reward-like-columns: left out: 'clicked' (by name what came of the choice)" in shown
     assert "genre" in shown
 
     pacsv.write_csv(names["tomorrow"], "tomorrow.csv")

@@ -154,3 +154,14 @@ def test_what_the_model_doubts_counts_for_strict_and_a_streamed_fit_is_not_lost(
     succeeds(*fit, "-o", out, "--resume")
     assert_same(ibcb.load_model(out).coef_, ibcb.load_model(plain).coef_)
     assert not (tmp_path / "m.checkpoint.safetensors").exists()
+
+
+def test_relations_of_features_that_the_model_does_not_name_are_repeated(log, tmp_path):
+    near = log.contexts[:, 0] + 3e-4 * np.random.default_rng(0).normal(size=log.n_rows)
+    user = np.repeat(np.arange(log.n_steps) % 7, np.diff(log.step_offsets))
+    path = write_table(log, tmp_path / "log.csv", near=near, user=user)
+    told = json.loads(succeeds("fit", path, "-o", tmp_path / "m.safetensors", "--json").stdout)
+    notes = {note["code"]: note["figures"] for note in told["notes"]}
+    assert notes["undetermined-features"] == {"features": ["user"]}
+    assert notes["collinear"] == {"features": ["x0", "near"]}
+    assert "constant-within-steps" not in notes

@@ -18,8 +18,8 @@ __all__ = ["Strict", "known_of", "refuse_doubts", "told_once"]
 
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings are errors: exit 1, and nothing is saved.")]
 
-#: findings of `ibcb.validate` about which a fitted model may have a note of its own
-_OF_MODELS = {"constant-within-steps": "undetermined-features", "collinear": "undetermined-features"}
+#: findings of `ibcb.validate` that say of features what a model's note on undetermined ones says
+_UNDETERMINED = ("constant-within-steps", "collinear")
 
 
 def known_of(log: ibcb.BehaviorLog | DiskLog) -> tuple[Note, ...]:
@@ -34,8 +34,14 @@ def known_of(log: ibcb.BehaviorLog | DiskLog) -> tuple[Note, ...]:
 
 def told_once(known: Iterable[Note], model: ibcb.IBCB) -> list[Note]:
     """What is known of a log without what the model says itself, from its own evidence."""
-    said = {note.code for note in model.notes_}
-    return [note for note in known if _OF_MODELS.get(note.code) not in said]
+    own = next((note for note in model.notes_ if note.code == "undetermined-features"), None)
+    named = set() if own is None else _features(own)
+    return [note for note in known if note.code not in _UNDETERMINED or not _features(note) <= named]
+
+
+def _features(note: Note) -> set[float | int | str]:
+    features = note.figures.get("features", ())
+    return set(features) if isinstance(features, tuple) else set()
 
 
 def refuse_doubts(notes: Iterable[Note], strict: bool) -> None:
