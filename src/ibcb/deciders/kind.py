@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Block
-from ibcb.numerics.gaussians import Beliefs, Site, symmetric_inverse
-from ibcb.numerics.ridge import Ridge
+from ibcb.engine import Block, CandidateMoments
+from ibcb.numerics.gaussians import Beliefs, Site
+from ibcb.numerics.ridge import Frame, Regularization, Ridge
 
 __all__ = [
     "FIRST_STRAY",
@@ -29,7 +29,6 @@ __all__ = [
     "Observed",
     "Scales",
     "Words",
-    "candidate_scale",
     "grid",
 ]
 
@@ -38,8 +37,6 @@ Matrix = NDArray[np.float64]
 
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
-#: a feature's own share of the second moment that every direction has at least, so that it can be inverted; not tuned
-_RIDGE_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -182,10 +179,13 @@ class Kind(ABC):
         Ridge parameter, of kinds that learn.
     top_k : int
         How many of its best candidates the decider draws from, of kinds that do.
+    frame : Frame, optional
+        The units of l2, of kinds that learn; None for those of the log.
     """
 
     l2: float = 1.0
     top_k: int = 1
+    frame: Frame | None = None
 
     name: ClassVar[str]
     words: ClassVar[Words]
@@ -213,7 +213,25 @@ class Kind(ABC):
     @property
     def label(self) -> str:
         """The kind with its parameter, such as "sbucb(l2=0.3)"."""
-        return f"{self.name}(l2={self.l2:g})" if self.learns else self.name
+        if not self.learns:
+            return self.name
+        return f"{self.name}(l2={self.l2:g})" if self.frame is None else f"{self.name}(l2={self.l2:g}, {self.units})"
+
+    @property
+    def regularization(self) -> Regularization:
+        """l2 with its units."""
+        return Regularization(self.l2, self.frame)
+
+    @property
+    def own_ridge(self) -> dict[str, Any]:
+        """l2 and origin of a live policy, in the units of the log."""
+        frame = self.frame
+        return {"l2": self.l2} if frame is None else {"l2": self.l2 * frame.scale**2, "origin": frame.origin}
+
+    @property
+    def units(self) -> str:
+        """Of l2: "own" for those of the log, or the name of the frame."""
+        return self.regularization.units
 
     @property
     def title(self) -> str:
@@ -221,7 +239,7 @@ class Kind(ABC):
         return self.words.title
 
     @abstractmethod
-    def measure(self, block: Block) -> Matrix:
+    def unit(self, candidates: CandidateMoments) -> Matrix:
         """S^-1, the inverse second moment of the candidates: the unit of policies. Shape (d, d)."""
 
     @abstractmethod
@@ -245,10 +263,3 @@ class Kind(ABC):
             f"a decider of the kind {self.name!r} is tracked, but how it learns is not known, so it cannot be brought "
             "to life; predict imitates it, and a fit with expert='sbucb' or 'sbts' assumes how it learns."
         )
-
-
-def candidate_scale(second_moment: Matrix, own: Vector) -> Matrix:
-    """The inverse of a second moment of candidates, with a share of each feature's ``own`` size on its diagonal."""
-    S = second_moment.copy()
-    S.flat[:: len(S) + 1] += _RIDGE_SHARE * own
-    return symmetric_inverse(S)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Observed, Scales, candidate_scale
-from ibcb.engine import Block
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Observed, Scales
+from ibcb.engine import Block, CandidateMoments, candidate_moments
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
@@ -34,15 +34,9 @@ class LogitKind(Kind):
 
     scales = Scales(policy=10.0)
 
-    def measure(self, block: Block) -> Matrix:
+    def unit(self, candidates: CandidateMoments) -> Matrix:
         """Of the candidates about their step's mean."""
-        X, counts = block.contexts.astype(np.float64, copy=False), np.diff(block.offsets)
-        means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]
-        centred = X - np.repeat(means, counts, axis=0)
-        S: Matrix = centred.T @ centred / len(X)
-        own = S.diagonal()
-        # Of a feature in which candidates never differ any scale will do: 1.
-        return candidate_scale(S, np.where(own > 0, own, 20.0))
+        return candidates.unit_within
 
     def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
         site, strayed = self._site(block, believed.best, stray)
@@ -60,7 +54,7 @@ class LogitKind(Kind):
     def policy_alone(self, block: Block) -> Vector:
         """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""
         d = block.contexts.shape[1]
-        prior = Beliefs(np.zeros((1, d)), self.scales.policy**2 * self.measure(block)[None])
+        prior = Beliefs(np.zeros((1, d)), self.scales.policy**2 * self.unit(candidate_moments(block))[None])
         site, _ = self._site(block, prior, FIRST_STRAY)
         policy: Vector = prior.given(site)[0].mean[0]
         return policy

@@ -7,34 +7,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.kind import candidate_scale
-from ibcb.engine import Block
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import candidate_array
 from ibcb.numerics.checks import at_least_zero, gram_matrix, positive, whole
 from ibcb.numerics.ridge import gram, ridge
 
-__all__ = ["RidgePolicy", "as_candidate_sets", "as_choice", "ridge_unit"]
+__all__ = ["RidgePolicy", "as_candidate_sets", "as_choice"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
 class RidgePolicy:
-    """One shared ridge model: Phi = S'S, b = S'R and theta = Psi^-1 b, kept as ``gram_``, ``moment_`` and ``coef_``."""
+    """One shared ridge model: Phi = S'S, b = S'R and theta = Psi^-1 b, kept as ``gram_``, ``moment_`` and ``coef_``.
+
+    With an ``origin`` the contexts S are measured from there.
+    """
 
     def __init__(
         self,
         n_features: int,
         *,
         alpha: float,
-        l2: float,
+        l2: float | ArrayLike,
         gram: ArrayLike | None = None,
         moment: ArrayLike | None = None,
+        origin: ArrayLike | None = None,
     ) -> None:
         d = whole("n_features", n_features, 1, "the length of a context")
         self.alpha = at_least_zero("alpha", alpha, "0 never explores")
-        self.l2 = positive("l2", l2, "without it Psi has no inverse before the first update")
+        self.l2 = _penalty(l2, d)
+        self.origin = np.zeros(d) if origin is None else _vector("origin", origin, d, "a point among the contexts")
         self.gram_, self.moment_ = _state(gram, moment, d)
         self._refit()
 
@@ -43,7 +46,8 @@ class RidgePolicy:
         return len(self.moment_)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n_features={self.n_features}, alpha={self.alpha:g}, l2={self.l2:g})"
+        l2 = f"{self.l2:g}" if isinstance(self.l2, float) else f"{self.l2.min():g} to {self.l2.max():g}"
+        return f"{type(self).__name__}(n_features={self.n_features}, alpha={self.alpha:g}, l2={l2})"
 
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Learn from a batch: the chosen contexts, shape (B, d), and their rewards, shape (B,)."""
@@ -58,6 +62,7 @@ class RidgePolicy:
             if not np.isfinite(values).all():
                 place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
                 raise ValueError(f"update: {what}{list(place)} is {values[place]}; they must be finite.")
+        S = S - self.origin
         before = self.gram_, self.moment_
         self.gram_, self.moment_ = self.gram_ + gram(S), self.moment_ + S.T @ R
         try:
@@ -69,7 +74,8 @@ class RidgePolicy:
     def pseudo_data(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """At most d contexts S and rewards R that teach what this policy has learned: S'S = gram_, S'R = moment_.
 
-        Any other ridge model with the same l2 is in the same state after learning from them.
+        Any other ridge model with the same l2 is in the same state after learning from them; S is measured from the
+        origin.
 
         Returns
         -------
@@ -83,7 +89,7 @@ class RidgePolicy:
         return root[:, None] * V.T[seen], V.T[seen] @ self.moment_ / root
 
     def _refit(self) -> None:
-        self._ridge = ridge(self.gram_, self.l2)
+        self._ridge = ridge(self.gram_, self.l2, self.origin if self.origin.any() else None)
         #: policy parameters theta_n, shape (d,)
         self.coef_ = self._ridge.solve(self.moment_)
 
@@ -91,7 +97,7 @@ class RidgePolicy:
         """Expected reward of every candidate, without exploration."""
         contexts = log.contexts if isinstance(log, BehaviorLog) else np.asarray(log)
         scores: NDArray[Any] = contexts @ self.coef_
-        return scores
+        return scores - self.origin @ self.coef_ if self.origin.any() else scores
 
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
         """Score of every candidate with exploration: shape (..., M, d) to (..., M)."""
@@ -104,13 +110,25 @@ class RidgePolicy:
         return as_choice(scores.argmax(axis=-1))
 
 
-def ridge_unit(block: Block) -> Matrix:
-    """S^-1 of the candidates as they are: a learner's scores depend on where its features have their zero."""
-    X = block.contexts.astype(np.float64, copy=False)
-    S, present = X.T @ X, np.count_nonzero(X, axis=0).astype(np.float64)
-    # Scores are bounded where a feature shows, however rarely it does; of one that never does any scale will do.
-    shown = np.where(present > 0, S.diagonal() / np.maximum(present, 1.0), 1.0)
-    return candidate_scale(S / len(X), shown)
+def _penalty(l2: Any, d: int) -> float | Vector:
+    """l2 as one number, or one for each feature."""
+    why = "without it Psi has no inverse before the first update"
+    if np.ndim(l2) == 0:
+        return positive("l2", l2, why)
+    found = _vector("l2", l2, d, "a ridge parameter for each feature")
+    for place in np.flatnonzero(found <= 0)[:1].tolist():
+        raise ValueError(f"l2[{place}]={found[place]!r} must be above 0: {why}.")
+    return found
+
+
+def _vector(name: str, values: Any, d: int, what: str) -> Vector:
+    try:
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={values!r} is not a vector; it must be {what}, {d} numbers.") from None
+    if found.shape != (d,) or not np.isfinite(found).all():
+        raise ValueError(f"{name} is {found} of shape {found.shape}; it must be {what}, {d} finite numbers.")
+    return found
 
 
 def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]:
@@ -120,12 +138,7 @@ def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]
     if gram is None or moment is None:
         missing = "gram" if gram is None else "moment"
         raise ValueError(f"{missing} is missing; give both S'S as gram= and S'R as moment=, or neither.")
-    try:
-        b = np.array(moment, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"moment={moment!r} is not a vector; it must be S'R, {d} numbers.") from None
-    if b.shape != (d,) or not np.isfinite(b).all():
-        raise ValueError(f"moment is {b} of shape {b.shape}; it must be S'R, {d} finite numbers.")
+    b = _vector("moment", moment, d, "S'R")
     return gram_matrix("gram", gram, d).copy(), b
 
 

@@ -1,24 +1,24 @@
 """SBTS: Thompson sampling, the best candidate of a policy drawn from N(policy, alpha^2 Psi^-1).
 
-What an episode of its choices says is a site, see `ibcb.deciders.probit_site`. Policies are in units of alpha; of a
+What an episode of its choices says is a site, see `ibcb.deciders.draws_site`. Policies are in units of alpha; of a
 decider that draws once an episode only the direction is known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.deciders.draws_site import draws_site, length_factor
 from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
-from ibcb.deciders.probit_site import draws_site
-from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
-from ibcb.engine import Block
+from ibcb.deciders.ridge_policy import RidgePolicy
+from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.gaussians import symmetric_inverse
+from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["DRAWS", "SBTS", "SbtsKind"]
@@ -27,9 +27,6 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 DRAWS = ("step", "episode")
-#: the expansion point of an episode trusts the walk's prediction this much less than the walk does
-#: (judged by benchmarks/forecast.py)
-_WIDENING = 25.0
 
 
 @dataclass(frozen=True)
@@ -57,12 +54,17 @@ class SbtsKind(Kind):
     learns = True
     compares_predictions = True
 
-    def measure(self, block: Block) -> Matrix:
-        return ridge_unit(block)
+    def unit(self, candidates: CandidateMoments) -> Matrix:
+        return candidates.unit
 
     def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
-        precision = symmetric_inverse(_WIDENING * believed.leaders[0].covariance[0])
-        site = draws_site(block, before, believed.best.mean[0], precision)
+        # Around what is believed, with the doubt of one that only walks: other models are to learn from the site too.
+        prior = Beliefs(believed.best.mean, believed.leaders[0].covariance)
+        site = draws_site(block, before, prior)
+        if site.root.shape[1]:
+            # The logit's p, made longer: what is seen of it stays as sure.
+            factor = length_factor(block, before, prior.given(site)[0].mean[0])
+            site = replace(site, root=site.root / factor)
         return Observed((site,) * len(believed.leaders))
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
@@ -70,7 +72,7 @@ class SbtsKind(Kind):
         X, starts, counts = block.contexts, block.offsets[:-1], np.diff(block.offsets)
         scores: Vector = X @ policy
         middle = np.add.reduceat(X, starts, axis=0) / counts[:, None]
-        square = np.add.reduceat(before.widths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
+        square = np.add.reduceat(before.lengths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
         # Steps whose candidates do not differ have no width, and no lead either.
         unit = np.sqrt(np.where(square > 0, square, 1.0))
         scores /= np.repeat(unit, counts)
@@ -79,13 +81,13 @@ class SbtsKind(Kind):
     def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
         # L'^-1 z has the covariance Psi^-1.
-        drawn = (rng.standard_normal((len(counts), len(p))) @ now.whitener).astype(contexts.dtype)
+        drawn = (rng.standard_normal((len(counts), len(p))) @ now.whitener.matrix).astype(contexts.dtype)
         scores += np.einsum("rd,rd->r", contexts, np.repeat(drawn, counts, axis=0))
         return scores
 
     def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> SBTS:
         state: dict[str, Any] = {"gram": gram, "moment": moment, "random_state": random_state}
-        return SBTS(len(moment), alpha=alpha, l2=self.l2, draws=draws, **state)
+        return SBTS(len(moment), alpha=alpha, draws=draws, **self.own_ridge, **state)
 
 
 class SBTS(RidgePolicy):
@@ -93,7 +95,7 @@ class SBTS(RidgePolicy):
 
     Parameters
     ----------
-    n_features, alpha, l2, gram, moment
+    n_features, alpha, l2, gram, moment, origin
         As of `SBUCB`.
     draws : {"step", "episode"}
         A fresh theta~ at every step, or one after every update that serves until the next.
@@ -105,15 +107,16 @@ class SBTS(RidgePolicy):
         n_features: int,
         *,
         alpha: float = 0.4,
-        l2: float = 1.0,
+        l2: float | ArrayLike = 1.0,
         draws: str = "step",
         random_state: int | np.random.Generator | None = None,
         gram: ArrayLike | None = None,
         moment: ArrayLike | None = None,
+        origin: ArrayLike | None = None,
     ) -> None:
         self.draws = one_of("draws", draws, DRAWS)
         self._rng = np.random.default_rng(random_state)
-        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment)
+        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment, origin=origin)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, draws={self.draws!r})"

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcb.deciders.cone import cone_sites
 from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
-from ibcb.deciders.ridge_policy import RidgePolicy, ridge_unit
-from ibcb.engine import Block
+from ibcb.deciders.ridge_policy import RidgePolicy
+from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.gaussians import Site
 from ibcb.numerics.ridge import Ridge
 
@@ -62,8 +62,8 @@ class SbucbKind(Kind):
     hopeless = 30.0
     good, fair = 0.8, 0.6
 
-    def measure(self, block: Block) -> Matrix:
-        return ridge_unit(block)
+    def unit(self, candidates: CandidateMoments) -> Matrix:
+        return candidates.unit
 
     def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
         families = len(believed.leaders)
@@ -90,7 +90,7 @@ class SbucbKind(Kind):
         return scores
 
     def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> SBUCB:
-        return SBUCB(len(moment), alpha=alpha, l2=self.l2, gram=gram, moment=moment)
+        return SBUCB(len(moment), alpha=alpha, gram=gram, moment=moment, **self.own_ridge)
 
 
 class SBUCB(RidgePolicy):
@@ -101,10 +101,12 @@ class SBUCB(RidgePolicy):
     n_features : int
     alpha : float
         Exploration weight.
-    l2 : float
-        Ridge parameter lambda.
+    l2 : float or array of shape (d,)
+        Ridge parameter lambda; or one for each feature.
     gram, moment : arrays of shape (d, d) and (d,), optional
         S'S and S'R of what has been learned already; without them nothing has.
+    origin : array of shape (d,), optional
+        From which contexts are measured, 0 unless given.
 
     Examples
     --------
@@ -123,11 +125,12 @@ class SBUCB(RidgePolicy):
         n_features: int,
         *,
         alpha: float = 0.4,
-        l2: float = 1.0,
+        l2: float | ArrayLike = 1.0,
         gram: ArrayLike | None = None,
         moment: ArrayLike | None = None,
+        origin: ArrayLike | None = None,
     ) -> None:
-        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment)
+        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment, origin=origin)
 
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
         widths = self._ridge.widths(candidates.reshape(-1, self.n_features))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import plain
-from ibcb.numerics.ridge import Ridge
+from ibcb.numerics.ridge import Ridge, Whitener
 
 __all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
 
@@ -33,7 +33,7 @@ class Workup(NamedTuple):
         Bound on the rounding of a bonus.
     squares, longest : float
         Sum of the squared contexts, and a bound on the length of each.
-    whitener : ndarray of shape (d, d), optional
+    whitener : Whitener, optional
         Of the `Ridge` whose confidence widths the bonuses are; None where they are something else.
     """
 
@@ -42,7 +42,7 @@ class Workup(NamedTuple):
     bonus_error: float
     squares: float
     longest: float
-    whitener: NDArray[np.float64] | None = None
+    whitener: Whitener | None = None
 
     @property
     def nbytes(self) -> int:
@@ -110,8 +110,7 @@ class Block:
 
     def widths(self, ridge: Ridge) -> NDArray[Any]:
         """Confidence widths of all rows, in single precision unless that overflows."""
-        known = None if self.work is None else self.work.whitener
-        if self.work is not None and known is not None and np.array_equal(known, ridge.whitener):
+        if self.work is not None and ridge.whitener.same(self.work.whitener):
             return self.work.bonus
         with np.errstate(over="ignore", invalid="ignore"):
             found = ridge.widths(self.contexts.astype(np.float32, copy=False))

@@ -78,7 +78,7 @@ def fit_in_steps(
     accept : callable, optional
         Called with the fitted model before it is saved; if it raises, the checkpoint stays and no model is written.
     """
-    settings = model._settings(log, client)
+    settings = model._settings(log, log, client)
     model._check_whole(log, settings)
     if not model.incremental:
         raise ValueError(
@@ -90,14 +90,14 @@ def fit_in_steps(
     found, done = None, 0
     if stored is not None and not isinstance(stored, Choosing):
         model, done = stored, len(stored.diagnostics_)
-    elif settings.chooses:
+    elif settings.chooses and len(log) > 1:
         found = _chosen(model, log, settings, stored, checkpoint)
     hidden = None if progress else True
     rest = islice(log, done, None)
     with tqdm(total=len(log), initial=done, desc="fit", unit="episode", delay=1, leave=False, disable=hidden) as bar:
         for episode in rest:
             if found is not None:
-                model._begin(episode, settings, found)
+                model._begin([episode], settings, found)
                 found = None
             else:
                 model.partial_fit(episode, client=client)
@@ -119,7 +119,7 @@ def _chosen(model: IBCB, log: DiskLog, settings: Settings, begun: Choosing | Non
         choosing.tracks = tracks
         save_model(choosing, checkpoint)
 
-    return choose(log, settings, None if begun is None else begun.tracks, store)
+    return choose([log], settings, None if begun is None else begun.tracks, store)
 
 
 def _sync(path: Path) -> None:

@@ -1,6 +1,6 @@
 """What fitting finds, as one value: solve the log by Algorithm 2, track the policy beside it, choose what is left open.
 
-A `Fit` is never changed. `fit_log` makes one, `continued` makes the next one from it. So an interrupted fit leaves a
+A `Fit` is never changed. `fit_logs` makes one, `continued` makes the next one from it. So an interrupted fit leaves a
 model as it was, and whatever a model says of itself it says of one and the same fit. Where something is left open, or
 the kind is only tracked, `choose` goes through the log first.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import KINDS, Kind
-from ibcb.engine import Rows, first_steps, one_blas_thread, workers
+from ibcb.engine import CandidateMoments, Rows, first_steps, one_blas_thread, workers
 from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
 from ibcb.inverse.constraints import Experience
 from ibcb.inverse.evolution import Evolution
@@ -24,24 +24,29 @@ from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.log.validation.first_episode import missing_past
-from ibcb.numerics.ridge import Ridge
+from ibcb.numerics.metric import Metric
+from ibcb.numerics.ridge import Frame, Ridge
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.selection import Candidate, Selection, select
 
-__all__ = ["Fit", "Settings", "choose", "continued", "fit_log"]
+__all__ = ["Fit", "Settings", "choose", "continued", "fit_logs"]
 
 Log = BehaviorLog | DiskLog
 Matrix = NDArray[np.float64]
 
-#: values of l2 and top_k that "auto" chooses from: a factor of three, and the fair deciders of the paper's tables
+#: values of l2, in units of the features, and of top_k that "auto" chooses from: a factor of three, and the fair
+#: deciders of the paper's tables
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 BEST_OF = (2, 3, 4)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of an `IBCB` that fitting depends on, checked; ``prior_gram`` as a matrix."""
+    """The parameters of an `IBCB` that fitting depends on, checked; ``prior_gram`` as a matrix.
+
+    ``moments`` are those of the candidates with which the log begins.
+    """
 
     expert: str
     l2: float | str
@@ -57,6 +62,7 @@ class Settings:
     n_jobs: int | None
     verbose: bool
     client: Any
+    moments: CandidateMoments
 
     @property
     def open(self) -> list[str]:
@@ -69,22 +75,40 @@ class Settings:
         return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
 
     @property
+    def doubtful(self) -> bool:
+        """Whether l2 was given for features whose units differ: the decider may have had them in others."""
+        learns = self.expert == "auto" or KINDS[self.expert].learns
+        return learns and self.l2 != "auto" and self.solver != "paper" and self.moments.mixed
+
+    @property
     def chooses(self) -> bool:
         """Whether the log is gone through twice: first to choose, or to track a kind that is only tracked."""
-        return bool(self.open) or not KINDS[self.expert].learns
+        return bool(self.open) or self.doubtful or not KINDS[self.expert].learns
 
     def candidates(self) -> list[Kind]:
         """The kinds to choose from, with their parameters."""
         kinds = list[Kind]()
         for name in KINDS if self.expert == "auto" else (self.expert,):
             if KINDS[name].learns:
-                penalties = PENALTIES if self.l2 == "auto" else (float(self.l2),)
-                kinds += [KINDS[name](l2=l2) for l2 in penalties]
+                kinds += [KINDS[name](l2=float(self.l2))] if self.l2 != "auto" else []
+                if self.l2 == "auto" or self.doubtful:
+                    kinds += [KINDS[name](l2=l2, frame=frame) for frame in self._frames() for l2 in PENALTIES]
             elif name in _WITH_TOP_K:
-                kinds += [KINDS[name](top_k=k) for k in (BEST_OF if self.top_k == "auto" else (int(self.top_k),))]
+                best = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
+                kinds += [KINDS[name](top_k=k, frame=self._frames()[0]) for k in best]
             else:
-                kinds.append(KINDS[name]())
+                kinds.append(KINDS[name](frame=self._frames()[0]))
         return kinds
+
+    def alone(self) -> Kind:
+        """The kind while there is one episode, which tells nothing of l2: 1, in units of the features, unless given."""
+        kind = KINDS[self.expert]
+        return kind(frame=self._frames()[0]) if self.l2 == "auto" else kind(l2=float(self.l2))
+
+    def _frames(self) -> list[Frame]:
+        # What was chosen before the log has no known mean.
+        past = self.prior_gram.any()
+        return [frame for frame in self.moments.frames() if not (past and frame.origin.any())]
 
     def solve_with(self, mode: str) -> Solver:
         """The solver of that name."""
@@ -103,8 +127,6 @@ class Fit:
     ----------
     kind : Kind
         Of the decider, with its parameters, as given or chosen.
-    l2 : float
-        With which the rows were solved.
     scale : float
         What tracked policies have to be multiplied with so that a softmax of their scores draws as the decider did.
     evolution : Evolution
@@ -119,7 +141,6 @@ class Fit:
     """
 
     kind: Kind
-    l2: float
     scale: float
     evolution: Evolution
     solver: str
@@ -148,12 +169,12 @@ class _Watcher:
 
 
 def choose(
-    log: Log, settings: Settings, begun: Tracks | None = None, watch: Callable[[Tracks], None] | None = None
+    logs: Sequence[Log], settings: Settings, begun: Tracks | None = None, watch: Callable[[Tracks], None] | None = None
 ) -> Selection:
-    """What is left open, by the whole log; ``begun`` and ``watch`` as in `select`."""
+    """What is left open, by all episodes; ``begun`` and ``watch`` as in `select`."""
     with one_blas_thread(), workers(settings.n_jobs) as team:
         return select(
-            log,
+            logs,
             settings.candidates(),
             settings.prior_gram,
             begun=begun,
@@ -164,23 +185,22 @@ def choose(
         )
 
 
-def fit_log(log: Log, settings: Settings, found: Selection | None = None) -> Fit:
-    """Fit a whole log; or the first episode of one by which ``found`` was chosen."""
-    if found is None and settings.chooses:
-        found = choose(log, settings)
+def fit_logs(logs: Sequence[Log], settings: Settings, found: Selection | None = None) -> Fit:
+    """Fit a whole log, in one piece or several; or the first episode of one by which ``found`` was chosen."""
+    if found is None and settings.chooses and sum(len(log) for log in logs) > 1:
+        found = choose(logs, settings)
     with one_blas_thread(), workers(settings.n_jobs) as team:
         if found is not None:
             kind, scale = found.track.kind, found.scale
             track = found.track if settings.forecast or not kind.learns else None
             choosing, evidence = found.notes, found.evidence
         else:
-            (kind,) = settings.candidates()
+            kind = settings.alone()
             scale, choosing, evidence = 1.0, (), ()
             track = Track.begin(kind, settings.prior_gram) if settings.forecast else None
-        l2 = kind.l2 if kind.learns or settings.l2 == "auto" else float(settings.l2)
         watcher = _Watcher(track)
-        evolution, solver, solving = _solve([log], kind, l2, settings, watcher, team)
-    return Fit(kind, l2, scale, evolution, solver, watcher.track, solving, choosing, watcher.notes, evidence)
+        evolution, solver, solving = _solve(logs, kind, settings, watcher, team)
+    return Fit(kind, scale, evolution, solver, watcher.track, solving, choosing, watcher.notes, evidence)
 
 
 def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings) -> Fit:
@@ -200,7 +220,7 @@ def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings
                     "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
                     "fit on the whole log, or start with solver='robust'."
                 ) from error
-            evolution, solver, solving = _solve([*seen, log], fit.kind, fit.l2, settings, watcher, team)
+            evolution, solver, solving = _solve([*seen, log], fit.kind, settings, watcher, team)
     return replace(
         fit,
         evolution=evolution,
@@ -212,13 +232,15 @@ def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings
 
 
 def _solve(
-    logs: Sequence[Log], kind: Kind, l2: float, settings: Settings, watcher: _Watcher, team: Any
+    logs: Sequence[Log], kind: Kind, settings: Settings, watcher: _Watcher, team: Any
 ) -> tuple[Evolution, str, tuple[Note, ...]]:
     """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
 
     def walk(mode: str) -> Evolution:
         margin = None if kind.adds_bonus else settings.margin
-        evolution = Evolution.begin(settings.prior_gram, l2, margin, settings.prune)
+        # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
+        metric = None if mode == "paper" else Metric(len(settings.prior_gram) * settings.moments.metric)
+        evolution = Evolution.begin(settings.prior_gram, kind.regularization, metric, margin, settings.prune)
         where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
         for log in logs:
             if settings.incremental:
@@ -237,7 +259,7 @@ def _solve(
         evolution = walk("robust")
         if isinstance(error, InfeasibleError):
             evolution = evolution.with_certificate(error.certificate)
-        return evolution, "robust", (no_exact_solution(error, kind, l2), *late)
+        return evolution, "robust", (no_exact_solution(error, kind), *late)
 
 
 def _late_start(log: Log, kind: Kind, settings: Settings) -> tuple[Note, ...]:

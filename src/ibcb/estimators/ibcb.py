@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.deciders import DRAWS, KINDS, SBTS, SBUCB, Kind
-from ibcb.estimators.fitting import Fit, Settings, continued, fit_log
+from ibcb.engine import first_candidates
+from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
 from ibcb.estimators.imitator import Imitator, as_candidates, check_log
-from ibcb.estimators.published import at_scale, outdone_by_coef, policy_ahead, published
+from ibcb.estimators.published import policy_ahead, published, rewards, unit_of
 from ibcb.estimators.state import pack, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.inverse.solvers import SOLVERS, SolverSettings
@@ -28,8 +29,16 @@ from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
-from ibcb.numerics.directions import direction
-from ibcb.tracking import Interval, Track, certainty, identified, interval, unidentified
+from ibcb.tracking import (
+    Interval,
+    Track,
+    certainty,
+    identified,
+    interval,
+    reward_interval,
+    spread_to_one,
+    unidentified,
+)
 from ibcb.tracking.selection import Candidate, Selection
 
 __all__ = ["IBCB"]
@@ -40,6 +49,8 @@ _STEPS_AT_ONCE = 1024
 _MEANING = (
     *("expert", "alpha", "l2", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance", "forecast"),
 )
+#: attributes of a model that has the logs it was fitted on
+_OF_LOGS = ("_seen", "_chooses")
 
 
 class IBCB(Imitator):
@@ -53,10 +64,13 @@ class IBCB(Imitator):
         "other" moves in no way that is known; rewards are recovered as for "sbts". "auto": the kind that predicts the
         log best, see `ibcb.tracking.selection`.
     alpha : float
-        Exploration weight of an SBUCB expert. Only theta / alpha can be told from choices, so alpha scales ``coef_``
-        and changes nothing else.
+        Exploration weight of an SBUCB or SBTS decider. Only weights over alpha can be told from choices, so alpha
+        scales weights and changes nothing else.
     l2 : float or "auto"
-        Ridge parameter lambda of the decider; "auto": that of 0.1, 0.3, 1, 3 and 10 that predicts the log best.
+        Ridge parameter lambda of the decider, in the units of the log. "auto": that of 0.1, 0.3, 1, 3 and 10 that
+        predicts the log best, in units of the features themselves: for a decider that brings features to one scale, or
+        to mean 0 and deviation 1. Then units do not matter. Where features seem to be in different units, a number is
+        compared with these, and kept unless one of them predicts the log significantly better; ``notes_`` say so.
     margin : float
         Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
     top_k : int or "auto"
@@ -90,14 +104,17 @@ class IBCB(Imitator):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (d,)
-        Reward parameters theta*. The direction is identified, the length is not.
+    coef_, intercept_ : ndarray of shape (d,), float
+        Rewards as the decider found them, <coef_, s> + intercept_: the linear ones that explain how its policy evolved.
+        Of a decider of which it is not known how it learns, its policy right after the log, and 0.
     policy_coefs_ : ndarray of shape (N, d)
         Policy parameters that made each episode's choices; zeros where nothing had been learned.
     next_policy_coef_ : ndarray of shape (d,)
         Policy parameters right after the log, on which `predict` acts.
-    expert_, l2_, top_k_ : str, float, int or None
-        The kind of decider and its parameters, as given or chosen; top_k_ only of "topk".
+    expert_, l2_, units_, top_k_ : str, float, str, int or None
+        The kind of decider and its parameters, as given or chosen. ``units_`` are those of ``l2_``: "own" for the
+        log's, "scaled" for features over their root mean square, "standardized" for features less their mean, over
+        their standard deviation. ``top_k_`` only of "topk".
     evidence_ : tuple of ibcb.tracking.selection.Candidate
         Where something was chosen, every candidate with its log-likelihood and agreement one episode ahead.
     diagnostics_ : list of EpisodeDiagnosis
@@ -131,9 +148,11 @@ class IBCB(Imitator):
     True
     """
 
+    intercept_: float
     policy_coefs_: NDArray[np.float64]
     expert_: str
     l2_: float
+    units_: str
     top_k_: int | None
     evidence_: tuple[Candidate, ...]
     diagnostics_: list[EpisodeDiagnosis]
@@ -150,7 +169,7 @@ class IBCB(Imitator):
         *,
         expert: str = "sbucb",
         alpha: float = 1.0,
-        l2: float | str = 1.0,
+        l2: float | str = "auto",
         margin: float = 0.01,
         top_k: int | str = "auto",
         solver: str = "auto",
@@ -204,24 +223,27 @@ class IBCB(Imitator):
         (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. An interrupted fit
         leaves the model as it was.
         """
-        settings = self._settings(log, client)
+        settings = self._settings(log, log, client)
         self._check_whole(log, settings)
-        return self._begin(log, settings)
+        return self._begin([log], settings)
 
     def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may carry a warm-up.
 
         Equal to `fit` on all episodes so far. What "auto" chose in `fit` stays chosen, and `partial_fit` goes on with
-        it; it cannot begin with "auto", because one episode tells no kind from another. With solver="auto" the model
-        keeps a reference to the logs it has seen, because one infeasible episode means that all are solved again; a
-        named solver keeps none. A loaded model goes on in the mode it had chosen, and raises where all would have to be
-        solved again.
+        it. It can begin with l2="auto", but then every episode means that all so far are fitted again, because each may
+        change the choice; a number is quicker. It cannot begin with expert="auto", because one episode tells no kind
+        from another. With solver="auto" the model keeps a reference to the logs it has seen, because one infeasible
+        episode means that all are solved again; a named solver keeps none. A loaded model goes on in the mode, and with
+        the l2, that it had chosen, and raises where all would have to be solved again.
         """
-        settings = self._settings(log, client)
         begun = hasattr(self, "_fit")
-        if settings.open and not begun:
+        seen = getattr(self, "_seen", None) if begun else None
+        settings = self._settings(log, seen[0] if seen else log, client)
+        choice = [each for each in settings.open if not each.startswith("l2=")]
+        if choice and not begun:
             raise ValueError(
-                f"partial_fit cannot begin with {' and '.join(settings.open)}: one episode tells nothing of it. Call "
+                f"partial_fit cannot begin with {' and '.join(choice)}: one episode tells nothing of it. Call "
                 "fit on the first episodes, and partial_fit goes on from there; or name it."
             )
         if not self.incremental:
@@ -235,7 +257,7 @@ class IBCB(Imitator):
             )
         if not begun:
             _check_choosable(log, settings)
-            return self._begin(log, settings)
+            return self._begin([log], settings, by_episodes=True)
         self._check_features(log.n_features, log.feature_names)
         for name, value in self._meaning().items():
             if value != self._fitted_with[name]:
@@ -245,7 +267,8 @@ class IBCB(Imitator):
                 )
         if log.warmup:
             raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
-        seen = getattr(self, "_seen", None)
+        if seen is not None and getattr(self, "_chooses", False):
+            return self._begin([*seen, log], settings, by_episodes=True)
         fit = continued(self._fit, log, seen, settings)
         self._adopt(fit, self._fitted_with, None if seen is None else [*seen, log], None)
         return self
@@ -275,18 +298,29 @@ class IBCB(Imitator):
             )
         _check_choosable(log, settings)
 
-    def _begin(self, log: BehaviorLog | DiskLog, settings: Settings, found: Selection | None = None) -> Self:
-        """Become fitted on a log, or on the first episode of one by which ``found`` was chosen."""
-        fit = fit_log(log, settings, found)
+    def _begin(
+        self,
+        logs: list[BehaviorLog | DiskLog],
+        settings: Settings,
+        found: Selection | None = None,
+        *,
+        by_episodes: bool = False,
+    ) -> Self:
+        """Become fitted on a log, or on the first episode of one by which ``found`` was chosen.
+
+        ``by_episodes``: given one after the other; while something is open, the next may change what is chosen.
+        """
+        fit = fit_logs(logs, settings, found)
         # Who names the kind is told at once; who asks the log finds the note.
         if fit.kind.name == self.expert and fit.kind.adds_bonus:
             for note in fit.solving:
                 if note.code == "late-start":
                     warnings.warn(note.text, UserWarning, stacklevel=3)
-        self._adopt(fit, self._meaning(), [log], log)
+        self._adopt(fit, self._meaning(), logs, logs[0], chooses=by_episodes and settings.chooses)
         return self
 
-    def _settings(self, log: Any, client: Any) -> Settings:
+    def _settings(self, log: Any, first: Any, client: Any) -> Settings:
+        """The parameters, checked, for a log; ``first`` is the one with which the episodes began."""
         self._check_parameters()
         check_log(log, on_disk=True)
         return Settings(
@@ -304,6 +338,7 @@ class IBCB(Imitator):
             n_jobs=self.n_jobs,
             verbose=bool(self.verbose),
             client=client,
+            moments=first_candidates(first),
         )
 
     def _meaning(self) -> dict[str, Any]:
@@ -313,10 +348,19 @@ class IBCB(Imitator):
 
     # -- what fitting found ----------------------------------------------------------------------------------------
 
-    def _adopt(self, fit: Fit, fitted_with: dict[str, Any], seen: Any, log: BehaviorLog | DiskLog | None) -> None:
+    def _adopt(
+        self,
+        fit: Fit,
+        fitted_with: dict[str, Any],
+        seen: Any,
+        log: BehaviorLog | DiskLog | None,
+        *,
+        chooses: bool = False,
+    ) -> None:
         """Become fitted: all attributes at once, so that nobody ever sees half of them.
 
-        ``seen``: the logs so far; ``log``: the first, whose features the model takes over.
+        ``seen``: the logs so far; ``log``: the first, whose features the model takes over; ``chooses``: whether the
+        next episode may change what is chosen.
         """
         d = len(fit.evolution.theta)
         names = (self.feature_names_in_ if log is None else log.feature_names) if d else None
@@ -324,9 +368,9 @@ class IBCB(Imitator):
         if log is not None:
             found |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
         # Where nothing will ever be solved again, let go of the logs.
-        keep = seen is not None and self.solver == "auto" and fit.solver == "hard"
-        found |= {"_seen": seen} if keep else {}
-        kept = {name: value for name, value in self.__dict__.items() if name != "_seen"}
+        keep = seen is not None and (chooses or (self.solver == "auto" and fit.solver == "hard"))
+        found |= {"_seen": seen, "_chooses": chooses} if keep else {}
+        kept = {name: value for name, value in self.__dict__.items() if name not in _OF_LOGS}
         self.__dict__ = kept | found
 
     @property
@@ -355,10 +399,7 @@ class IBCB(Imitator):
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
 
-        Within the log, what was believed of the policy once the episode was seen: a point amid all those that explain
-        the choices, nearer to the decider's own than ``policy_coefs_``, which lies at the edge of them
-        (``benchmarks/centres.py``); without a forecast ``policy_coefs_`` itself. Equal to ``next_policy_coef_`` right
-        after the log, and to `forecast` further on; at the same scale.
+        Within the log a row of ``policy_coefs_``, right after it ``next_policy_coef_``, further on a `forecast`.
 
         Returns
         -------
@@ -369,24 +410,21 @@ class IBCB(Imitator):
         if ahead > 0:
             return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
         logged: NDArray[np.float64] = self.policy_coefs_[episode]
-        track = self._fit.track
-        if track is None or not track.kind.learns or outdone_by_coef(self._fit) is not None:
-            return logged
-        return at_scale(self._fit.kind, float(self._fitted_with["alpha"]), track.policies[episode], logged)
+        return logged
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
         """Between which values each weight of the last episode's policy lies, with the given probability.
 
-        Only what choices tell: weights per unit alpha for "sbucb", otherwise the weights of the unit direction, see
-        `direction`. Where the decider was not seen to learn, and explores little, its choices hardly tell weights
-        against alpha, but tell the direction well. Of ``unidentified_features_`` weights per unit alpha have no bounds.
+        The estimate is the last of ``policy_coefs_``. Where the decider was not seen to learn, and explores little, its
+        choices hardly tell weights against its exploration, but tell the direction well. What no choice tells,
+        ``unidentified_features_``, has no bounds.
 
         Parameters
         ----------
         level : float
             The probability, between 0 and 1.
         direction : bool
-            True: of the unit direction for "sbucb" too.
+            True: of weights at the length that `direction` gives them.
 
         Returns
         -------
@@ -394,18 +432,39 @@ class IBCB(Imitator):
             ``estimate``, ``lower`` and ``upper``, each of shape (d,).
         """
         check_is_fitted(self, "coef_")
-        level = positive("level", level, "it is a probability")
-        if level >= 1:
-            raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
         track = self._known("for intervals")
-        found = interval(track, level, direction=direction)
-        if track.kind.adds_bonus and not direction:
-            free = unidentified(track)
-            found.lower[free], found.upper[free] = -np.inf, np.inf
-        return found
+        found = interval(track, _probability(level), direction=direction)
+        unit = 1.0 if direction else unit_of(self._fit, float(self._fitted_with["alpha"]))
+        return _unbounded(track, Interval(*(unit * each for each in found)))
+
+    def reward_interval(self, level: float = 0.9) -> Interval:
+        """Between which values each weight of the rewards lies, with the given probability, and last the intercept.
+
+        Of ``coef_`` and ``intercept_``; ``unidentified_features_`` have no bounds. Where rewards are not linear, of the
+        linear ones that explain how the policy evolved.
+
+        Returns
+        -------
+        interval : Interval
+            ``estimate``, ``lower`` and ``upper``, each of shape (d + 1,).
+        """
+        check_is_fitted(self, "coef_")
+        track = self._known("for intervals")
+        found = rewards(track)
+        if found is None:
+            raise ValueError(
+                f"how a decider of the kind {track.kind.name!r} learns is not known, so coef_ is its policy and there "
+                "are no rewards to bound; see policy_interval()."
+            )
+        unit = unit_of(self._fit, float(self._fitted_with["alpha"]))
+        bounds = reward_interval(found, _probability(level))
+        return _unbounded(track, Interval(*(unit * each for each in bounds)))
 
     def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
-        """What choices tell well of some weights: at length 1, without any part on which no choice of the log depends.
+        """What choices tell well of some weights: at a common length, without what no choice of the log depends on.
+
+        The length is that at which the scores of a step's candidates have deviation 1 on average, whatever the units of
+        the features.
 
         Parameters
         ----------
@@ -416,8 +475,10 @@ class IBCB(Imitator):
         given = np.asarray(weights, dtype=np.float64)
         if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
-        track = self._fit.track
-        return direction(given if track is None or not track.kind.learns else identified(track, given))
+        track, metric = self._fit.track, self._fit.evolution.metric
+        if track is not None and track.now is not None:
+            return spread_to_one(track.now.within, identified(track, given))
+        return spread_to_one(np.eye(len(given.T)) if metric is None else metric.matrix / len(given.T), given)
 
     def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
         """Probability that the decider, right after the log, likes none better than the candidate that `predict` picks.
@@ -508,11 +569,11 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
-        phi, kind = self._fit.evolution.gram, self._fit.kind
+        before, kind = self._fit.evolution.ridge(), self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_.
-        b = phi @ (scale * self.next_policy_coef_) + kind.l2 * scale * self.next_policy_coef_
+        b = before.psi @ (scale * self.next_policy_coef_)
         weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
-        policy: SBUCB | SBTS = kind.live(phi, b, weight, draws=draws, random_state=random_state)
+        policy: SBUCB | SBTS = kind.live(before.phi, b, weight, draws=draws, random_state=random_state)
         return policy
 
     # -- storing ---------------------------------------------------------------------------------------------------
@@ -540,13 +601,12 @@ class IBCB(Imitator):
             raise ValueError(
                 f"log_fingerprint is {self.log_fingerprint_!r}, but the fit's is {evolution.fingerprint!r}"
             )
-        gram_matrix("gram", evolution.gram, d)
+        gram_matrix("gram", evolution.chosen.phi, d)
         self._adopt(fit, fitted_with, None, None)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_seen", None)
-        return state
+        return {name: value for name, value in state.items() if name not in _OF_LOGS}
 
     # -- checks and explanations -----------------------------------------------------------------------------------
 
@@ -570,11 +630,26 @@ class IBCB(Imitator):
             whole("n_jobs", self.n_jobs, 1, "it counts threads, -1 takes one per core")
 
 
+def _probability(level: Any) -> float:
+    level = positive("level", level, "it is a probability")
+    if level >= 1:
+        raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
+    return level
+
+
+def _unbounded(track: Track, found: Interval) -> Interval:
+    """Without bounds for what no choice tells."""
+    free = unidentified(track)
+    found.lower[free], found.upper[free] = -np.inf, np.inf
+    return found
+
+
 def _check_choosable(log: BehaviorLog | DiskLog, settings: Settings) -> None:
-    if settings.chooses and len(log) < 2:
+    learns = settings.expert != "auto" and KINDS[settings.expert].learns
+    if not learns and len(log) < 2:
         raise ValueError(
             "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
-            "before. Name expert='sbucb' or 'sbts', and l2."
+            "before. Name expert='sbucb' or 'sbts'."
         )
 
 

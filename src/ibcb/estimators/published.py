@@ -1,4 +1,8 @@
-"""What a fitted model says of itself, made from one `Fit`: every attribute and forecast comes from here."""
+"""What a fitted model says of itself, made from one `Fit`: every attribute and forecast comes from here.
+
+There is one estimate. Where the policy was tracked, all weights are those of the track: policies as they were believed
+once each episode was seen, rewards that explain these policies together. Where it was not, they are Algorithm 2's.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +11,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import Kind
 from ibcb.estimators.fitting import Fit
-from ibcb.estimators.remarks import NOTHING_LEARNED, how_it_moves, outdone, undetermined
-from ibcb.log.notes import Note
-from ibcb.tracking import Track, forecast, unidentified
+from ibcb.estimators.remarks import NOTHING_LEARNED, how_it_moves, policy_is_coef, undetermined
+from ibcb.tracking import Rewards, Track, forecast, identified, unidentified
 
-__all__ = ["at_scale", "outdone_by_coef", "policy_ahead", "published"]
+__all__ = ["policy_ahead", "published", "rewards", "unit_of"]
 
-#: a share of choices by which ``coef_`` must predict more than the forecast, to be believed instead; judged
-#: by benchmarks/dirty.py
-_CLEARLY_MORE = 0.01
+Vector = NDArray[np.float64]
 
 
 def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str, Any]:
     """The fitted attributes by name."""
     evolution, kind, track = fit.evolution, fit.kind, fit.track
-    scale = alpha if kind.adds_bonus else 1.0
-    policies = scale * evolution.policies
-    coef, reached = scale * evolution.theta, scale * (evolution.ridge().shrinkage @ evolution.theta)
-    if track is not None and not kind.learns:
-        policies = fit.scale * track.policies
-    moves, unknown = None, None
-    if track is not None:
-        unknown = _named(unidentified(track), names)
-        better = outdone_by_coef(fit)
-        moves = (better or how_it_moves(track)) if kind.learns else None
+    unit = unit_of(fit, alpha)
     notes = (*fit.solving, *fit.choosing, *fit.tracking)
-    if not evolution.theta.any():
+    moves, unknown = None, None
+    if track is None:
+        coef, intercept = unit * evolution.theta, 0.0
+        policies, reached = unit * evolution.policies, unit * (evolution.ridge().shrinkage @ evolution.theta)
+    else:
+        policies, reached = unit * identified(track, track.policies), policy_ahead(fit, track, alpha, 1)
+        found = rewards(track)
+        coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)
+        unknown = _named(unidentified(track), names)
+        moves = how_it_moves(track) if kind.learns else None
+    if not coef.any():
         notes += (NOTHING_LEARNED,)
     elif track is not None:
-        notes += (moves,) if moves is not None and not (kind.learns and track.projects and not better) else ()
+        notes += () if kind.learns else (policy_is_coef(kind),)
+        notes += (moves,) if moves is not None and not track.projects else ()
         notes += undetermined(unknown or ())
     return {
         "coef_": coef,
+        "intercept_": intercept,
         "policy_coefs_": policies,
-        "next_policy_coef_": reached if track is None else policy_ahead(fit, track, alpha, 1),
+        "next_policy_coef_": reached,
         "expert_": kind.name,
-        "l2_": fit.l2,
+        "l2_": kind.l2,
+        "units_": kind.units,
         "top_k_": kind.top_k if kind.draws_from_best else None,
         "evidence_": fit.evidence,
         "diagnostics_": list(evolution.diagnostics),
@@ -57,44 +61,22 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
     }
 
 
-def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> NDArray[np.float64]:
+def unit_of(fit: Fit, alpha: float) -> float:
+    """What weights per unit of the decider's own exploration have to be multiplied with."""
+    if fit.track is None:
+        return alpha if fit.kind.adds_bonus else 1.0
+    return alpha if fit.kind.learns else fit.scale
+
+
+def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:
     """The policy some updates after the last episode's, at the scale of ``policy_coefs_``."""
-    policy = forecast(track, updates)
-    if not fit.kind.learns:
-        return fit.scale * policy
-    evolution = fit.evolution
-    scale = alpha if fit.kind.adds_bonus else 1.0
-    reached = evolution.ridge().shrinkage @ evolution.theta if updates else evolution.policies[-1]
-    recovered: NDArray[np.float64] = scale * reached
-    return recovered if outdone_by_coef(fit) is not None else at_scale(fit.kind, alpha, policy, recovered)
+    return unit_of(fit, alpha) * identified(track, forecast(track, updates))
 
 
-def at_scale(
-    kind: Kind, alpha: float, policy: NDArray[np.float64], recovered: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """A policy per unit alpha at the scale of ``policy_coefs_``; ``recovered`` is what ``coef_`` makes of it."""
-    if not recovered.any():
-        return recovered
-    if kind.adds_bonus:
-        return alpha * policy
-    # Only the direction is known: the length is that of the recovered one.
-    return float(np.linalg.norm(recovered) / (np.linalg.norm(policy) or 1.0)) * policy
-
-
-def outdone_by_coef(fit: Fit) -> Note | None:
-    """A note where ``coef_`` alone predicts clearly more of the later episodes than the track does."""
-    if fit.track is None or not fit.kind.learns:
-        return None
-    pairs = [
-        (predicted.agreement, entry.next_agreement)
-        # Not strict: a track that chose the kind is ahead of Algorithm 2 while the log is fitted in steps.
-        for predicted, entry in zip(fit.track.predicted, fit.evolution.diagnostics, strict=False)
-        if entry.next_agreement is not None
-    ]
-    if not pairs:
-        return None
-    tracked, plain = np.mean(pairs[len(pairs) // 2 :], axis=0).tolist()
-    return outdone(tracked, plain) if tracked < plain - _CLEARLY_MORE else None
+def rewards(track: Track) -> Rewards | None:
+    """Per unit of alpha, without what no choice tells; None where it is not known how the decider learns."""
+    found = track.rewards()
+    return None if found is None else found._replace(theta=identified(track, found.theta))
 
 
 def _named(features: NDArray[np.int64], names: tuple[str, ...] | None) -> tuple[str, ...]:

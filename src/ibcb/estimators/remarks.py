@@ -7,7 +7,15 @@ from ibcb.inverse.solvers import InfeasibleError, SolverError
 from ibcb.log.notes import Note
 from ibcb.tracking import Track
 
-__all__ = ["NOTHING_LEARNED", "how_it_moves", "no_exact_solution", "not_tracked", "outdone", "reason", "undetermined"]
+__all__ = [
+    "NOTHING_LEARNED",
+    "how_it_moves",
+    "no_exact_solution",
+    "not_tracked",
+    "policy_is_coef",
+    "reason",
+    "undetermined",
+]
 
 #: names in a note
 _MOST_NAMES = 12
@@ -20,14 +28,14 @@ NOTHING_LEARNED = Note(
 )
 
 
-def no_exact_solution(error: SolverError, kind: Kind, l2: float) -> Note:
+def no_exact_solution(error: SolverError, kind: Kind) -> Note:
     """Why the whole log was solved in robust mode."""
     rows = "sbucb" if kind.adds_bonus else "sbts"
     return Note(
         "no-exact-solution",
         "info" if kind.draws else "warning",
-        f"no exact solution as {rows} with l2={l2:g}: {reason(error)}. The whole log was solved in robust mode.",
-        {"rows": rows, "l2": l2},
+        f"no exact solution as {kind.label}: {reason(error)}. The whole log was solved in robust mode.",
+        {"rows": rows, "l2": kind.l2, "units": kind.units},
     )
 
 
@@ -50,14 +58,14 @@ def not_tracked(place: int, error: Exception) -> Note:
     )
 
 
-def outdone(forecast: float, plain: float) -> Note:
-    """Why the forecast is not the track's."""
+def policy_is_coef(kind: Kind) -> Note:
+    """What coef_ means of a decider that does not learn in a known way."""
     return Note(
-        "forecast-outdone",
+        "coef-is-policy",
         "info",
-        "the forecast is the policy that coef_ leads to, because no model of how policies move predicts this log as "
-        f"well: {forecast:.1%} of the later episodes' choices against {plain:.1%}.",
-        {"forecast": forecast, "plain": plain},
+        f"how a decider of the kind {kind.name!r} learns is not known, so coef_ is its policy right after the log, and "
+        "not rewards: its direction tells what is preferred, its length how sharply.",
+        {"kind": kind.name},
     )
 
 

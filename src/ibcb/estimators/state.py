@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from ibcb.deciders import KINDS, Kind
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
+from ibcb.numerics.metric import Metric
+from ibcb.numerics.ridge import Frame
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.context_sample import ContextSample
@@ -58,7 +60,8 @@ def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
     if isinstance(value, Note):
         return value.to_json()
     if isinstance(value, Kind):
-        return {"kind": value.name, "l2": value.l2, "top_k": value.top_k}
+        frame = _pack(value.frame, f"{name}.frame", arrays, known)
+        return {"kind": value.name, "l2": value.l2, "top_k": value.top_k, "frame": frame}
     if _names(type(value)):
         return {key: _pack(getattr(value, key), f"{name}.{key}", arrays, known) for key in _names(type(value))}
     if isinstance(value, (tuple, list)):
@@ -94,7 +97,7 @@ def _read(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: 
     if origin is tuple or (isinstance(kind, type) and issubclass(kind, tuple) and not _names(kind)):
         return _tuple(kind, stored, arrays, sizes, place)
     if kind is Kind:
-        return _kind(stored, place)
+        return _kind(stored, arrays, sizes, place)
     if kind is Note:
         return _note(stored, place)
     if _names(kind):
@@ -138,13 +141,15 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
     return arrays[stored]
 
 
-def _kind(stored: Any, place: str) -> Kind:
-    if not isinstance(stored, dict) or set(stored) != {"kind", "l2", "top_k"} or str(stored["kind"]) not in KINDS:
+def _kind(stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Kind:
+    parts = {"kind", "l2", "top_k", "frame"}
+    if not isinstance(stored, dict) or set(stored) != parts or str(stored["kind"]) not in KINDS:
         raise ValueError(f"{place} is {stored!r}, no kind of decider that is known")
     l2, top_k = _number(float, stored["l2"], f"{place}.l2"), _number(int, stored["top_k"], f"{place}.top_k")
     if l2 <= 0 or top_k < 1:
         raise ValueError(f"{place} has l2={l2} and top_k={top_k}; both are above 0")
-    return KINDS[stored["kind"]](l2=l2, top_k=top_k)
+    frame = _read(Frame | None, stored["frame"], arrays, sizes, f"{place}.frame")
+    return KINDS[stored["kind"]](l2=l2, top_k=top_k, frame=frame)
 
 
 def _note(stored: Any, place: str) -> Note:
@@ -187,6 +192,10 @@ def _check(record: Any, place: str) -> None:
     if isinstance(record, ContextSample):
         if record.counts.sum() != len(record.contexts) or not record.counts.all():
             wrong = "its counts do not add up to its contexts"
+    elif isinstance(record, Frame):
+        wrong = "" if (record.scale > 0).all() else "its scales are not above 0"
+    elif isinstance(record, Metric):
+        wrong = "" if (record.matrix.diagonal() > 0).all() else "its diagonal is not above 0"
     elif isinstance(record, Candidate):
         wrong = "" if record.expert in KINDS else f"{record.expert!r} is no kind of decider that is known"
     elif isinstance(record, Track):
@@ -206,7 +215,7 @@ def _unlike(held: Tracks) -> str:
         return f"{len(held.kinds)} kinds need {count} tracks"
     for place, kind in enumerate(held.kinds):
         track = held.tracks[held.of(place)]
-        if track is not None and (track.kind.l2, track.kind.top_k) != (kind.l2, kind.top_k):
+        if track is not None and (track.kind.regularization, track.kind.top_k) != (kind.regularization, kind.top_k):
             return f"the track of {kind.label} is that of {track.kind.label}"
         if track is not None and (track.stored, len(track.policies)) != (held.stored, held.episodes):
             return f"the track of {kind.label} has seen {track.stored} of {held.stored} episodes"
@@ -215,9 +224,9 @@ def _unlike(held: Tracks) -> str:
 
 def _mismatch(track: Track) -> str:
     """Why a track cannot be one of its kind, or nothing."""
-    d, episodes = len(track.gram), len(track.policies)
-    gram_matrix("the track's gram", track.gram, d)
-    if len(track.predicted) != episodes or (track.now is None) != (episodes == 0):
+    d, episodes = track.d, len(track.policies)
+    gram_matrix("the track's gram", track.chosen.phi, d)
+    if {len(track.predicted), len(track.ahead)} != {episodes} or (track.now is None) != (episodes == 0):
         return f"{episodes} policies do not go with {len(track.predicted)} predictions"
     if track.now is None:
         return ""
@@ -241,6 +250,10 @@ def _mismatch(track: Track) -> str:
         return "it has no candidate sets"
     if (now.information.diagonal() < 0).any():
         return "its information is negative"
+    if (now.rewards is not None) != track.kind.learns:
+        return f"a decider of the kind {track.kind.name} {'has' if track.kind.learns else 'has no'} rewards"
+    if now.rewards is not None and len(now.rewards.right) != d + 1:
+        return f"its rewards have {len(now.rewards.right)} unknowns, expected {d + 1}"
     if alpha and not all((each.covariance[:, -1, -1] > 0).all() for each in now.last):
         return "a variance of alpha is not above 0"
     return ""

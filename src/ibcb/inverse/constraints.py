@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ibcb.engine import Rows
 from ibcb.inverse import row_kernels as kernels
 from ibcb.inverse.row_kernels import Experience, Look, Penalty, RowSet, Rule, Tally, experienced
+from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["EpisodeView", "Experience", "JointView", "Penalty", "RowSet", "Tally", "View", "experienced"]
@@ -48,8 +49,8 @@ class View(Protocol):
     def n_features(self) -> int: ...
 
     @property
-    def context_scale(self) -> float:
-        """Root mean square length of a context: the unit of 1 / theta."""
+    def metric(self) -> Metric:
+        """In which theta moves as little as it can: the mean square of its scores, times the number of features."""
         ...
 
     @property
@@ -95,13 +96,17 @@ class EpisodeView:
         The episode's rows, wherever they live.
     ridge : Ridge
         Of all choices before the episode.
+    metric : Metric or None
+        None: Euclid's, at the size of the contexts.
     margin : float or None
         None for SBUCB rows; the margin epsilon for SBTS rows.
     episode : int
         Number of the episode, used to name rows.
     """
 
-    def __init__(self, rows: Rows, ridge: Ridge, *, margin: float | None, episode: int) -> None:
+    def __init__(
+        self, rows: Rows, ridge: Ridge, *, metric: Metric | None = None, margin: float | None, episode: int
+    ) -> None:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
         self._rule = Rule(ridge.whitener, 0.0) if margin is None else Rule(None, margin)
@@ -110,7 +115,8 @@ class EpisodeView:
         #: what the episode teaches its decider, found on the way
         self.experience, squares, epsilon = kernels.total(self._rows.map(kernels.measure))
         count = self.experience.n_rows
-        self.context_scale = math.sqrt(squares[0] / count) or 1.0
+        self._context_scale = math.sqrt(squares[0] / count) or 1.0
+        self.metric = metric or Metric(self._context_scale**2 * np.eye(self.n_features))
         self.bonus_scale = (math.sqrt(squares[1] / count) or 1.0) if margin is None else margin
         self._epsilon = epsilon
 
@@ -124,7 +130,7 @@ class EpisodeView:
     def _at(self, theta: Vector) -> Look:
         policy = self._shrinkage @ theta
         # Scores are sums of d products: their rounding grows with |policy| |context|.
-        size = self.context_scale * math.sqrt(policy @ policy) + self.bonus_scale
+        size = self._context_scale * math.sqrt(policy @ policy) + self.bonus_scale
         return Look(policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size, self._rule)
 
     def tally(self, theta: Vector) -> Tally:
@@ -175,7 +181,7 @@ class JointView:
     def __init__(self, views: Sequence[View]) -> None:
         self._views = views
         self.n_features = views[0].n_features
-        self.context_scale = _root_mean_square([view.context_scale for view in views])
+        self.metric = Metric(np.mean([view.metric.matrix for view in views], axis=0))
         self.bonus_scale = _root_mean_square([view.bonus_scale for view in views])
 
     def tolerance(self, theta: Vector) -> float:

@@ -16,7 +16,8 @@ from ibcb.inverse.solvers import Certificate, Solution, Solver
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import NO_LOG, with_episode
-from ibcb.numerics.ridge import Ridge, ridge
+from ibcb.numerics.metric import Metric
+from ibcb.numerics.ridge import Chosen, Regularization, Ridge
 
 __all__ = ["EpisodeDiagnosis", "Evolution", "Watcher"]
 
@@ -55,9 +56,12 @@ class Evolution:
 
     Attributes
     ----------
-    gram : ndarray of shape (d, d)
-        Of the contexts chosen so far, those before the first episode included.
-    l2 : float
+    chosen : Chosen
+        The contexts chosen so far, those before the first episode included.
+    regularization : Regularization
+        Of the decider.
+    metric : Metric or None
+        In which theta moves as little as it can; None: Euclid's.
     margin : float or None
         Of SBTS rows; None for SBUCB rows.
     prune : bool
@@ -73,8 +77,9 @@ class Evolution:
         Episodes so far, the warm-up's counted.
     """
 
-    gram: Annotated[Matrix, "d d"]
-    l2: float
+    chosen: Chosen
+    regularization: Regularization
+    metric: Metric | None
     margin: float | None
     prune: bool
     theta: Annotated[Vector, "d"]
@@ -84,14 +89,16 @@ class Evolution:
     stored: int
 
     @classmethod
-    def begin(cls, gram: Matrix, l2: float, margin: float | None, prune: bool) -> Evolution:
+    def begin(
+        cls, gram: Matrix, regularization: Regularization, metric: Metric | None, margin: float | None, prune: bool
+    ) -> Evolution:
         """Before the first episode; ``gram`` is of the contexts chosen before it."""
-        d = len(gram)
-        return cls(gram, l2, margin, prune, np.zeros(d), np.empty((0, d)), (), NO_LOG, 0)
+        d, chosen = len(gram), Chosen.before_the_log(gram)
+        return cls(chosen, regularization, metric, margin, prune, np.zeros(d), np.empty((0, d)), (), NO_LOG, 0)
 
     def ridge(self) -> Ridge:
         """Of all choices so far: what the next episode's choices will be made with."""
-        return ridge(self.gram, self.l2)
+        return self.regularization.ridge(self.chosen)
 
     def after(
         self,
@@ -168,7 +175,7 @@ class Evolution:
         view = None
         # Where nothing had been chosen before, G = 0, and the rows read 0 <= b.
         if by_policy and now.phi.any():
-            view = EpisodeView(rows, now, margin=self.margin, episode=number)
+            view = EpisodeView(rows, now, metric=self.metric, margin=self.margin, episode=number)
         experience = view.experience if view else Experience.join(list(rows.map(experienced)))
         if watch is not None:
             watch(self.stored, (view.prepared if view else rows) if by_policy else None, now, experience)
@@ -187,7 +194,7 @@ class Evolution:
         named_by = (experience.counts, experience.chosen, experience.phi)
         return replace(
             self,
-            gram=self.gram + experience.phi,
+            chosen=self.chosen.and_then(len(experience.chosen), experience.total, experience.phi),
             stored=self.stored + 1,
             fingerprint=with_episode(self.fingerprint, *named_by, by_policy=by_policy),
         )

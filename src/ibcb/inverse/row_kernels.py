@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block, Workup
-from ibcb.numerics.ridge import gram, widths
+from ibcb.numerics.ridge import Chosen, Whitener, gram, widths
 
 __all__ = [
     "Experience",
@@ -132,6 +132,11 @@ class Experience(NamedTuple):
     def n_rows(self) -> int:
         return int(self.counts.sum())
 
+    def of_chosen(self, origin: Vector | None) -> Chosen:
+        """Sums over the chosen contexts, measured from an origin; None for 0."""
+        own = Chosen(len(self.chosen), self.total, self.phi)
+        return own if origin is None else Chosen(own.count, self.total - own.count * origin, own.about(origin))
+
     @staticmethod
     def join(parts: Sequence[Experience]) -> Experience:
         """Of blocks in order."""
@@ -147,7 +152,7 @@ class Experience(NamedTuple):
 class Rule(NamedTuple):
     """What makes a row's bonus: the whitener of Psi (SBUCB), or the margin of the chosen row (SBTS)."""
 
-    whitener: NDArray[np.float64] | None
+    whitener: Whitener | None
     margin: float
 
 
@@ -178,9 +183,11 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
         work.bonus[_copies_of_chosen(block.with_work(work))] = -np.inf
         work.bonus[block.chosen_rows] = -rule.margin
     else:
-        W = rule.whitener
-        error = _rounding(contexts) * math.sqrt(np.vdot(W, W)) * longest
-        work = Workup(copy, widths(W, contexts), error, squares, longest, W)
+        W, offset = rule.whitener
+        size = longest * math.sqrt(np.vdot(W, W)) + (0.0 if offset is None else math.sqrt(np.vdot(offset, offset)))
+        work = Workup(
+            copy, widths(rule.whitener, contexts), _rounding(contexts) * size, squares, longest, rule.whitener
+        )
     return block.with_work(work)
 
 

@@ -3,21 +3,26 @@
 Symbols as in the paper: Phi is the Gram matrix of the contexts chosen before an episode, Psi = l2 I + Phi,
 and a decider with rewards R has the policy parameters Psi^-1 S'R. Since E[R] = S theta*, the policy that a
 reward vector theta leads to is ``shrinkage @ theta`` with shrinkage = Psi^-1 Phi.
+
+l2 has units: those of squared features. A decider that brings its features to one scale first, or to mean 0 as well,
+has l2 in other units than the log's. A `Frame` says how: then Psi = l2 diag(scale)^2 + Phi in the units of the log, and
+Phi and the widths are of contexts less the origin.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Ridge", "gram", "ridge", "widths"]
+__all__ = ["Chosen", "Frame", "Regularization", "Ridge", "Whitener", "gram", "ridge", "widths"]
 
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 #: of whitened rows, so that they stay in the processor's cache; not tuned finely
 _CACHE_BYTES = 400_000
@@ -28,20 +33,138 @@ _SAFE_CONDITION = 1e-9
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The contexts chosen so far, in sums.
+
+    Attributes
+    ----------
+    count : int
+        How many; those before the log do not count.
+    total : ndarray of shape (d,) or None
+        Their sum; None where there were choices before the log, whose sum nobody knows.
+    phi : ndarray of shape (d, d)
+        Their Gram matrix.
+    """
+
+    count: int
+    total: Annotated[Vector, "d"] | None
+    phi: Annotated[Matrix, "d d"]
+
+    @classmethod
+    def before_the_log(cls, gram: Matrix) -> Chosen:
+        """What was chosen before the log begins: zeros if nothing was."""
+        return cls(0, None if gram.any() else np.zeros(len(gram)), gram)
+
+    def and_then(self, count: int, total: Vector, phi: Matrix) -> Chosen:
+        """With the choices of one more episode."""
+        # An overflow is reported by `ridge`, with its remedy.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Chosen(self.count + count, None if self.total is None else self.total + total, self.phi + phi)
+
+    def about(self, origin: Vector) -> Matrix:
+        """Gram matrix of the contexts less an origin."""
+        if self.total is None:
+            raise ValueError("the sum of the contexts chosen before the log is not known, so they have no origin.")
+        across = np.outer(origin, self.total - self.count / 2 * origin)
+        found: Matrix = self.phi - across - across.T
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The units in which a decider has its ridge parameter, and the point from which it measures features.
+
+    Attributes
+    ----------
+    name : {"scaled", "standardized"}
+        Features over their root mean square; or less their mean, over their standard deviation.
+    scale : ndarray of shape (d,)
+        Unit of each feature.
+    origin : ndarray of shape (d,)
+        Zeros where features are only scaled.
+    """
+
+    name: str
+    scale: Annotated[Vector, "d"]
+    origin: Annotated[Vector, "d"]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frame):
+            return NotImplemented
+        alike = np.array_equal(self.scale, other.scale) and np.array_equal(self.origin, other.origin)
+        return self.name == other.name and alike
+
+    def __hash__(self) -> int:
+        return hash((self.name, len(self.scale)))
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """A decider's ridge parameter.
+
+    Attributes
+    ----------
+    l2 : float
+    frame : Frame or None
+        Its units; None for those of the log.
+    """
+
+    l2: float
+    frame: Frame | None = None
+
+    @property
+    def units(self) -> str:
+        """The name of the frame; "own" for the units of the log."""
+        return "own" if self.frame is None else self.frame.name
+
+    @property
+    def origin(self) -> Vector | None:
+        """From which features are measured; None for 0."""
+        return self.frame.origin if self.frame is not None and self.frame.origin.any() else None
+
+    def ridge(self, chosen: Chosen) -> Ridge:
+        """What the choices so far leave behind."""
+        if self.frame is None:
+            return ridge(chosen.phi, self.l2)
+        origin = self.origin
+        phi = chosen.phi if origin is None else chosen.about(origin)
+        return ridge(phi, self.l2 * self.frame.scale**2, origin)
+
+
+class Whitener(NamedTuple):
+    """W and W o, with |W s - W o| the width of a context s about the origin o; None for an origin of 0."""
+
+    matrix: Matrix
+    offset: Vector | None
+
+    def same(self, other: Whitener | None) -> bool:
+        """Whether widths are equal, to the bit."""
+        if other is None or (self.offset is None) != (other.offset is None):
+            return False
+        pairs = zip(self, other, strict=True)
+        return all(one is None or np.array_equal(one, its) for one, its in pairs if its is not None)
+
+
+@dataclass(frozen=True)
 class Ridge:
-    """What the choices before an episode leave behind: Phi, and Psi = l2 I + Phi by its Cholesky factor.
+    """What the choices before an episode leave behind: Phi, and Psi = diag(penalty) + Phi by its Cholesky factor.
 
     Attributes
     ----------
     phi : ndarray of shape (d, d)
-    l2 : float
+        About the origin.
+    penalty : ndarray of shape (d,)
+        l2, in the units of the log.
     cholesky : ndarray of shape (d, d)
         Lower triangle L with Psi = L L'.
+    origin : ndarray of shape (d,) or None
+        From which contexts are measured; None for 0.
     """
 
     phi: Matrix
-    l2: float
+    penalty: Vector
     cholesky: Matrix
+    origin: Vector | None = None
 
     def solve(self, b: Matrix) -> Matrix:
         """Psi^-1 b: the ridge estimate of Eq. (2) when b = S'R."""
@@ -49,16 +172,23 @@ class Ridge:
         return solution
 
     @cached_property
+    def psi(self) -> Matrix:
+        """Psi, shape (d, d)."""
+        psi = self.phi.copy()
+        psi.flat[:: len(psi) + 1] += self.penalty
+        return psi
+
+    @cached_property
     def shrinkage(self) -> Matrix:
         """G = Psi^-1 Phi, which takes reward parameters to the policy that expects them. Shape (d, d)."""
-        # I - l2 Psi^-1 is the same matrix but cancels to noise where Phi is tiny beside l2.
+        # I - Psi^-1 diag(penalty) is the same matrix but cancels to noise where Phi is tiny beside the penalty.
         return self.solve(self.phi)
 
     @cached_property
-    def whitener(self) -> Matrix:
-        """W = L^-1, so that |W s| = sqrt(s' Psi^-1 s). Shape (d, d)."""
+    def whitener(self) -> Whitener:
+        """W = L^-1, so that |W s| = sqrt(s' Psi^-1 s), and what it makes of the origin."""
         inverse: Matrix = lapack.dtrtri(self.cholesky, lower=1)[0]
-        return inverse
+        return Whitener(inverse, None if self.origin is None else inverse @ self.origin)
 
     def widths(self, contexts: NDArray[Any]) -> NDArray[Any]:
         """Confidence width H(s) = sqrt(s' Psi^-1 s) of every row: shape (rows, d) to (rows,).
@@ -67,10 +197,15 @@ class Ridge:
         """
         return widths(self.whitener, contexts)
 
+    def lengths(self, leads: NDArray[Any]) -> NDArray[Any]:
+        """The same of differences of contexts, which do not depend on the origin."""
+        return widths(Whitener(self.whitener.matrix, None), leads)
 
-def widths(whitener: Matrix, contexts: NDArray[Any]) -> NDArray[Any]:
-    """|W s| of every row s, with a `Ridge.whitener` W: its confidence width."""
-    W = whitener.astype(contexts.dtype, copy=False)
+
+def widths(whitener: Whitener, contexts: NDArray[Any]) -> NDArray[Any]:
+    """|W s - W o| of every row s, with a `Ridge.whitener`: its confidence width."""
+    W = whitener.matrix.astype(contexts.dtype, copy=False)
+    offset = None if whitener.offset is None else whitener.offset.astype(contexts.dtype, copy=False)[:, None]
     rows, d = contexts.shape
     # A stretch at a time, so that the whitened rows stay in the processor's cache; as columns, so that they are summed
     # as long vectors.
@@ -80,25 +215,36 @@ def widths(whitener: Matrix, contexts: NDArray[Any]) -> NDArray[Any]:
     for start in range(0, rows, stretch):
         part = contexts[start : start + stretch]
         white = np.matmul(W, part.T, out=buffer[:, : len(part)])
+        if offset is not None:
+            white -= offset
         np.multiply(white, white, out=white)
         np.add.reduce(white, axis=0, out=squares[start : start + stretch])
     return np.sqrt(squares, out=squares)
 
 
-def ridge(phi: Matrix, l2: float) -> Ridge:
-    """Factor Psi = l2 I + Phi; a Psi that is singular in floating point raises ValueError with the remedy."""
+def ridge(phi: Matrix, l2: float | Vector, origin: Vector | None = None) -> Ridge:
+    """Factor Psi = diag(l2) + Phi; a Psi that is singular in floating point raises ValueError with the remedy.
+
+    Parameters
+    ----------
+    phi : ndarray of shape (d, d)
+        Gram matrix, about the origin.
+    l2 : float or ndarray of shape (d,)
+    origin : ndarray of shape (d,), optional
+    """
+    penalty = np.broadcast_to(np.asarray(l2, dtype=np.float64), len(phi))
     psi = phi.copy()
-    psi.flat[:: len(psi) + 1] += l2
+    psi.flat[:: len(psi) + 1] += penalty
     # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
     factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
     if not failed and (
         _condition(factor, psi) > _SAFE_CONDITION or _condition_at_unit_diagonal(psi) > _LEAST_CONDITION
     ):
-        return Ridge(phi, l2, factor)
+        return Ridge(phi, penalty, factor, origin)
     scale = np.sqrt(np.abs(phi.diagonal()).max())
     raise ValueError(
         f"Psi = l2 I + Phi is singular in floating point: the chosen contexts are of size about {scale:.3g} and "
-        f"l2 is {l2:.3g}, which vanishes beside them. Rescale the contexts to about 1, or raise l2."
+        f"l2 is {penalty.max():.3g}, which vanishes beside them. Rescale the contexts to about 1, or raise l2."
     )
 
 

@@ -39,14 +39,17 @@ class Scorer(Protocol):
 
 
 def ol_fitness(model: Scorer, run: Run) -> float:
-    """OL-Fitness: let the expert learn again in a world whose rewards are <coef_, s>, with the same luck.
+    """OL-Fitness: let the expert learn again in a world whose rewards are <coef_, s> + intercept_, with the same luck.
 
-    Share of the steps of the log where it chooses what it chose in the real world.
+    Share of the steps of the log where it chooses what it chose in the real world. Rewards of models without an
+    intercept, such as the paper's, have none.
     """
     if not getattr(model, "learns_rewards", True):
         raise ValueError(f"OL-Fitness is undefined for {type(model).__name__}: it learns no reward parameters.")
     log = run.log
-    return float(np.mean(run.replay(model.coef_) == log.chosen[log.policy_steps]))
+    return float(
+        np.mean(run.replay(model.coef_, float(getattr(model, "intercept_", 0.0))) == log.chosen[log.policy_steps])
+    )
 
 
 def bt_fitness(model: Scorer, run: Run, *, split: Split = "test") -> float:

@@ -92,13 +92,13 @@ class Run:
         """How many candidates the expert draws from; 1 for one that always takes the best."""
         return self.expert_settings.top_k or 1
 
-    def replay(self, reward_coef: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Choices of the same expert, with the same luck, in a world where candidates earn <reward_coef, s>.
+    def replay(self, reward_coef: NDArray[np.float64], intercept: float = 0.0) -> NDArray[np.int64]:
+        """Choices of the same expert, with the same luck, in a world where candidates earn <reward_coef, s> + intercept.
 
         The warm-up keeps its real rewards: they were seen before any policy acted. Shape (N B,), warm-up left out.
         """
         phase = self.world.learning
-        imagined = Phase(phase.contexts, phase.contexts @ reward_coef, np.zeros(len(phase.noise)))
+        imagined = Phase(phase.contexts, phase.contexts @ reward_coef + intercept, np.zeros(len(phase.noise)))
         life = _live(self.world, imagined, self.expert_settings, Streams(self.seed))
         return life.chosen
 

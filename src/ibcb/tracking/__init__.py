@@ -1,16 +1,29 @@
 """How a decider's policy evolved and what it will be next: beliefs move by a motion and learn by a choice rule."""
 
-from ibcb.tracking.forecast import Interval, certainty, forecast, identified, interval, unidentified
+from ibcb.tracking.forecast import (
+    Interval,
+    certainty,
+    forecast,
+    identified,
+    interval,
+    reward_interval,
+    spread_to_one,
+    unidentified,
+)
+from ibcb.tracking.rewards import Rewards
 from ibcb.tracking.tracker import Predicted, Track, track_log
 
 __all__ = [
     "Interval",
     "Predicted",
+    "Rewards",
     "Track",
     "certainty",
     "forecast",
     "identified",
     "interval",
+    "reward_interval",
+    "spread_to_one",
     "track_log",
     "unidentified",
 ]

@@ -15,15 +15,17 @@ from ibcb.deciders import Kind
 from ibcb.engine import Block, Rows
 from ibcb.inverse.constraints import Experience
 from ibcb.log.fingerprint import NO_LOG, with_episode
-from ibcb.numerics.ridge import Ridge
+from ibcb.numerics.ridge import Regularization, Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Out", "Scored", "Tracks", "scored"]
+__all__ = ["Out", "Ridges", "Scored", "Tracks", "scored"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
+#: what the choices before an episode leave behind, by how it is regularized
+Ridges = dict[Regularization, Ridge]
 
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
@@ -101,8 +103,8 @@ class Tracks:
         track = self.tracks[self.of(place)]
         return None if track is None else replace(track, kind=self.kinds[place], ahead=self.ahead[place])
 
-    def after(self, rows: Rows | None, before: dict[float, Ridge], lesson: Experience) -> Tracks:
-        """One more episode; see `Track.after`. ``before``: by l2."""
+    def after(self, rows: Rows | None, before: Ridges, lesson: Experience) -> Tracks:
+        """One more episode; see `Track.after`."""
         by_policy = rows is not None
         named_by = (lesson.counts, lesson.chosen, lesson.phi)
         steps = [
@@ -126,7 +128,7 @@ class Tracks:
         track = self.track(place)
         if track is None:
             return self.ahead[place]
-        policy = np.zeros(len(track.gram)) if track.now is None else track.next_policy
+        policy = np.zeros(track.d) if track.now is None else track.next_policy
         return np.vstack([self.ahead[place], policy])
 
     @property
@@ -162,9 +164,9 @@ def _tracked_alike(kinds: Sequence[Kind]) -> list[list[int]]:
     """Places of kinds whose tracks are the same: by choice rule, motions and parameters."""
     groups: dict[Any, list[int]] = {}
     for place, kind in enumerate(kinds):
-        rule = (type(kind).measure, type(kind).observe, type(kind).scores)
+        rule = (type(kind).unit, type(kind).observe, type(kind).scores)
         weighed = (kind.scales, kind.motions, kind.learns, kind.compares_predictions, kind.hopeless)
-        groups.setdefault((rule, weighed, kind.l2, kind.top_k), []).append(place)
+        groups.setdefault((rule, weighed, kind.regularization, kind.top_k), []).append(place)
     return list(groups.values())
 
 
@@ -173,13 +175,13 @@ def _step(
     failure: str,
     changes: Vector,
     rows: Rows | None,
-    before: dict[float, Ridge],
+    before: Ridges,
     lesson: Experience,
 ) -> tuple[Track | None, str, Vector]:
     """A track, why there is none, and the changes of its policies, after one more episode."""
     if track is None:
         return None, failure, changes
-    now = before[track.kind.l2]
+    now = before[track.kind.regularization]
     try:
         track = track.after(rows, now, lesson)
     except (np.linalg.LinAlgError, ArithmeticError) as error:

@@ -10,17 +10,28 @@ from scipy.special import ndtr, ndtri
 
 from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.ridge import ridge
+from ibcb.tracking.rewards import Rewards
 from ibcb.tracking.tracker import LEAST_ALPHA, Track
 
-__all__ = ["Interval", "certainty", "forecast", "identified", "interval", "unidentified"]
+__all__ = [
+    "Interval",
+    "certainty",
+    "forecast",
+    "identified",
+    "interval",
+    "reward_interval",
+    "spread_to_one",
+    "unidentified",
+]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .02 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 200, 4000
-#: information below this share of the largest, features brought to one scale, is rounding; not tuned
-_NOTHING = 1e-9
+#: deviation of the logarithm of a policy's length in units of the decider's draws, beyond what a belief knows of it: the
+#: share of choices against the mean tells it no better (judged by benchmarks/uncertainty.py)
+_LENGTH_DOUBT = 0.03
 #: a feature is called undetermined if this share of it lies in directions that no choice depends on; not tuned
 _UNDETERMINED_SHARE = 0.01
 
@@ -44,59 +55,79 @@ def forecast(track: Track, updates: int = 1) -> Vector:
         last: Vector = track.policies[-1]
         return last
     p = track.next_policy
-    found = track.rewards()
+    found = track.current_rewards()
     if not track.projects or updates < 2 or found is None:
         return p
-    (theta, c), l2, phi = found, track.kind.l2, track.gram
-    psi = phi.copy()
-    psi.flat[:: len(psi) + 1] += l2
-    b, rng = psi @ p, np.random.default_rng(0)
+    (theta, c), before = found, track.kind.regularization.ridge(track.chosen)
+    b, rng = before.psi @ p, np.random.default_rng(0)
     for _ in range(updates - 1):
-        scores = track.kind.imagine(now.sample.contexts, now.sample.counts, p, ridge(phi, l2), rng)
-        S = now.sample.choose(scores)
+        S = now.sample.choose(track.kind.imagine(now.sample.contexts, now.sample.counts, p, before, rng))
+        S = S if before.origin is None else S - before.origin
         weight = now.steps / len(S)
         taught = weight * (S.T @ S)
-        phi, b = phi + taught, b + taught @ theta + weight * c * S.sum(axis=0)
-        p = ridge(phi, l2).solve(b)
+        b = b + taught @ theta + weight * c * S.sum(axis=0)
+        before = ridge(before.phi + taught, before.penalty, before.origin)
+        p = before.solve(b)
     return p
 
 
 def interval(track: Track, level: float, *, direction: bool = False) -> Interval:
-    """Intervals for the weights of the last episode's policy.
+    """Intervals for the weights of the last episode's policy, per unit of the decider's own exploration.
 
-    Of a kind that adds a bonus, per unit alpha unless ``direction`` is asked for: quantiles of what all models of the
-    family believed say together, each as far as the evidence supports it. Of other kinds of the unit direction: normal
-    ones, of a learner's likeliest walk, because a learner would be surer than its linear rewards deserve.
+    Quantiles of what all models of the family believed say together, each as far as the evidence supports it; with
+    ``direction``, of policies whose scores over the candidates of a step have deviation 1.
     """
     now, family = track.seen, track.model_at(track.seen.best).family
-    if track.kind.adds_bonus:
-        drawn = _drawn(now.last[family], track.by_family(now.evidence)[family])
-        if direction:
-            drawn = identified(track, drawn)
-            drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-        lower, middle, upper = np.quantile(drawn, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
-        return Interval(middle, lower, upper)
-    place = now.best
-    if track.kind.learns:
-        place = int(np.argmax(track.by_family(now.evidence)[0]))
-    believed = track.belief(now.last, place)
-    p, C = believed.mean[0], believed.covariance[0]
-    if track.kind.learns:
-        p, C = identified(track, p), identified(track, identified(track, C).T)
-    length = float(np.linalg.norm(p)) or 1.0
-    p = p / length
-    across = (np.eye(len(p)) - np.outer(p, p)) / length
-    reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum((across @ C @ across).diagonal(), 0.0))
-    # Weights of a direction lie between -1 and 1, however little is known.
-    return Interval(p, np.maximum(p - reach, -1.0), np.minimum(p + reach, 1.0))
+    draw = _per_alpha if track.kind.scales.alpha else _drawn
+    drawn = identified(track, draw(now.last[family], track.by_family(now.evidence)[family]))
+    if track.kind.draws:
+        drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
+    estimate = identified(track, track.policies[-1])
+    if direction:
+        drawn, estimate = spread_to_one(now.within, drawn), spread_to_one(now.within, estimate)
+    lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return Interval(estimate, np.minimum(lower, estimate), np.maximum(upper, estimate))
+
+
+def reward_interval(rewards: Rewards, level: float) -> Interval:
+    """Intervals for the weights of the rewards and, last, for their intercept: normal ones, of shape (d + 1,) each."""
+    estimate = np.append(rewards.theta, rewards.c)
+    reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum(rewards.covariance.diagonal(), 0.0))
+    return Interval(estimate, estimate - reach, estimate + reach)
+
+
+def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights, shape (..., d), at the length that gives the scores of a step's candidates deviation 1.
+
+    ``within`` is the mean covariance of the candidates of a step. Weights by which no candidates differ become zeros.
+    """
+    squares = np.einsum("...i,ij,...j->...", weights, within, weights)
+    length = np.sqrt(np.maximum(squares, 0.0))
+    scaled: NDArray[np.float64] = weights / np.where(length > 0, length, np.inf)[..., None]
+    return scaled
+
+
+def _counts(evidence: Vector) -> list[int]:
+    """How many of the draws each model gives."""
+    support = np.exp(evidence - evidence.max())
+    return np.round(_INTERVAL_DRAWS * support / support.sum()).astype(int).tolist()
 
 
 def _drawn(beliefs: Beliefs, evidence: Vector) -> Matrix:
-    """Draws of p / alpha from what some models believe, as far as each is supported."""
-    support = np.exp(evidence - evidence.max())
-    counts = np.round(_INTERVAL_DRAWS * support / support.sum()).astype(int)
+    """Draws of p from what some models believe, as far as each is supported."""
+    rng = np.random.default_rng(0)
+    return np.concatenate(
+        [
+            mean + rng.standard_normal((count, len(mean))) @ factor(covariance).T
+            for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence), strict=True)
+        ]
+    )
+
+
+def _per_alpha(beliefs: Beliefs, evidence: Vector) -> Matrix:
+    """Draws of p / alpha, alike."""
     rng, drawn = np.random.default_rng(0), []
-    for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, counts.tolist(), strict=True):
+    for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence), strict=True):
         # alpha first, which is positive, and p given alpha.
         deviation = float(np.sqrt(covariance[-1, -1]))
         below = ndtr(-mean[-1] / deviation)
@@ -125,22 +156,18 @@ def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], 
 
 def unidentified(track: Track) -> NDArray[np.int64]:
     """Features whose weights the choices do not determine, alone or in combination."""
-    _, blind = _blind(track)
+    _, blind = track.blind
     return np.flatnonzero((blind**2).sum(axis=1) > _UNDETERMINED_SHARE)
 
 
-def identified(track: Track, policies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Policies, shape (..., d), without their part on which no choice depends."""
-    unit, blind = _blind(track)
-    # An orthonormal basis of what choices tell of policies.
-    Q = np.linalg.qr(blind / unit[:, None], mode="complete")[0][:, blind.shape[1] :]
-    return policies if Q.shape[1] == len(Q) else policies @ Q @ Q.T
+def identified(track: Track, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights, shape (..., d), without their part on which no choice depends.
 
-
-def _blind(track: Track) -> tuple[Vector, Matrix]:
-    """Units that make features alike, and directions, in these units, of which all episodes told nothing."""
-    information = track.seen.information
-    unit = np.sqrt(information.diagonal())
-    unit[unit == 0] = 1.0
-    values, V = np.linalg.eigh(information / unit / unit[:, None])
-    return unit, V[:, values <= _NOTHING * max(values[-1], np.finfo(np.float64).tiny)]
+    What is left of a one-hot group are its weights against the group's mean, and of a feature that all candidates of a
+    step share nothing; in units that make features alike.
+    """
+    unit, blind = track.blind
+    if not blind.shape[1]:
+        return weights
+    known: NDArray[np.float64] = weights - ((weights * unit) @ blind) @ blind.T / unit
+    return known

@@ -27,6 +27,7 @@ from scipy.linalg import block_diag
 
 from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs, Transition
+from ibcb.numerics.ridge import Ridge
 
 __all__ = ["MOTIONS", "Learner", "Models", "Motion", "Update", "Walk", "models_of", "motions_of"]
 
@@ -50,14 +51,14 @@ class Update(NamedTuple):
     ----------
     episode : int
         Number of the policy's episodes so far, this one included.
-    before, phi : ndarray of shape (d, d)
-        Gram matrices of the contexts chosen before the episode, and in it.
+    psi, phi : ndarray of shape (d, d)
+        Psi of the choices before the episode, and the Gram matrix of the contexts chosen in it.
     total : ndarray of shape (d,)
-        Sum of the contexts chosen in it.
+        Sum of the contexts chosen in it. Contexts are measured from the decider's origin.
     """
 
     episode: int
-    before: Matrix
+    psi: Matrix
     phi: Matrix
     total: Vector
 
@@ -70,8 +71,8 @@ class Motion(Protocol):
         """One per model."""
         ...
 
-    def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
-        """Before the first episode; ``unit`` is S^-1, ``gram`` and ``total`` are of the contexts chosen before it.
+    def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
+        """Before the first episode; ``unit`` is S^-1, ``before`` and ``total`` are of the contexts chosen before it.
 
         Of choices before the log the Gram matrix may be known, but never the sum: then ``total`` is None.
         """
@@ -115,7 +116,7 @@ class Walk:
         q = np.array(self.steps)
         return q / (episode + 1) if self.settles else q
 
-    def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
+    def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         return _alike(len(self.steps), block_diag(_policy_prior(self.kind, unit), _alpha_prior(self.kind)))
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
@@ -146,7 +147,7 @@ class Learner:
     def names(self) -> tuple[str, ...]:
         return tuple(f"learner(sigma={s:g}, q={q:g})" for s, q in zip(self.noise, self.wander, strict=True))
 
-    def start(self, unit: Matrix, gram: Matrix, total: Vector | None) -> Beliefs:
+    def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         scales, d = self.kind.scales, len(unit)
         first = _policy_prior(self.kind, unit) if total is None else np.zeros((d, d))
         rewards = _per_unit(self.kind, unit) * scales.rewards**2
@@ -155,7 +156,8 @@ class Learner:
         if total is None:
             return beliefs
         # The choices before the log taught the decider as any others.
-        start = self._transition(unit, Update(0, np.zeros((d, d)), gram, total), wander=np.zeros(len(self.noise)))
+        taught = Update(0, np.diag(before.penalty), before.phi, total)
+        start = self._transition(unit, taught, wander=np.zeros(len(self.noise)))
         unsure = start.noise + scales.first_policy**2 * _per_unit(self.kind, unit)
         return beliefs.moved(Transition(start.matrix, unsure, start.wander))
 
@@ -164,19 +166,19 @@ class Learner:
 
     def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
         d, beside = len(unit), len(_alpha_prior(self.kind))
-        psi = lesson.before.copy()
-        psi.flat[:: d + 1] += self.kind.l2
-        back = np.linalg.inv(psi + lesson.phi).astype(np.float64, copy=False)
+        back = np.linalg.inv(lesson.psi + lesson.phi).astype(np.float64, copy=False)
         taught = back @ lesson.phi
         W = np.zeros((len(wander), d + 1, d + 1))
         W[:, :-1, :-1] = (wander**2)[:, None, None] * unit
         W[:, -1, -1] = wander**2
-        matrix = np.concatenate([back @ psi, np.zeros((d, beside)), taught, (back @ lesson.total)[:, None]], axis=1)
+        matrix = np.concatenate(
+            [back @ lesson.psi, np.zeros((d, beside)), taught, (back @ lesson.total)[:, None]], axis=1
+        )
         noise = (np.array(self.noise) ** 2)[:, None, None] * (taught @ back)
         return Transition(matrix, noise, W)
 
     def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
-        """theta and c as a model believes them, at the scale of its state."""
+        """theta and c as a model believes them now, at the scale of its state; c from the decider's origin."""
         d = (beliefs.mean.shape[1] - 1 - len(_alpha_prior(self.kind))) // 2
         x = beliefs.mean[model, d + len(_alpha_prior(self.kind)) :]
         return x[:-1], float(x[-1])

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +34,8 @@ from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale, read_choices
-from ibcb.numerics.ridge import Ridge, ridge
-from ibcb.tracking.contenders import Out, Scored, Tracks, scored
+from ibcb.numerics.ridge import Chosen
+from ibcb.tracking.contenders import Out, Ridges, Scored, Tracks, scored
 from ibcb.tracking.tracker import Track
 
 __all__ = ["Candidate", "Selecting", "Selection", "select"]
@@ -76,6 +77,9 @@ class Candidate(NamedTuple):
     expert : str
     l2 : float or None
         Of kinds that learn.
+    units : str or None
+        Of l2: "own" for the log's, "scaled" and "standardized" for those of features over their root mean square, or
+        less their mean, over their standard deviation.
     top_k : int or None
         Of "topk".
     log_likelihood : float
@@ -90,6 +94,7 @@ class Candidate(NamedTuple):
 
     expert: str
     l2: float | None
+    units: str | None
     top_k: int | None
     log_likelihood: float
     agreement: float
@@ -99,7 +104,9 @@ class Candidate(NamedTuple):
     @property
     def name(self) -> str:
         """The kind with its parameter."""
-        parameter = f"l2={self.l2:g}" if self.l2 is not None else f"top_k={self.top_k}" if self.top_k else ""
+        parameter = f"top_k={self.top_k}" if self.top_k else ""
+        if self.l2 is not None:
+            parameter = f"l2={self.l2:g}" if self.units == "own" else f"l2={self.l2:g}, {self.units}"
         return f"{self.expert}({parameter})" if parameter else self.expert
 
 
@@ -123,7 +130,7 @@ class Selection(NamedTuple):
 
 
 def select(
-    log: BehaviorLog | DiskLog,
+    logs: Sequence[BehaviorLog | DiskLog],
     kinds: Sequence[Kind],
     prior_gram: Matrix,
     *,
@@ -137,8 +144,8 @@ def select(
 
     Parameters
     ----------
-    log : BehaviorLog or DiskLog
-        Of two episodes or more. Of a long episode only the first block is looked at; of a long log (`MOST_SCORES`)
+    logs : sequence of BehaviorLog or DiskLog
+        One after the other, two episodes or more. Of a long episode only the first block is looked at; of a long log (`MOST_SCORES`)
         evenly spaced steps of it are judged, the same for all kinds.
     kinds : sequence of Kind
     prior_gram : ndarray of shape (d, d)
@@ -149,10 +156,11 @@ def select(
         Called with the tracks after every further episode that the policy chose.
     """
     state = Selecting.begin(kinds, prior_gram, begun)
-    total = len(log) + log.warmup if isinstance(log, BehaviorLog) else log.n_episodes
+    stored = [len(log) + log.warmup if isinstance(log, BehaviorLog) else log.n_episodes for log in logs]
+    total = None if None in stored else sum(count or 0 for count in stored)
     # disable=None: silent unless stderr is a terminal.
     hidden = None if progress else True
-    every = episodes(log, client=client, team=team)
+    every = chain.from_iterable(episodes(log, client=client, team=team) for log in logs)
     with tqdm(every, total=total, desc="choose", unit="episode", delay=1, leave=False, disable=hidden) as bar:
         for by_policy, rows in bar:
             before, state = state, state.after(by_policy, rows)
@@ -172,8 +180,8 @@ class Selecting:
     ----------
     tracks : Tracks
         Ahead of the rest where a selection goes on that was stopped: scores are not stored, but computed again.
-    gram : ndarray of shape (d, d)
-        Of the contexts chosen so far.
+    past : Chosen
+        The contexts chosen so far.
     episodes, stored : int
         How many so far; those of the policy, and all.
     stride : int
@@ -185,7 +193,7 @@ class Selecting:
     """
 
     tracks: Tracks
-    gram: Matrix
+    past: Chosen
     episodes: int = 0
     stored: int = 0
     stride: int = 1
@@ -195,32 +203,41 @@ class Selecting:
     @classmethod
     def begin(cls, kinds: Sequence[Kind], prior_gram: Matrix, begun: Tracks | None = None) -> Selecting:
         """Before the first episode; ``begun``: tracks that have been through the first episodes already."""
-        return cls(Tracks.begin(kinds, prior_gram) if begun is None else begun, prior_gram)
+        return cls(Tracks.begin(kinds, prior_gram) if begun is None else begun, Chosen.before_the_log(prior_gram))
 
     def after(self, by_policy: bool, rows: Rows) -> Selecting:
         """One more episode."""
         # Kinds that are far from the truth may lead to numbers beyond all bounds; they predict nothing then.
         with np.errstate(all="ignore"):
             lesson = Experience.join(list(rows.map(experienced)))
-            before = {l2: ridge(self.gram, l2) for l2 in {kind.l2 for kind in self.tracks.kinds}}
+            # In the order of the kinds: a set of them would have another in every process.
+            asked = dict.fromkeys(kind.regularization for kind in self.tracks.kinds)
+            before = {each: each.ridge(self.past) for each in asked}
             tracks = self.tracks
             if tracks.stored == self.stored:
                 tracks = tracks.after(rows if by_policy else None, before, lesson)
-            state = replace(self, tracks=tracks, gram=self.gram + lesson.phi, stored=self.stored + 1)
+            state = replace(
+                self,
+                tracks=tracks,
+                past=self.past.and_then(len(lesson.chosen), lesson.total, lesson.phi),
+                stored=self.stored + 1,
+            )
             if by_policy:
                 state = state._scored(rows, before)
                 # Of tracks that are ahead it has been decided.
                 state = state if tracks is self.tracks else state._raced()
             return state
 
-    def _scored(self, rows: Rows, before: dict[float, Ridge]) -> Selecting:
+    def _scored(self, rows: Rows, before: Ridges) -> Selecting:
         """With the scores of an episode."""
         number, tracks = self.episodes, self.tracks
         # Of the first two episodes little can be predicted; the second is judged while there is no other.
         judging = range(len(tracks.kinds)) if number else range(0)
         policies = [(place, tracks.predicted(place, number)) for place in judging]
         policies += [(place, tracks.believed(place, number)) for place in self._drawing]
-        asked = [(tracks.kinds[place], before[tracks.kinds[place].l2], policy) for place, policy in policies]
+        asked = [
+            (tracks.kinds[place], before[tracks.kinds[place].regularization], policy) for place, policy in policies
+        ]
         fresh = rows.head(partial(scored, asked=asked))
         state = replace(
             self,
@@ -352,6 +369,7 @@ def _candidate(tracks: Tracks, judged: Mapping[int, _Judged], place: int, chosen
     return Candidate(
         kind.name,
         kind.l2 if kind.learns else None,
+        kind.units if kind.learns else None,
         kind.top_k if kind.top_k > 1 else None,
         figures.log_likelihood,
         figures.agreement,

@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import FIRST_STRAY, Believed, Kind
-from ibcb.engine import Block, Rows, episodes
+from ibcb.engine import Block, Rows, candidate_moments, episodes
 from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
-from ibcb.numerics.ridge import Ridge, ridge
+from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.context_sample import ContextSample, picked
 from ibcb.tracking.motions import Learner, Models, Motion, Update, Walk, models_of, motions_of
+from ibcb.tracking.rewards import RewardFit, Rewards
 
 __all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
 
@@ -39,6 +40,8 @@ LEAST_ALPHA = 1e-9
 _COMPARED_STEPS = 256
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
+#: information below this share of the largest, features brought to one scale, is rounding; not tuned
+_NOTHING = 1e-9
 #: share of a walk's errors that a learner may make and be projected further than one update (ML-100K, docs/results.md)
 _SPARED_ERRORS = 0.75
 
@@ -68,6 +71,8 @@ class Tracked:
     ----------
     unit : ndarray of shape (d, d)
         S^-1 of the first episode's candidates, the unit of policies.
+    within : ndarray of shape (d, d)
+        Mean covariance of the candidates of a step, in the first episode.
     models : tuple of Models
         Parameters of the models that are still tracked, by family.
     families : tuple of Beliefs
@@ -94,9 +99,12 @@ class Tracked:
         Candidate sets, for projecting the decider forward.
     steps : int
         Of the last episode.
+    rewards : RewardFit or None
+        What the policies so far say of the rewards; of kinds that learn.
     """
 
     unit: Annotated[Matrix, "d d"]
+    within: Annotated[Matrix, "d d"]
     models: tuple[Models, ...]
     families: tuple[Beliefs, ...]
     last: tuple[Beliefs, ...]
@@ -110,6 +118,7 @@ class Tracked:
     stray: float
     sample: ContextSample
     steps: int
+    rewards: RewardFit | None
 
 
 @dataclass(frozen=True)
@@ -119,10 +128,8 @@ class Track:
     Attributes
     ----------
     kind : Kind
-    gram : ndarray of shape (d, d)
-        Of the contexts chosen so far.
-    total : ndarray of shape (d,) or None
-        Their sum; None where there were choices before the log, whose sum nobody knows.
+    chosen : Chosen
+        The contexts chosen so far.
     stored : int
         Episodes so far, the warm-up's counted.
     predicted : tuple of Predicted
@@ -139,8 +146,7 @@ class Track:
     """
 
     kind: Kind
-    gram: Annotated[Matrix, "d d"]
-    total: Annotated[Vector, "d"] | None
+    chosen: Chosen
     stored: int
     predicted: tuple[Predicted, ...]
     ahead: Annotated[Matrix, "N d"]
@@ -151,9 +157,13 @@ class Track:
     @classmethod
     def begin(cls, kind: Kind, gram: Matrix) -> Track:
         """Before anything is seen; ``gram`` is of the contexts chosen before the log, zeros if there were none."""
-        d = len(gram)
-        none = np.empty((0, d))
-        return cls(kind, gram, None if gram.any() else np.zeros(d), 0, (), none, none, (), None)
+        none = np.empty((0, len(gram)))
+        return cls(kind, Chosen.before_the_log(gram), 0, (), none, none, (), None)
+
+    @property
+    def d(self) -> int:
+        """How many features there are."""
+        return len(self.chosen.phi)
 
     # -- learning --------------------------------------------------------------------------------------------------
 
@@ -171,10 +181,9 @@ class Track:
         lesson : Experience
             What it teaches.
         """
-        total = None if self.total is None else self.total + lesson.total
-        gram = before.phi + lesson.phi
+        chosen = self.chosen.and_then(len(lesson.chosen), lesson.total, lesson.phi)
         if rows is None:
-            return replace(self, gram=gram, total=total, stored=self.stored + 1)
+            return replace(self, chosen=chosen, stored=self.stored + 1)
         number = len(self.predicted)
         now = self._begun(rows, before) if self.now is None else self.now
         look = partial(
@@ -198,7 +207,7 @@ class Track:
             families=families,
             last=last,
             evidence=self._evidence(now, gained),
-            information=now.information + seen.sites[-1].information[: len(gram), : len(gram)],
+            information=now.information + seen.sites[-1].information[: self.d, : self.d],
             stray=seen.stray,
             sample=now.sample.extend(fresh),
             steps=len(lesson.counts),
@@ -213,33 +222,37 @@ class Track:
             )
         learned = replace(learned, best=self._choose(learned, number + 1))
         policy = self._policy(self._states(last)[learned.best])
+        taught = lesson.of_chosen(before.origin)
+        learned = replace(learned, rewards=self._rewarding(learned, policy, before))
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, self._own_move(now, learned, policy))
         if number:
             learned = self._hopeful(learned)
-        update = Update(number + 1, before.phi, lesson.phi, lesson.total)
+        assert taught.total is not None
+        update = Update(number + 1, before.psi, taught.phi, taught.total)
         pairs = zip(motions_of(self.kind, learned.models), learned.families, strict=True)
         moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
         return replace(
             self,
-            gram=gram,
-            total=total,
+            chosen=chosen,
             stored=self.stored + 1,
             predicted=(*self.predicted, predicted),
-            ahead=np.vstack([self.ahead, np.zeros(len(gram)) if self.now is None else self.next_policy]),
+            ahead=np.vstack([self.ahead, np.zeros(self.d) if self.now is None else self.next_policy]),
             policies=np.vstack([self.policies, policy]),
             own_moves=own_moves,
             now=replace(learned, families=moved),
         )
 
     def _begun(self, rows: Rows, before: Ridge) -> Tracked:
-        unit = rows.head(self.kind.measure)
+        candidates = rows.head(candidate_moments)
+        unit = self.kind.unit(candidates)
         models = models_of(self.kind, len(unit))
-        families = tuple(motion.start(unit, before.phi, self.total) for motion in self.motions)
+        families = tuple(motion.start(unit, before, self._total) for motion in self.motions)
         K, d = sum(len(family) for family in families), len(unit)
         return Tracked(
             unit=unit,
+            within=candidates.within,
             models=models,
             families=families,
             last=(),
@@ -253,7 +266,25 @@ class Track:
             stray=FIRST_STRAY,
             sample=ContextSample.empty(d),
             steps=0,
+            rewards=None,
         )
+
+    @property
+    def _total(self) -> Vector | None:
+        """Sum of the contexts chosen so far, measured from the decider's origin; None where it is not known."""
+        origin, total = self.kind.regularization.origin, self.chosen.total
+        return total if origin is None or total is None else total - self.chosen.count * origin
+
+    def _rewarding(self, now: Tracked, policy: Vector, before: Ridge) -> RewardFit | None:
+        """The fit of the rewards with the policy of one more episode."""
+        if not self.kind.learns:
+            return None
+        total = np.zeros(self.d) if self._total is None else self._total
+        if now.rewards is None:
+            return RewardFit.begin(policy, before, total, now.within, symmetric_inverse(now.unit))
+        state = self.belief(now.last, now.best)
+        covariance = state.covariance[0, : self.d, : self.d] / self._alpha(state.mean[0]) ** 2
+        return now.rewards.after(policy, covariance, before, total, now.within)
 
     def _evidence(self, now: Tracked, gained: Vector) -> Vector:
         if not self.predicted and self.kind.motions.fading < 1:
@@ -333,7 +364,7 @@ class Track:
     @cached_property
     def motions(self) -> tuple[Motion, ...]:
         """The families of models that are tracked."""
-        return motions_of(self.kind, models_of(self.kind, len(self.gram)) if self.now is None else self.now.models)
+        return motions_of(self.kind, models_of(self.kind, self.d) if self.now is None else self.now.models)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -343,7 +374,7 @@ class Track:
     @property
     def _observed(self) -> int:
         """Entries of a state that choices depend on: the policy, and alpha where it is tracked."""
-        return len(self.gram) + int(self.kind.scales.alpha > 0)
+        return self.d + int(self.kind.scales.alpha > 0)
 
     def _states(self, families: tuple[Beliefs, ...]) -> Matrix:
         """What all models expect of the policy, and of alpha where it is tracked."""
@@ -372,10 +403,10 @@ class Track:
 
     def _alpha(self, state: Vector) -> float:
         """The unit of a state's policy."""
-        return max(float(state[len(self.gram)]), LEAST_ALPHA) if self.kind.scales.alpha else 1.0
+        return max(float(state[self.d]), LEAST_ALPHA) if self.kind.scales.alpha else 1.0
 
     def _policy(self, state: Vector) -> Vector:
-        return state[: len(self.gram)] / self._alpha(state)
+        return state[: self.d] / self._alpha(state)
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -420,10 +451,41 @@ class Track:
     @property
     def next_belief(self) -> Beliefs:
         """What the model believed says of the coming episode's policy: one Gaussian, at the scale of its state."""
-        return self.belief(self.seen.families, self._believed_place).of_first(len(self.gram))
+        return self.belief(self.seen.families, self._believed_place).of_first(self.d)
 
-    def rewards(self) -> tuple[Vector, float] | None:
-        """theta and c per unit alpha, as the learner believed has them; None where no learner is believed."""
+    def rewards(self) -> Rewards | None:
+        """theta and c per unit alpha that explain the policies so far; None of kinds of which it is not known how they
+        learn.
+        """
+        fit = self.seen.rewards
+        if fit is None:
+            return None
+        origin, found = self.kind.regularization.origin, fit.solve()
+        if origin is None:
+            return found
+        # <theta, s - origin> + c, as of s.
+        to_zero = np.eye(self.d + 1)
+        to_zero[-1, :-1] = -origin
+        return Rewards(found.theta, found.c - float(origin @ found.theta), to_zero @ found.covariance @ to_zero.T)
+
+    @cached_property
+    def blind(self) -> tuple[Vector, Matrix]:
+        """Units that make features alike, and directions, in these units, of which all episodes told nothing.
+
+        Shapes (d,) and (d, k), the latter orthonormal.
+        """
+        information = self.seen.information
+        unit = np.sqrt(information.diagonal())
+        unit[unit == 0] = 1.0
+        values, V = np.linalg.eigh(information / unit / unit[:, None])
+        return unit, V[:, values <= _NOTHING * max(values[-1], np.finfo(np.float64).tiny)]
+
+    def current_rewards(self) -> tuple[Vector, float] | None:
+        """theta and c per unit alpha, as the learner believed has them now; None where no learner is believed.
+
+        Where rewards are not linear these are what it earns of late, and project it forward better than `rewards`.
+        c is measured from the decider's origin.
+        """
         family, member = self.model_at(self.seen.best)
         motion, beliefs = self.motions[family], self.seen.families[family]
         if not isinstance(motion, Learner):
@@ -466,5 +528,5 @@ def track_log(log: BehaviorLog | DiskLog, kind: Kind, prior_gram: Matrix | None 
     track = Track.begin(kind, np.zeros((d, d)) if prior_gram is None else prior_gram)
     for by_policy, rows in episodes(log):
         lesson = Experience.join(list(rows.map(experienced)))
-        track = track.after(rows if by_policy else None, ridge(track.gram, kind.l2), lesson)
+        track = track.after(rows if by_policy else None, kind.regularization.ridge(track.chosen), lesson)
     return track

@@ -1,6 +1,8 @@
 """The exact projection onto the feasible set, by cutting planes on implicit rows.
 
-    minimise 1/2 |theta - centre|^2   subject to every row
+    minimise 1/2 |theta - centre|^2   subject to every row,
+
+with the view's `Metric` as length.
 
 Of many thousands of rows a handful bind. Start from the centre, add the most violated rows to a working set, solve
 that small problem exactly with DAQP (a dual active-set method), and repeat until no row is violated. If the working
@@ -37,8 +39,7 @@ def hard(view: View, centre: NDArray[np.float64]) -> Solution:
     known = set(working.key.tolist())
     for passes in range(1, _MAX_ROUNDS + 1):
         if after.violated == 0:
-            distance = theta - centre
-            return Solution(theta, "solved", float(distance @ distance) / 2, gap, passes, before, after)
+            return Solution(theta, "solved", view.metric.square(theta - centre) / 2, gap, passes, before, after)
         # Holding rows to half the tolerance keeps rounding from reporting them as violated again.
         theta, gap = _project(view, working, view.tolerance(theta) / 2, centre)
         cut, after = view.worst(theta, per_round, 0.0)
@@ -56,11 +57,12 @@ def hard(view: View, centre: NDArray[np.float64]) -> Solution:
 
 def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Nearest point to ``centre`` within the working set, and the duality gap there."""
-    # In units of the rows themselves: z = (theta - centre) length / size, so that DAQP sees numbers near 1.
+    # theta - centre = T z unit, whose length is that of z; in units of the rows, so that DAQP sees numbers near 1.
     room = rows.rhs + slack - rows.matrix @ centre
-    length = math.sqrt(np.vdot(rows.matrix, rows.matrix) / len(room)) or 1.0
+    turned = rows.matrix @ view.metric.root
+    length = math.sqrt(np.vdot(turned, turned) / len(room)) or 1.0
     size = float(np.abs(room).max()) or 1.0
-    A, b = rows.matrix / length, room / size
+    A, b = turned / length, room / size
     d = len(centre)
     z, _, flag, info = daqp.solve(
         np.eye(d),
@@ -89,4 +91,4 @@ def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]
     pull = multipliers @ A
     gap = float(z @ z / 2 + pull @ pull / 2 + multipliers @ b)
     unit = size / length
-    return centre + unit * z, max(gap, 0.0) * unit**2
+    return centre + view.metric.root @ (unit * z), max(gap, 0.0) * unit**2

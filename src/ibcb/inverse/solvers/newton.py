@@ -1,16 +1,16 @@
 """Penalised rows by a semismooth Newton method: the squared hinge (`soft`) and the Huber hinge (`robust`).
 
-With v the violations, rho the typical length of a context and C the penalty, minimise
+With v the violations, |.| the length by the view's `Metric` and C the penalty, minimise
 
-    F(theta) = 1/2 rho^2 |theta - centre|^2 + C sum_rows h(v),     h(v) = max(v, 0)^2 / 2     up to v = bend,
-                                                                        linear beyond it.
+    F(theta) = 1/2 |theta - centre|^2 + C sum_rows h(v),     h(v) = max(v, 0)^2 / 2     up to v = bend,
+                                                                  linear beyond it.
 
-rho makes C a pure number: rescaling the contexts (and l2 with them) rescales theta and changes nothing else. F is
+The metric makes C a pure number: rescaling features (and l2 with them) rescales theta and changes nothing else. F is
 convex, once differentiable and piecewise quadratic, so Newton steps with the generalised Hessian end after a handful;
 a backtracking line search makes them safe from anywhere. Only rows that are violated, or nearly so, matter: one pass
 over all rows finds them, the steps are taken on these alone, and a second pass confirms that no other row came into
-play. Taking h'(v) as multipliers, weak duality gives F - min F <= |grad F|^2 / (2 rho^2): the gap needs no pass of its
-own.
+play. Taking h'(v) as multipliers, weak duality gives F - min F <= |grad F|^2 / 2, in the dual length: the gap needs no
+pass of its own.
 """
 
 from __future__ import annotations
@@ -71,17 +71,16 @@ class _Point(NamedTuple):
 
 
 def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) -> Solution:
-    stiffness = view.context_scale**2
-    ridge = stiffness * np.eye(len(centre))
+    K = view.metric.matrix
 
     def at(theta: Vector, rows: View | RowSet) -> _Point:
         value, gradient, hessian = rows.penalty(theta, slope, bend)
         offset = theta - centre
-        value += stiffness * float(offset @ offset) / 2
-        return _Point(theta, value, stiffness * offset + gradient, (hessian + ridge,))
+        pull = K @ offset
+        return _Point(theta, value + float(offset @ pull) / 2, pull + gradient, (hessian + K,))
 
     def gap(point: _Point) -> float:
-        return float(point.gradient @ point.gradient) / (2 * stiffness)
+        return view.metric.dual_square(point.gradient) / 2
 
     def solve(rows: View | RowSet, start: Vector, most: int) -> Descent[_Point]:
         stopping = Stopping(_ROUNDING / 2, _ROUNDING, most, shortest=_SHORTEST)

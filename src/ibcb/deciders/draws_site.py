@@ -1,0 +1,169 @@
+"""What one episode's choices of a Thompson sampler say of the policy behind them, in O(d^2) numbers.
+
+An "sbts" decider draws from N(p, Psi^-1), and takes the best candidate of the draw. How far another candidate o is
+behind the choice c, in deviations of the draw, is -x_o with x_o = <p, s_o - s_c> / |s_o - s_c|_Psi^-1. One draw decides
+between all candidates at once, so a choice is read as that of a conditional logit,
+
+    P(c)  =  1 / (1 + sum over o of exp(k x_o)),
+
+where k = 1.7 makes the logistic function the normal one for two candidates. With the belief so far as prior, its mode
+and curvature there (Laplace's approximation) are the site.
+
+That tells the direction of p well. Of its length, which is in units of the draws, a logit is not the right judge where
+candidates are alike and draws lift them together. How often choices go against the mean is: a draw z takes the best
+expected candidate g exactly if p is at least as long as
+
+    t  =  max over o of  -<z, s_g - s_o> / <p, s_g - s_o>      times itself.
+
+So the share of draws with t below a factor is the share of choices that agree with the mean if p is that much longer,
+and the factor for the share that was seen is a quantile of t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import Block
+from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
+from ibcb.numerics.newton import Stopping, descend
+from ibcb.numerics.ridge import Ridge
+
+__all__ = ["draws_site", "length_factor"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: the logistic function of 1.7 x is the normal distribution function of x to within .01
+PROBIT = 1.7
+#: steps whose rows all hold by more than this over k cost less than exp(-8) each
+SETTLED = 8.0
+#: rounds in which steps left out at first are looked at again, each four times further; none has needed more than four
+_ROUNDS = 6
+#: the site is exact to this share of a log-likelihood unit; not tuned finely
+_STOPPING = Stopping(gain=1e-6, slack=1e-10, max_passes=100, floor=1.0)
+#: draws that the length is told by, at least
+_DRAWS = 2000
+#: choices against the mean that count as much as the logit's own word on the length; and the factors that are
+#: considered at all; judged by benchmarks/uncertainty.py
+_DOUBT, _LEAST, _MOST = 5.0, 0.3, 3.0
+
+
+class _Point(NamedTuple):
+    """Minus the log of likelihood times prior at p, with its derivatives, and the likelihood's alone."""
+
+    x: Vector
+    value: float
+    gradient: Vector
+    hessians: Sequence[Matrix]
+    loss: float
+    slope: Vector
+
+
+def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
+    """Summarise an episode.
+
+    Parameters
+    ----------
+    block : Block
+        The episode's rows, or as many of the first as are enough.
+    ridge : Ridge
+        Of all choices before the episode.
+    prior : Beliefs
+        One belief of p.
+    """
+    centre, precision = prior.mean[0], symmetric_inverse(prior.covariance[0])
+    if not ridge.phi.any():
+        # Nothing had been learned, so that p is 0.
+        return Site.empty(len(centre))
+    rows, step = _rows(block, ridge)
+    if not len(rows):
+        return Site.empty(len(centre))
+    p, seen = centre, -1
+    for look in range(_ROUNDS):
+        # Steps left out at first may matter where p has gone: look further each time.
+        open_steps = np.unique(step[rows @ p > -SETTLED * 4**look / PROBIT])
+        if len(open_steps) == seen:
+            break
+        seen, kept = len(open_steps), np.isin(step, open_steps)
+        found = descend(_Loss(rows[kept], step[kept], centre, precision), p, _STOPPING)
+        p = found.point.x
+    information = found.point.hessians[0] - precision
+    return site_at(p, information, found.point.slope, found.point.loss, least=1e-12)
+
+
+def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
+    """By how much p has to be longer for draws to go against its mean as often as the choices did.
+
+    1 where hardly any choice goes against it: then its length is anybody's guess.
+    """
+    X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], np.diff(block.offsets)
+    # A feature that is always 0 takes no part in the luck either.
+    shown = X.any(axis=0)
+    spread = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix
+    spread = spread[spread.any(axis=1)]
+    scores = X @ p
+    X = X[:, shown] if not shown.all() else X
+    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
+    greedy = best[np.searchsorted(best, starts)]
+    steps = len(greedy)
+    against = steps - int(np.count_nonzero(scores[greedy] <= scores[block.chosen_rows]))
+    lead = np.repeat(scores[greedy], counts) - scores
+    rng, thresholds = np.random.default_rng(0), list[Vector]()
+    for _ in range(-(-_DRAWS // steps)):
+        drawn = rng.standard_normal((steps, len(spread))) @ spread
+        luck = np.einsum("rd,rd->r", X, np.repeat(drawn, counts, axis=0))
+        luck = np.repeat(luck[greedy], counts) - luck
+        # Candidates that the mean does not tell apart are left out: no length does.
+        ratio = np.divide(-luck, lead, out=np.full(len(lead), -np.inf), where=lead > 0)
+        thresholds.append(np.maximum.reduceat(ratio, starts))
+    share = (steps - against + 0.5) / (steps + 1)
+    factor = float(np.quantile(np.concatenate(thresholds), share, method="lower"))
+    known = against / (against + _DOUBT)
+    return float(np.clip(factor, _LEAST, _MOST) ** known)
+
+
+def _rows(block: Block, ridge: Ridge) -> tuple[Matrix, NDArray[np.int64]]:
+    """Leads of the candidates that were not chosen, of length 1 in the metric of Psi^-1, and the step of each."""
+    others = np.ones(len(block.contexts), dtype=bool)
+    others[block.chosen_rows] = False
+    places = np.flatnonzero(others)
+    step = block.step_of(places)
+    A = block.lead_contexts(places, step)
+    length = ridge.lengths(A)
+    # Candidates that do not differ have no row: either may be the chosen one.
+    if not length.all():
+        A, step, length = A[length > 0], step[length > 0], length[length > 0]
+    A /= length[:, None]
+    return A, step
+
+
+class _Loss:
+    """Minus the logarithm of likelihood times prior, over some steps; rows come in the order of their steps."""
+
+    def __init__(self, rows: Matrix, step: NDArray[np.int64], centre: Vector, precision: Matrix) -> None:
+        self.rows, self.centre, self.precision = PROBIT * rows, centre, precision
+        self.starts = np.flatnonzero(np.diff(step, prepend=-1))
+        self.counts = np.diff(self.starts, append=len(step))
+
+    def __call__(self, p: Vector) -> _Point:
+        A, d, offset = self.rows, len(p), p - self.centre
+        pull = self.precision @ offset
+        if not len(A):
+            none = np.zeros(d)
+            return _Point(p, float(offset @ pull) / 2, pull, (self.precision,), 0.0, none)
+        s = A @ p
+        top = np.maximum(np.maximum.reduceat(s, self.starts), 0.0)
+        e = np.exp(s - np.repeat(top, self.counts))
+        total = np.exp(-top) + np.add.reduceat(e, self.starts)
+        q = e / np.repeat(total, self.counts)
+        loss = float(np.sum(top + np.log(total)))
+        slope = q @ A
+        # The covariance of a lead drawn from each step's candidates, the chosen one's zeros among them.
+        bent = A * np.sqrt(q)[:, None]
+        means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
+        hessian = bent.T @ bent - means.T @ means + self.precision
+        return _Point(p, loss + float(offset @ pull) / 2, slope + pull, (hessian,), loss, slope)

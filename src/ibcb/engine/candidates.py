@@ -1,0 +1,114 @@
+"""What the candidates of a log look like: the moments by which weights of features in different units are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine.block import Block
+from ibcb.engine.homes import episodes
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.numerics.gaussians import symmetric_inverse
+from ibcb.numerics.ridge import Frame
+
+__all__ = ["CandidateMoments", "candidate_moments", "first_candidates"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: a feature's own share of the second moment that every direction has at least, so that it can be inverted; not tuned
+_RIDGE_SHARE = 0.05
+#: features whose sizes are further apart than this factor have different units: contexts that are merely unlike each
+#: other, or rare, are not; not tuned
+_MIXED = 10.0
+
+
+@dataclass(frozen=True)
+class CandidateMoments:
+    """Moments over the candidates of some steps, the chosen ones included.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    second : ndarray of shape (d, d)
+        Mean of s s'.
+    within : ndarray of shape (d, d)
+        The same of the candidates less the mean of their step.
+    shown : ndarray of shape (d,)
+        Mean square of each feature where it is not 0; 0 if it never is.
+    """
+
+    mean: Vector
+    second: Matrix
+    within: Matrix
+    shown: Vector
+
+    @property
+    def unit(self) -> Matrix:
+        """S^-1 of the candidates as they are: a learner's scores depend on where its features have their zero.
+
+        Scores are bounded where a feature shows, however rarely it does; of one that never does any scale will do.
+        """
+        return _inverse(self.second, np.where(self.shown > 0, self.shown, 1.0))
+
+    @property
+    def unit_within(self) -> Matrix:
+        """S^-1 of the candidates about their step's mean, which alone tells of choices."""
+        own = self.within.diagonal()
+        # Of a feature in which candidates do not differ any scale will do, such as its own.
+        return _inverse(self.within, np.where(own > 0, own, 20.0 * np.where(self.shown > 0, self.shown, 1.0)))
+
+    @property
+    def metric(self) -> Matrix:
+        """S, the mean of s s', in which lengths of weights do not depend on units; never singular."""
+        metric = self.second.copy()
+        metric.flat[:: len(metric) + 1] += _RIDGE_SHARE * np.where(self.shown > 0, self.shown, 1.0)
+        return metric
+
+    @property
+    def mixed(self) -> bool:
+        """Whether features seem to be in different units."""
+        sizes = np.sqrt(self.shown[self.shown > 0])
+        return len(sizes) > 1 and bool(sizes.max() > _MIXED * sizes.min())
+
+    def frames(self) -> tuple[Frame, Frame]:
+        """The units of a decider that brings its features to one scale, and of one that takes off their means too."""
+        size = np.sqrt(self.second.diagonal())
+        spread = np.sqrt(np.maximum(self.second.diagonal() - self.mean**2, 0.0))
+        # A constant feature has no spread; its width about the mean is 0 whatever its unit.
+        constant = spread <= 1e-6 * size
+        return (
+            Frame("scaled", np.where(size > 0, size, 1.0), np.zeros(len(size))),
+            Frame("standardized", np.where(constant, np.where(size > 0, size, 1.0), spread), self.mean),
+        )
+
+
+def candidate_moments(block: Block) -> CandidateMoments:
+    """Of a block's candidates."""
+    X, counts = block.contexts.astype(np.float64, copy=False), np.diff(block.offsets)
+    means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]
+    centred = X - np.repeat(means, counts, axis=0)
+    second = X.T @ X
+    present = np.count_nonzero(X, axis=0)
+    return CandidateMoments(
+        mean=X.mean(axis=0),
+        second=second / len(X),
+        within=centred.T @ centred / len(X),
+        shown=second.diagonal() / np.maximum(present, 1),
+    )
+
+
+def first_candidates(log: BehaviorLog | DiskLog) -> CandidateMoments:
+    """Of the first candidates that the policy chose from: those of its first episode, or of a block of it."""
+    first = next(rows for by_policy, rows in episodes(log) if by_policy)
+    return first.head(candidate_moments)
+
+
+def _inverse(second_moment: Matrix, own: Vector) -> Matrix:
+    """The inverse of a second moment, with a share of each feature's ``own`` size on its diagonal."""
+    S = second_moment.copy()
+    S.flat[:: len(S) + 1] += _RIDGE_SHARE * own
+    return symmetric_inverse(S)

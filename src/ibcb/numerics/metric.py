@@ -1,0 +1,49 @@
+"""A length for weights: that of their scores over candidates, which does not depend on the features' units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+__all__ = ["Metric"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The length sqrt(x' K x) of x.
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (d, d)
+        K, positive definite.
+    """
+
+    matrix: Annotated[Matrix, "d d"]
+
+    @cached_property
+    def root(self) -> Matrix:
+        """T with T' K T = I: x = T z is as long as z is in Euclid's length. Shape (d, d)."""
+        # At unit diagonal: features may have any unit.
+        unit = np.sqrt(self.matrix.diagonal())
+        L, failed = lapack.dpotrf(self.matrix / unit / unit[:, None], lower=1, clean=1)
+        if failed:
+            raise ValueError("the candidates' second moment is singular in floating point; rescale the contexts.")
+        inverse: Matrix = lapack.dtrtri(L, lower=1)[0]
+        return inverse.T / unit[:, None]
+
+    def square(self, x: Vector) -> float:
+        """x' K x."""
+        return float(x @ self.matrix @ x)
+
+    def dual_square(self, slope: Vector) -> float:
+        """Largest (slope x)^2 of an x of length 1: slope' K^-1 slope."""
+        pulled = slope @ self.root
+        return float(pulled @ pulled)

@@ -1,0 +1,152 @@
+"""The rewards that a decider found, from how its policy evolved: linear ones that explain its policies together.
+
+A decider that earns <theta, s> + c, and learns by ridge regression, has the policies
+
+    p_n = Psi_n^-1 (Psi_1 p_1 + (Phi_n - Phi_1) theta + (m_n - m_1) c),
+
+with Phi_n and m_n the Gram matrix and the sum of the contexts chosen before episode n. Its policies have been tracked,
+and the rest is in the log, so (theta, c) is a problem of generalised least squares: the sum over n of
+
+    |p_n - what (theta, c) leads to|^2_W,       W = (C + e^2 (p_n' V p_n) V^-1)^-1,
+
+where C is the covariance of what is believed of p_n, and V the mean covariance of the candidates of a step. The second
+term stands for rewards that are not linear: it allows for errors that change how far apart candidates score by the
+share e. The first policy is explained as well, p_1 = Psi_1^-1 (Phi_1 theta + m_1 c), with little weight: what it was
+taught by was chosen from all candidates, and what came later from the best, of which the rewards may differ.
+
+Errors of the p_n are far from independent: policies remember, and so do beliefs. So their residuals count as if all were
+one and the same error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.numerics.gaussians import symmetric_inverse
+from ibcb.numerics.ridge import Ridge
+
+__all__ = ["RewardFit", "Rewards"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: the share e; and the weight of the first policy (judged by benchmarks/rewards.py)
+_MISFIT, _FIRST = 0.03, 0.03
+#: weight of rewards not being far beyond the size of the scores; not tuned: it decides what nothing else does
+_SIZE = 1e-6
+#: sum of the squared residuals that stands for one error, and the least variance of that in units of C
+#: (judged by benchmarks/uncertainty.py)
+_ONE_ERROR, _LEAST_VARIANCE = 16.0, 0.25
+#: share by which alpha, the unit of all weights, may be mistaken as well (judged by benchmarks/uncertainty.py)
+_UNIT_DOUBT = 0.03
+
+
+class Rewards(NamedTuple):
+    """Rewards <theta, s> + c per unit of alpha, and how sure they are.
+
+    Attributes
+    ----------
+    theta : ndarray of shape (d,)
+    c : float
+    covariance : ndarray of shape (d + 1, d + 1)
+        Of (theta, c).
+    """
+
+    theta: Vector
+    c: float
+    covariance: Matrix
+
+
+@dataclass(frozen=True)
+class RewardFit:
+    """The sums of the least-squares problem so far, q = d + 1 unknowns; it is never changed.
+
+    Contexts are measured from the decider's origin.
+
+    Attributes
+    ----------
+    moment : ndarray of shape (d,)
+        Psi_1 p_1.
+    phi, total : ndarray of shape (d, d) and (d,)
+        Phi_1 and m_1.
+    normal, right : ndarray of shape (q, q) and (q,)
+        Sums of A'WA and A'Wy, for equations y = A (theta, c).
+    squares : float
+        Sum of y'Wy.
+    """
+
+    moment: Annotated[Vector, "d"]
+    phi: Annotated[Matrix, "d d"]
+    total: Annotated[Vector, "d"]
+    normal: Annotated[Matrix, "q q"]
+    right: Annotated[Vector, "q"]
+    squares: float
+
+    @classmethod
+    def begin(cls, policy: Vector, before: Ridge, total: Vector, within: Matrix, second: Matrix) -> RewardFit:
+        """With the first policy.
+
+        Parameters
+        ----------
+        policy : ndarray of shape (d,)
+        before : Ridge
+            Of the choices before its episode.
+        total : ndarray of shape (d,)
+            Sum of these, from the origin.
+        within, second : ndarray of shape (d, d)
+            Mean covariance of the candidates of a step, and their second moment.
+        """
+        d = len(policy)
+        fit = cls(before.psi @ policy, before.phi, total, np.zeros((d + 1, d + 1)), np.zeros(d + 1), 0.0)
+        size = float(policy @ within @ policy)
+        if size <= 0:
+            # Nothing had been learned.
+            return fit
+        A = before.solve(np.column_stack([before.phi, total]))
+        weight = _FIRST / (_MISFIT**2 * size)
+        normal = weight * A.T @ within @ A
+        normal[:d, :d] += _SIZE / (_MISFIT**2 * size) * second
+        normal[d, d] += _SIZE / (_MISFIT**2 * size)
+        return replace(fit, normal=normal, right=weight * (A.T @ (within @ policy)), squares=_FIRST / _MISFIT**2)
+
+    def after(self, policy: Vector, covariance: Matrix, before: Ridge, total: Vector, within: Matrix) -> RewardFit:
+        """With a later policy; ``covariance`` is of what is believed of it, the rest as of `begin`."""
+        size = float(policy @ within @ policy)
+        if size <= 0:
+            return self
+        A = before.solve(np.column_stack([before.phi - self.phi, total - self.total]))
+        y = policy - before.solve(self.moment)
+        W = _weight(within, covariance, size)
+        WA = W @ A
+        return replace(
+            self, normal=self.normal + A.T @ WA, right=self.right + y @ WA, squares=self.squares + float(y @ W @ y)
+        )
+
+    def solve(self) -> Rewards:
+        """The rewards; zeros where nothing had been learned."""
+        q = len(self.right)
+        if not self.normal.any():
+            return Rewards(np.zeros(q - 1), 0.0, np.zeros((q, q)))
+        # In units that make the unknowns alike.
+        unit = np.sqrt(self.normal.diagonal())
+        unit[unit == 0] = 1.0
+        scaled = self.normal / unit / unit[:, None]
+        scaled.flat[:: q + 1] += 1e-12
+        back = symmetric_inverse(scaled) / unit / unit[:, None]
+        found = back @ self.right
+        left = self.squares - float(found @ self.right)
+        covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + _UNIT_DOUBT**2 * np.outer(found, found)
+        return Rewards(found[:-1], float(found[-1]), covariance)
+
+
+def _weight(within: Matrix, covariance: Matrix, size: float) -> Matrix:
+    """W, without inverting V, which may lack directions."""
+    room = covariance @ within
+    room.flat[:: len(room) + 1] += _MISFIT**2 * size
+    W = np.linalg.solve(room.T, within).astype(np.float64, copy=False)
+    symmetric: Matrix = (W + W.T) / 2
+    return symmetric
