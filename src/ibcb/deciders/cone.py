@@ -13,7 +13,8 @@ this site) cut by the row. Laplace's approximation would not do: it goes by slop
 The product of the sites is one Gaussian factor, which stands for the whole episode. Beliefs that are not far from the
 one it was found with can learn from it by a Kalman update.
 
-A row may be wrong with probability ``stray``: one that contradicts what is firmly known is left alone.
+A row may be wrong with probability ``stray``: one that contradicts what is firmly known is left alone. Where more rows
+fail than that, they are learned from once more, with the share that failed.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ Matrix = NDArray[np.float64]
 class EPSettings:
     """Expectation propagation; judged by benchmarks/forecast.py and benchmarks/dirty.py."""
 
-    #: probability that a row is wrong
+    #: probability that a row is wrong, at least and at most; and how many times more must fail to be looked at again
     stray: float = 1e-3
+    most_stray: float = 0.25
+    surprising: float = 2.0
     #: passes over the sites, and the move in posterior deviations at which they end
     max_passes: int = 16
     tolerance: float = 0.02
@@ -78,7 +81,6 @@ class RowSearch:
 
 
 _EP, _SEARCH = EPSettings(), RowSearch()
-_LOG_STRAY, _LOG_MEANT = np.log(_EP.stray), np.log1p(-_EP.stray)
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 _TINY = float(np.finfo(np.float64).tiny)
 #: place of the row that says alpha > 0, which is none of the log's
@@ -137,7 +139,9 @@ class Posterior(NamedTuple):
 
 
 @np.errstate(all="ignore")
-def propagate(rows: ConeRows, mean: Vector, root: Matrix, *, tolerance: float = _EP.tolerance) -> Posterior:
+def propagate(
+    rows: ConeRows, mean: Vector, root: Matrix, *, stray: float = _EP.stray, tolerance: float = _EP.tolerance
+) -> Posterior:
     """Learn that leads w <= 0, by expectation propagation with all sites at once; it begins with the sites given.
 
     Raises FloatingPointError where numbers cannot hold the belief.
@@ -147,6 +151,8 @@ def propagate(rows: ConeRows, mean: Vector, root: Matrix, *, tolerance: float = 
     rows : ConeRows
     mean, root : ndarray of shape (o,) and (o, o)
         What is believed of w: N(mean, root root').
+    stray : float
+        Probability that a row is wrong.
     tolerance : float
         The move in posterior deviations at which passes end.
     """
@@ -173,7 +179,7 @@ def propagate(rows: ConeRows, mean: Vector, root: Matrix, *, tolerance: float = 
         share_left = np.maximum(1 - tau * marginal, 1e-3)
         cavity = marginal / share_left
         x = (half @ white - nu * marginal) / share_left
-        likelihood, pull, shrink = _tilt(ahead + x, cavity)
+        likelihood, pull, shrink = _tilt(ahead + x, cavity, stray)
         if (passes and moved < tolerance * stride) or passes == _EP.max_passes:
             break
         wanted = shrink / (1 - shrink) / cavity
@@ -207,37 +213,58 @@ def propagate(rows: ConeRows, mean: Vector, root: Matrix, *, tolerance: float = 
     )
 
 
-def _tilt(x: Vector, spread: Vector) -> tuple[Vector, Vector, Vector]:
+def _tilt(x: Vector, spread: Vector, stray: float) -> tuple[Vector, Vector, Vector]:
     """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
     that it takes away.
     """
     deviation = np.sqrt(spread)
     z = -x / deviation
-    likelihood: Vector = np.logaddexp(_LOG_STRAY, _LOG_MEANT + log_ndtr(z))
-    r = np.exp(_LOG_MEANT - _LOG_ROOT - 0.5 * z * z - likelihood)
+    likelihood: Vector = np.logaddexp(np.log(stray), np.log1p(-stray) + log_ndtr(z))
+    r = np.exp(np.log1p(-stray) - _LOG_ROOT - 0.5 * z * z - likelihood)
     # A row that is more probably wrong than right would widen the belief: it is left alone.
     r = np.where(r + z > 0, r, 0.0)
     return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
 
 
-def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs]) -> list[Site]:
+def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: float) -> tuple[list[Site], float]:
     """What the choices of an episode's block say of w, as a factor for each of some beliefs about it.
 
     Rows are searched for the first belief only: what is told by rows that the choices of one and the same policy leave
     open is not much different for another.
+
+    Parameters
+    ----------
+    block : Block
+    ridge : Ridge
+        Of the choices before the episode.
+    beliefs : sequence of Beliefs
+        One each.
+    stray : float
+        Share of rows that were wrong in the episode before.
+
+    Returns
+    -------
+    sites : list of Site
+    stray : float
+        The same share of this episode.
     """
     cone, found, learned = Cone(block, ridge), list[Site](), None
+    cone.stray = min(max(stray, _EP.stray), _EP.most_stray)
     for belief in beliefs:
         mean, root = belief.mean[0], factor(belief.covariance[0])
         if learned is None:
             learned = cone.learn(mean, root)
+            if cone.failing_share(learned) > _EP.surprising * cone.stray:
+                cone.stray = min(cone.failing_share(learned), _EP.most_stray)
+                learned = cone.learn(mean, root)
+            failed = cone.failing_share(learned)
         else:
             # Not from the sites of another belief: where rows contradict each other they would lead back to it.
             logged = learned.rows.places != _ALPHA
             rows = ConeRows.fresh(learned.rows.leads[logged], learned.rows.places[logged])
             learned = cone.learn_all(_alpha_row(len(mean)).joined(rows), mean, root)
         found.append(_as_one(learned))
-    return found
+    return found, failed
 
 
 def _alpha_row(o: int) -> ConeRows:
@@ -258,6 +285,8 @@ class Cone:
 
     Rows are searched in single precision, unless that overflows, and learned from in double.
     """
+
+    stray = _EP.stray
 
     def __init__(self, block: Block, ridge: Ridge) -> None:
         self._block, self._whitener = block, ridge.whitener
@@ -284,28 +313,32 @@ class Cone:
             rows = rows.joined(self._some(open_rows, ratio, most))
             if len(open_rows) <= most:
                 break
-            learned = propagate(rows, mean, root, tolerance=_SEARCH.tolerance)
+            learned = propagate(rows, mean, root, stray=self.stray, tolerance=_SEARCH.tolerance)
             rows, centre, spread = learned.rows, learned.mean, _SEARCH.widening * learned.root
             most = max(2 * _SEARCH.few_rows, _SEARCH.most_rows * len(mean)) - len(rows.leads)
         return self.learn_all(rows, mean, root)
 
     def learn_all(self, rows: ConeRows, mean: Vector, root: Matrix) -> Posterior:
         """What a belief becomes by some rows, and by any others that do not hold after them."""
-        learned = propagate(rows, mean, root)
+        learned = propagate(rows, mean, root, stray=self.stray)
         failing, lead = self._failing(learned.mean, rows)
         near = lead < _SEARCH.near * self._deviations(learned.mean.astype(lead.dtype), learned.root, failing)
         if near.any():
             rows = learned.rows.joined(self._exactly(failing[near]))
-            learned = propagate(rows, mean, root)
+            learned = propagate(rows, mean, root, stray=self.stray)
             failing, lead = self._failing(learned.mean, rows)
         # The others must be wrong. They still count as unlikely, for every belief alike.
         white = self._leads.take(failing, axis=0) @ learned.root.astype(lead.dtype)
         spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
         with np.errstate(over="ignore"):
-            unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64))[0].sum())
+            unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64), self.stray)[0].sum())
         return learned._replace(
             log_likelihood=learned.log_likelihood + unlikely, log_scale=learned.log_scale + unlikely
         )
+
+    def failing_share(self, learned: Posterior) -> float:
+        """Share of the rows that fail by what was learned."""
+        return float(np.mean(self._leads @ learned.mean.astype(self._leads.dtype) > 0))
 
     def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Of the products of some rows with w."""

@@ -69,15 +69,16 @@ class SbucbKind(Kind):
         families = len(believed.leaders)
         if not before.phi.any():
             # Nothing had been learned: p is 0, and the choices do not tell more.
-            return Observed((Site.empty(block.contexts.shape[1] + 1),) * families)
+            return Observed((Site.empty(block.contexts.shape[1] + 1),) * families, stray)
         # The likeliest family first; of equals the learner, whose narrower belief leaves fewer rows open. A family
         # that has no chance learns from the factor of the likeliest.
         order = sorted(range(families), key=lambda family: (believed.evidence[family], family), reverse=True)
         least = believed.evidence[order[0]] - self.hopeless
         asked = [family for family in order if believed.evidence[family] >= least]
         wide = [believed.leaders[family].widened(_WIDENING) for family in asked]
-        found = dict(zip(asked, cone_sites(block, before, wide), strict=True))
-        return Observed(tuple(found.get(family, found[asked[0]]) for family in range(families)))
+        sites, strayed = cone_sites(block, before, wide, stray)
+        found = dict(zip(asked, sites, strict=True))
+        return Observed(tuple(found.get(family, found[asked[0]]) for family in range(families)), strayed)
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         scores: Vector = block.contexts @ policy

@@ -631,10 +631,10 @@ class IBCB(Imitator):
 
 
 def _probability(level: Any) -> float:
-    level = positive("level", level, "it is a probability")
-    if level >= 1:
+    found = positive("level", level, "it is a probability")
+    if found >= 1:
         raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
-    return level
+    return found
 
 
 def _unbounded(track: Track, found: Interval) -> Interval:

@@ -93,7 +93,7 @@ class Run:
         return self.expert_settings.top_k or 1
 
     def replay(self, reward_coef: NDArray[np.float64], intercept: float = 0.0) -> NDArray[np.int64]:
-        """Choices of the same expert, with the same luck, in a world where candidates earn <reward_coef, s> + intercept.
+        """Choices of the same expert, with the same luck, where candidates earn <reward_coef, s> + intercept.
 
         The warm-up keeps its real rewards: they were seen before any policy acted. Shape (N B,), warm-up left out.
         """

@@ -29,8 +29,8 @@ Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .02 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 200, 4000
-#: deviation of the logarithm of a policy's length in units of the decider's draws, beyond what a belief knows of it: the
-#: share of choices against the mean tells it no better (judged by benchmarks/uncertainty.py)
+#: deviation of the logarithm of a policy's length in units of the decider's draws, beyond what a belief knows of it:
+#: the share of choices against the mean tells it no better (judged by benchmarks/uncertainty.py)
 _LENGTH_DOUBT = 0.03
 #: a feature is called undetermined if this share of it lies in directions that no choice depends on; not tuned
 _UNDETERMINED_SHARE = 0.01
@@ -110,7 +110,8 @@ def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.fl
 def _counts(evidence: Vector) -> list[int]:
     """How many of the draws each model gives."""
     support = np.exp(evidence - evidence.max())
-    return np.round(_INTERVAL_DRAWS * support / support.sum()).astype(int).tolist()
+    counts: list[int] = np.round(_INTERVAL_DRAWS * support / support.sum()).astype(int).tolist()
+    return counts
 
 
 def _drawn(beliefs: Beliefs, evidence: Vector) -> Matrix:

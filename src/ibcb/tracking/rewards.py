@@ -14,8 +14,8 @@ term stands for rewards that are not linear: it allows for errors that change ho
 share e. The first policy is explained as well, p_1 = Psi_1^-1 (Phi_1 theta + m_1 c), with little weight: what it was
 taught by was chosen from all candidates, and what came later from the best, of which the rewards may differ.
 
-Errors of the p_n are far from independent: policies remember, and so do beliefs. So their residuals count as if all were
-one and the same error.
+Errors of the p_n are far from independent: policies remember, and so do beliefs. So their residuals count as if all
+were one and the same error.
 """
 
 from __future__ import annotations

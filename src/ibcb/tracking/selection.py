@@ -145,8 +145,8 @@ def select(
     Parameters
     ----------
     logs : sequence of BehaviorLog or DiskLog
-        One after the other, two episodes or more. Of a long episode only the first block is looked at; of a long log (`MOST_SCORES`)
-        evenly spaced steps of it are judged, the same for all kinds.
+        One after the other, two episodes or more. Of a long episode only the first block is looked at; of a long log
+        (`MOST_SCORES`) evenly spaced steps of it are judged, the same for all kinds.
     kinds : sequence of Kind
     prior_gram : ndarray of shape (d, d)
         Gram matrix of the contexts chosen before the log begins.
