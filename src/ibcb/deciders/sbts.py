@@ -41,7 +41,7 @@ class SbtsKind(Kind):
         "or noise.",
         misfit="A Thompson sampler's luck has no exact explanation",
     )
-    scales = Scales(policy=10.0, rewards=5.0, first_policy=0.1)
+    scales = Scales(policy=10.0, rewards=2.0, first_policy=0.1)
     # As of SbucbKind, in units of the decider's own draws.
     motions = Motions(
         (

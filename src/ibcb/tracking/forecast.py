@@ -27,13 +27,15 @@ __all__ = [
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: policies drawn for a probability (a standard error of .02 in a single step), and for the quantiles of an interval
-_DRAWS, _INTERVAL_DRAWS = 200, 4000
+#: policies drawn for a probability (a standard error of .01 in a single step), and for the quantiles of an interval
+_DRAWS, _INTERVAL_DRAWS = 1000, 4000
 #: deviation of the logarithm of a policy's length in units of the decider's draws, beyond what a belief knows of it:
 #: the share of choices against the mean tells it no better (judged by benchmarks/uncertainty.py)
 _LENGTH_DOUBT = 0.03
 #: a feature is called undetermined if this share of it lies in directions that no choice depends on; not tuned
 _UNDETERMINED_SHARE = 0.01
+#: shares of 1 that differ by less are equal; not tuned
+_ROUNDING = 1e-6
 
 
 class Interval(NamedTuple):
@@ -79,7 +81,7 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     """
     now, family = track.seen, track.model_at(track.seen.best).family
     draw = _per_alpha if track.kind.scales.alpha else _drawn
-    drawn = identified(track, draw(now.last[family], track.by_family(now.evidence)[family]))
+    drawn = identified(track, draw(now.last[family], track.by_family(now.evidence)[family], _INTERVAL_DRAWS))
     if track.kind.draws:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
     estimate = identified(track, track.policies[-1])
@@ -107,28 +109,28 @@ def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.fl
     return scaled
 
 
-def _counts(evidence: Vector) -> list[int]:
+def _counts(evidence: Vector, draws: int) -> list[int]:
     """How many of the draws each model gives."""
     support = np.exp(evidence - evidence.max())
-    counts: list[int] = np.round(_INTERVAL_DRAWS * support / support.sum()).astype(int).tolist()
+    counts: list[int] = np.round(draws * support / support.sum()).astype(int).tolist()
     return counts
 
 
-def _drawn(beliefs: Beliefs, evidence: Vector) -> Matrix:
+def _drawn(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
     """Draws of p from what some models believe, as far as each is supported."""
     rng = np.random.default_rng(0)
     return np.concatenate(
         [
             mean + rng.standard_normal((count, len(mean))) @ factor(covariance).T
-            for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence), strict=True)
+            for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence, draws), strict=True)
         ]
     )
 
 
-def _per_alpha(beliefs: Beliefs, evidence: Vector) -> Matrix:
+def _per_alpha(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
     """Draws of p / alpha, alike."""
     rng, drawn = np.random.default_rng(0), []
-    for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence), strict=True):
+    for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence, draws), strict=True):
         # alpha first, which is positive, and p given alpha.
         deviation = float(np.sqrt(covariance[-1, -1]))
         below = ndtr(-mean[-1] / deviation)
@@ -143,14 +145,11 @@ def _per_alpha(beliefs: Beliefs, evidence: Vector) -> Matrix:
 def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], picked: NDArray[np.int64]) -> Vector:
     """Probability that the next policy likes the picked candidate of each step, given by its row, as well as any other.
 
-    Candidates that do not differ are equally good: picking either is right.
+    By all models of the family believed, each as far as the evidence supports it. Candidates that do not differ are
+    equally good: picking either is right.
     """
-    belief = track.next_belief
-    p, C = belief.mean[0], belief.covariance[0]
-    values, V = np.linalg.eigh(C)
-    z = np.random.default_rng(0).standard_normal((_DRAWS, len(p)))
-    policies = p[:, None] + (V * np.sqrt(np.maximum(values, 0.0))) @ z.T
-    scores = contexts @ policies
+    beliefs, evidence = track.next_beliefs
+    scores = contexts @ _drawn(beliefs, evidence, _DRAWS).T
     certain: Vector = (scores[picked] >= np.maximum.reduceat(scores, offsets[:-1])).mean(axis=1)
     return certain
 
@@ -171,4 +170,6 @@ def identified(track: Track, weights: NDArray[np.float64]) -> NDArray[np.float64
     if not blind.shape[1]:
         return weights
     known: NDArray[np.float64] = weights - ((weights * unit) @ blind) @ blind.T / unit
+    # What is told by no choice at all is exactly 0, whatever the rounding.
+    known[..., (blind**2).sum(axis=1) > 1 - _ROUNDING] = 0.0
     return known

@@ -34,8 +34,9 @@ __all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: alpha is not believed to be less: policies are divided by it; far below any that a belief has had
-LEAST_ALPHA = 1e-9
+#: alpha is not believed to be less, with a prior deviation of 2: policies are divided by it, and a decider whose choices
+#: deny that it explores would have weights beyond all bounds; not tuned
+LEAST_ALPHA = 0.01
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
@@ -449,9 +450,12 @@ class Track:
         return self._policy(self._states(self.seen.families)[self._believed_place])
 
     @property
-    def next_belief(self) -> Beliefs:
-        """What the model believed says of the coming episode's policy: one Gaussian, at the scale of its state."""
-        return self.belief(self.seen.families, self._believed_place).of_first(self.d)
+    def next_beliefs(self) -> tuple[Beliefs, Vector]:
+        """What the models of the family believed say of the coming episode's policy, and the evidence for each; at the
+        scale of their states.
+        """
+        family = self.model_at(self._believed_place).family
+        return self.seen.families[family].of_first(self.d), self.by_family(self.seen.evidence)[family]
 
     def rewards(self) -> Rewards | None:
         """theta and c per unit alpha that explain the policies so far; None of kinds of which it is not known how they

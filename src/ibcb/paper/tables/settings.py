@@ -129,6 +129,7 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
     paper = ibcb | {
         "solver": "paper",
         "forecast": None,
+        "l2": 1.0,
         "margin": 0.001 if movielens else 0.01,
         "tolerance": 3e-1 if movielens and KINDS[kind].draws else 8e-2,
     }
