@@ -77,14 +77,17 @@ class CandidateMoments:
         return len(sizes) > 1 and bool(sizes.max() > _MIXED * sizes.min())
 
     def frames(self) -> tuple[Frame, Frame]:
-        """The units of a decider that brings its features to one scale, and of one that takes off their means too."""
-        size = np.sqrt(self.second.diagonal())
+        """The units of a decider that brings its features to one scale, and of one that takes off their means too.
+
+        The scale of a feature is its root mean square where it shows: 1 for one that is 0 or 1, however rare.
+        """
+        size = np.sqrt(np.where(self.shown > 0, self.shown, 1.0))
         spread = np.sqrt(np.maximum(self.second.diagonal() - self.mean**2, 0.0))
         # A constant feature has no spread; its width about the mean is 0 whatever its unit.
         constant = spread <= 1e-6 * size
         return (
-            Frame("scaled", np.where(size > 0, size, 1.0), np.zeros(len(size))),
-            Frame("standardized", np.where(constant, np.where(size > 0, size, 1.0), spread), self.mean),
+            Frame("scaled", size, np.zeros(len(size))),
+            Frame("standardized", np.where(constant, size, spread), self.mean),
         )
 
 

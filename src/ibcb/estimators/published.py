@@ -76,7 +76,15 @@ def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:
 def rewards(track: Track) -> Rewards | None:
     """Per unit of alpha, without what no choice tells; None where it is not known how the decider learns."""
     found = track.rewards()
-    return None if found is None else found._replace(theta=identified(track, found.theta))
+    if found is None:
+        return None
+    theta, origin = identified(track, found.theta), track.kind.regularization.origin
+    if origin is None:
+        return found._replace(theta=theta)
+    # <theta, s - origin> + c, as of s.
+    to_zero = np.eye(len(theta) + 1)
+    to_zero[-1, :-1] = -origin
+    return Rewards(theta, found.c - float(origin @ theta), to_zero @ found.covariance @ to_zero.T)
 
 
 def _named(features: NDArray[np.int64], names: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Frame:
     Attributes
     ----------
     name : {"scaled", "standardized"}
-        Features over their root mean square; or less their mean, over their standard deviation.
+        Features over their root mean square where they are not 0; or less their mean, over their standard deviation.
     scale : ndarray of shape (d,)
         Unit of each feature.
     origin : ndarray of shape (d,)

@@ -36,8 +36,9 @@ Matrix = NDArray[np.float64]
 
 #: the share e; and the weight of the first policy (judged by benchmarks/rewards.py)
 _MISFIT, _FIRST = 0.03, 0.03
-#: weight of rewards not being far beyond the size of the scores; not tuned: it decides what nothing else does
-_SIZE = 1e-6
+#: weights of theta's and of c's not being far beyond the size of the scores (the latter judged by benchmarks/rewards.py,
+#: the former not tuned: it decides what nothing else does)
+_SIZE, _LEVEL = 1e-6, 1e-4
 #: sum of the squared residuals that stands for one error, and the least variance of that in units of C
 #: (judged by benchmarks/uncertainty.py)
 _ONE_ERROR, _LEAST_VARIANCE = 16.0, 0.25
@@ -108,16 +109,25 @@ class RewardFit:
             return fit
         A = before.solve(np.column_stack([before.phi, total]))
         weight = _FIRST / (_MISFIT**2 * size)
-        normal = weight * A.T @ within @ A
-        normal[:d, :d] += _SIZE / (_MISFIT**2 * size) * second
-        normal[d, d] += _SIZE / (_MISFIT**2 * size)
-        return replace(fit, normal=normal, right=weight * (A.T @ (within @ policy)), squares=_FIRST / _MISFIT**2)
+        right = weight * (A.T @ (within @ policy))
+        normal = weight * A.T @ within @ A + _prior(second, size)
+        return replace(fit, normal=normal, right=right, squares=_FIRST / _MISFIT**2)
 
-    def after(self, policy: Vector, covariance: Matrix, before: Ridge, total: Vector, within: Matrix) -> RewardFit:
+    def after(
+        self,
+        policy: Vector,
+        covariance: Matrix,
+        before: Ridge,
+        total: Vector,
+        within: Matrix,
+        second: Matrix,
+    ) -> RewardFit:
         """With a later policy; ``covariance`` is of what is believed of it, the rest as of `begin`."""
         size = float(policy @ within @ policy)
         if size <= 0:
             return self
+        if not self.normal.any():
+            return replace(self, normal=_prior(second, size)).after(policy, covariance, before, total, within, second)
         A = before.solve(np.column_stack([before.phi - self.phi, total - self.total]))
         y = policy - before.solve(self.moment)
         W = _weight(within, covariance, size)
@@ -141,6 +151,15 @@ class RewardFit:
         left = self.squares - float(found @ self.right)
         covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + _UNIT_DOUBT**2 * np.outer(found, found)
         return Rewards(found[:-1], float(found[-1]), covariance)
+
+
+def _prior(second: Matrix, size: float) -> Matrix:
+    """A'WA of the prior, beside policies whose scores have this mean square."""
+    d = len(second)
+    normal = np.zeros((d + 1, d + 1))
+    normal[:d, :d] = _SIZE * second
+    normal[d, d] = _LEVEL
+    return normal / (_MISFIT**2 * size)
 
 
 def _weight(within: Matrix, covariance: Matrix, size: float) -> Matrix:

@@ -281,11 +281,12 @@ class Track:
         if not self.kind.learns:
             return None
         total = np.zeros(self.d) if self._total is None else self._total
+        second = symmetric_inverse(now.unit)
         if now.rewards is None:
-            return RewardFit.begin(policy, before, total, now.within, symmetric_inverse(now.unit))
+            return RewardFit.begin(policy, before, total, now.within, second)
         state = self.belief(now.last, now.best)
         covariance = state.covariance[0, : self.d, : self.d] / self._alpha(state.mean[0]) ** 2
-        return now.rewards.after(policy, covariance, before, total, now.within)
+        return now.rewards.after(policy, covariance, before, total, now.within, second)
 
     def _evidence(self, now: Tracked, gained: Vector) -> Vector:
         if not self.predicted and self.kind.motions.fading < 1:
@@ -458,19 +459,12 @@ class Track:
         return self.seen.families[family].of_first(self.d), self.by_family(self.seen.evidence)[family]
 
     def rewards(self) -> Rewards | None:
-        """theta and c per unit alpha that explain the policies so far; None of kinds of which it is not known how they
-        learn.
+        """theta and c per unit alpha that explain the policies so far; c is measured from the decider's origin.
+
+        None of kinds of which it is not known how they learn.
         """
         fit = self.seen.rewards
-        if fit is None:
-            return None
-        origin, found = self.kind.regularization.origin, fit.solve()
-        if origin is None:
-            return found
-        # <theta, s - origin> + c, as of s.
-        to_zero = np.eye(self.d + 1)
-        to_zero[-1, :-1] = -origin
-        return Rewards(found.theta, found.c - float(origin @ found.theta), to_zero @ found.covariance @ to_zero.T)
+        return None if fit is None else fit.solve()
 
     @cached_property
     def blind(self) -> tuple[Vector, Matrix]:
