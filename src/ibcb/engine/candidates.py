@@ -65,7 +65,7 @@ class CandidateMoments:
     def metric(self) -> Matrix:
         """Mean square of each feature, on a diagonal: lengths of weights in it do not depend on units.
 
-        Without the features' correlations: with them Algorithm 2 predicts a little less (docs/decisions/0013).
+        Without the features' correlations: with them Algorithm 2 predicts a little less (docs/decisions/0014).
         """
         squares = self.second.diagonal()
         return np.diag(np.where(squares > 0, squares, 1.0))
