@@ -68,6 +68,8 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(BIN)/python benchmarks/scale.py --quick
 	$(THREADS) $(BIN)/python benchmarks/forecast.py
 	$(THREADS) $(BIN)/python benchmarks/uncertainty.py
+	$(THREADS) $(BIN)/python benchmarks/units.py
+	$(THREADS) $(BIN)/python benchmarks/rewards.py
 	$(THREADS) $(BIN)/python benchmarks/dirty.py
 	$(THREADS) $(BIN)/python benchmarks/selection.py
 	$(THREADS) $(BIN)/python benchmarks/deciders.py

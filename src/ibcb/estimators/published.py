@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.estimators.fitting import Fit
-from ibcb.estimators.remarks import NOTHING_LEARNED, how_it_moves, policy_is_coef, undetermined
+from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
 from ibcb.tracking import Rewards, Track, forecast, identified, unidentified
 
 __all__ = ["policy_ahead", "published", "rewards", "unit_of"]
@@ -41,6 +41,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         notes += () if kind.learns else (policy_is_coef(kind),)
         notes += (moves,) if moves is not None and not track.projects else ()
         notes += undetermined(unknown or ())
+        notes += few_steps(sum(entry.steps for entry in evolution.diagnostics), len(coef))
     return {
         "coef_": coef,
         "intercept_": intercept,

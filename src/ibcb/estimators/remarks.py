@@ -9,6 +9,7 @@ from ibcb.tracking import Track
 
 __all__ = [
     "NOTHING_LEARNED",
+    "few_steps",
     "how_it_moves",
     "no_exact_solution",
     "not_tracked",
@@ -98,6 +99,14 @@ def how_it_moves(track: Track) -> Note:
     )
 
 
+def few_steps(steps: int, features: int) -> tuple[Note, ...]:
+    """That a log is too short for its features."""
+    if steps >= features:
+        return ()
+    text = f"{steps} steps cannot tell {features} weights apart: most of what is shown rests on assumptions. Use fewer features, or a longer log."
+    return (Note("few-steps", "warning", text, {"steps": steps, "features": features}),)
+
+
 def undetermined(names: tuple[str, ...]) -> tuple[Note, ...]:
     """Which weights the choices do not determine."""
     if not names:
@@ -105,10 +114,10 @@ def undetermined(names: tuple[str, ...]) -> tuple[Note, ...]:
     shown = ", ".join(repr(name) for name in names[:_MOST_NAMES])
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     if len(names) == 1:
-        text = f"the choices do not determine the weight of feature {shown}: no choice depends on it."
+        text = f"the choices do not determine the weight of feature {shown}: none depends on it, or too few do."
     else:
         text = (
-            f"the choices do not determine the weights of features {shown}{more} one by one: no choice depends on some "
-            "combination of them. Read them together, or leave one out."
+            f"the choices do not determine the weights of features {shown}{more} one by one: none depends on some "
+            "combination of them, or too few do. Read them together, or leave one out."
         )
     return (Note("undetermined-features", "warning", text, {"features": names}),)

@@ -155,9 +155,17 @@ def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], 
 
 
 def unidentified(track: Track) -> NDArray[np.int64]:
-    """Features whose weights the choices do not determine, alone or in combination."""
+    """Features whose weights the choices do not determine, alone or in combination: no choice depends on them, or so few
+    do that no more is known than before.
+    """
     _, blind = track.blind
-    return np.flatnonzero((blind**2).sum(axis=1) > _UNDETERMINED_SHARE)
+    now, d = track.seen, track.d
+    believed = track.belief(now.last, now.best)
+    p, C = believed.mean[0, :d], believed.covariance[0, :d, :d]
+    # Variances beside the mean square of the scores, which has no unit; that of a policy of which nothing is known.
+    size, at_first = float(p @ now.within @ p), float(np.sum(now.unit * now.within))
+    vague = at_first * C.diagonal() >= size * now.unit.diagonal()
+    return np.flatnonzero(((blind**2).sum(axis=1) > _UNDETERMINED_SHARE) | vague)
 
 
 def identified(track: Track, weights: NDArray[np.float64]) -> NDArray[np.float64]:
