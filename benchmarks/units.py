@@ -47,7 +47,7 @@ def main() -> int:
     options = parser.parse_args()
     missed = 0
     for kind in ("sbucb", "sbts"):
-        fits = {
+        fits: dict[str, dict[str, Any]] = {
             "named, l2 a number": {"expert": kind, "l2": 0.3},
             "named": {"expert": kind},
             "auto": {"expert": "auto"},

@@ -103,7 +103,10 @@ def few_steps(steps: int, features: int) -> tuple[Note, ...]:
     """That a log is too short for its features."""
     if steps >= features:
         return ()
-    text = f"{steps} steps cannot tell {features} weights apart: most of what is shown rests on assumptions. Use fewer features, or a longer log."
+    text = (
+        f"{steps} steps cannot tell {features} weights apart: most of what is shown rests on assumptions. Use fewer "
+        "features, or a longer log."
+    )
     return (Note("few-steps", "warning", text, {"steps": steps, "features": features}),)
 
 

@@ -29,9 +29,9 @@ Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .01 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 1000, 4000
-#: deviation of the logarithm of a policy's length in units of the decider's draws, beyond what a belief knows of it:
-#: the share of choices against the mean tells it no better (judged by benchmarks/uncertainty.py)
-_LENGTH_DOUBT = 0.03
+#: deviation of the logarithm of a policy's length per unit of alpha, beyond what a belief says of it (judged
+#: by benchmarks/uncertainty.py)
+_LENGTH_DOUBT = 0.025
 #: a feature is called undetermined if this share of it lies in directions that no choice depends on; not tuned
 _UNDETERMINED_SHARE = 0.01
 #: shares of 1 that differ by less are equal; not tuned
@@ -82,7 +82,7 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     now, family = track.seen, track.model_at(track.seen.best).family
     draw = _per_alpha if track.kind.scales.alpha else _drawn
     drawn = identified(track, draw(now.last[family], track.by_family(now.evidence)[family], _INTERVAL_DRAWS))
-    if track.kind.draws:
+    if track.kind.learns:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
     estimate = identified(track, track.policies[-1])
     if direction:
@@ -155,8 +155,8 @@ def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], 
 
 
 def unidentified(track: Track) -> NDArray[np.int64]:
-    """Features whose weights the choices do not determine, alone or in combination: no choice depends on them, or so few
-    do that no more is known than before.
+    """Features whose weights the choices do not determine, alone or in combination: none depends on them, or so few that
+    no more is known than before.
     """
     _, blind = track.blind
     now, d = track.seen, track.d

@@ -36,8 +36,8 @@ Matrix = NDArray[np.float64]
 
 #: the share e; and the weight of the first policy (judged by benchmarks/rewards.py)
 _MISFIT, _FIRST = 0.03, 0.03
-#: weights of theta's and of c's not being far beyond the size of the scores (the latter judged by benchmarks/rewards.py,
-#: the former not tuned: it decides what nothing else does)
+#: weights of theta's and of c's not being far beyond the size of the scores (the latter judged by
+#: benchmarks/rewards.py, the former not tuned: it decides what nothing else does)
 _SIZE, _LEVEL = 1e-6, 1e-4
 #: sum of the squared residuals that stands for one error, and the least variance of that in units of C
 #: (judged by benchmarks/uncertainty.py)

@@ -34,8 +34,8 @@ __all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: alpha is not believed to be less, with a prior deviation of 2: policies are divided by it, and a decider whose choices
-#: deny that it explores would have weights beyond all bounds; not tuned
+#: alpha is not believed to be less, with a prior deviation of 2: policies are divided by it, and a decider whose
+#: choices deny that it explores would have weights beyond all bounds; not tuned
 LEAST_ALPHA = 0.01
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
