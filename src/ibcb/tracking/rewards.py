@@ -38,10 +38,10 @@ Matrix = NDArray[np.float64]
 _MISFIT, _FIRST = 0.03, 0.03
 #: weights of theta's and of c's not being far beyond the size of the scores (the latter judged by
 #: benchmarks/rewards.py, the former not tuned: it decides what nothing else does)
-_SIZE, _LEVEL = 1e-6, 1e-4
+_SIZE, _LEVEL = 1e-6, 1e-5
 #: sum of the squared residuals that stands for one error, and the least variance of that in units of C
 #: (judged by benchmarks/uncertainty.py)
-_ONE_ERROR, _LEAST_VARIANCE = 16.0, 0.25
+_ONE_ERROR, _LEAST_VARIANCE = 24.0, 0.6
 #: share by which alpha, the unit of all weights, may be mistaken as well (judged by benchmarks/uncertainty.py)
 _UNIT_DOUBT = 0.03
 
