@@ -1,4 +1,7 @@
-"""What a notebook shows of an estimator: the verdict and the largest weights above scikit-learn's table of settings."""
+"""What a notebook shows of an estimator: what was found, above scikit-learn's table of settings.
+
+A notebook has no log at hand, so it says what needs none; `IBCB.verdict` says how far to rely on it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ibcb.numerics.directions import direction
-from ibcb.report.verdict import other_notes, verdict
+from ibcb.report.verdict import statements
 
 __all__ = ["summary_html"]
 
 _MOST = 8
-_TONES = {"good": "#00795a", "fair": "#a56a00", "poor": "#b53b3b", "unknown": "#6b757e"}
+_ASK = "model.verdict(log) says how far to rely on it."
 _CELL = "text-align:right;font-variant-numeric:tabular-nums;padding:1px 0 1px 1.2em;border:0;background:none"
 
 
@@ -26,14 +29,12 @@ def summary_html(model: Any) -> str:
         return ""
     lines = []
     if hasattr(model, "diagnostics_"):
-        found, notes = verdict(model), map(str, other_notes(model))
         steps = sum(entry.steps for entry in model.diagnostics_)
-        tone = _TONES[found.level]
-        lines.append(f'<div style="color:{tone};font-weight:600">{escape(found.headline)}</div>')
         lines.append(
-            f"<div>{len(model.diagnostics_):,} episodes, {steps:,} steps, solver {escape(model.solver_)}.</div>"
+            f'<div style="font-weight:600">{len(model.diagnostics_):,} episodes, {steps:,} steps, '
+            f"solver {escape(model.solver_)}.</div>"
         )
-        lines += [f"<div>{escape(reason)}</div>" for reason in (*found.reasons, *notes)]
+        lines += [f"<div>{escape(said)}</div>" for said in (*statements(model), *map(str, model.notes_), _ASK)]
     return f'<div style="max-width:46em;margin:.5em 0;line-height:1.45">{"".join(lines)}{_weights(model)}</div>'
 
 
