@@ -128,7 +128,7 @@ def fit(
     seconds = time.perf_counter() - start
     notes = [*told_once(known, model), *model.notes_]
     say_notes(notes)
-    verdict = model.verdict(disk if streamed else behaviour)
+    verdict = model.verdict(behaviour)
     if as_json:
         print_json(
             {
