@@ -228,7 +228,7 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
     judged = model.verdict(ibcb.read_log(folder / "run" / "log.parquet"))
     for line in (f"verdict     {judged.level}: {judged.headline}", *judged.reasons, f"next step   {judged.next_step}"):
         assert line in result.stdout
-    assert "scaled to length 1" in result.stdout
+    assert "scaled so that the scores of a step spread by 1" in result.stdout
 
 
 def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_path):

@@ -202,7 +202,7 @@ def test_the_numbers_shown_are_the_model_s(visit, expert):
     model, run = fitted(expert)
     seen = visit(expert)
     interval = model.policy_interval(0.9, direction=True)
-    after, reward = (weights / np.linalg.norm(weights) for weights in (model.next_policy_coef_, model.coef_))
+    after, reward = model.direction(model.next_policy_coef_), model.direction(model.coef_)
     policy = interval.estimate
     names = seen.page.locator(".weights tbody th").all_inner_texts()
     shown = numbers(seen.page.locator(".weights tbody td[data-weight]").all_inner_texts())

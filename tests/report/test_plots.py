@@ -29,8 +29,7 @@ def test_every_figure_is_drawn_with_the_model_s_numbers(expert):
     ax = ibcb.plots.evolution(model)
     drawn = {tuple(line.get_ydata()) for line in ax.lines}
     for column in range(model.n_features_in_):
-        policy = model.policy_coefs_[:, column]
-        expected = policy / np.linalg.norm(model.policy_coefs_, axis=1)
+        expected = model.direction(model.policy_coefs_)[:, column]
         assert any(len(line) == len(expected) and np.allclose(line, expected) for line in drawn)
     ax = ibcb.plots.weights(model)
     bars = ax.patches
@@ -74,11 +73,11 @@ def test_a_notebook_shows_what_needs_no_log_and_the_largest_weights():
     assert model._repr_html_().startswith(summary_html(model))
     assert "6 episodes, 360 steps" in shown
     assert "model.verdict(log) says how far to rely on it" in shown
-    assert "The recovered policies explain every logged choice exactly." in shown
+    assert "There are reward weights that explain every logged choice exactly." in shown
     # The share of choices predicted is the verdict's to say.
     assert "of choices one episode ahead" not in shown
     largest = int(np.argmax(np.abs(model.next_policy_coef_)))
-    assert f"{model.next_policy_coef_[largest] / np.linalg.norm(model.next_policy_coef_):+.3g}" in shown
+    assert f"{model.direction(model.next_policy_coef_)[largest]:+.3g}" in shown
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
     assert "<img src=x" not in shown

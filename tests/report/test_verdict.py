@@ -20,20 +20,22 @@ from ibcb.report.verdict import BARS, Agreement, judge
 LEVELS = ("good", "fair", "poor", "unknown")
 
 
-def learner_log(seed=0, *, episodes=6, steps=150, d=3, candidates=5, random=0.0, items=0):
+def learner_log(seed=0, *, episodes=6, steps=150, d=3, candidates=5, random=0.0, items=0, warmup=0):
     """The log of an SBUCB decider; ``random``: share of choices at random; ``items``: candidates of a catalogue."""
     rng = np.random.default_rng(seed)
     theta, expert, pairs = rng.normal(size=d), ibcb.SBUCB(d, alpha=0.4, l2=1.0), []
     catalogue = rng.normal(size=(items, d))
-    for _ in range(episodes):
+    for number in range(-warmup, episodes):
         X = rng.normal(size=(steps, candidates, d))
         if items:
             X = catalogue[np.argsort(rng.random((steps, items)), axis=1)[:, :candidates]]
-        chosen = np.where(rng.random(steps) < random, rng.integers(candidates, size=steps), expert.act(X))
+        chosen = np.where(
+            rng.random(steps) < (random if number >= 0 else 1), rng.integers(candidates, size=steps), expert.act(X)
+        )
         S = X[np.arange(steps), chosen]
         expert.update(S, S @ theta + 0.1 * rng.normal(size=steps))
         pairs.append((X, chosen))
-    return ibcb.BehaviorLog.from_episodes(pairs)
+    return ibcb.BehaviorLog.from_episodes(pairs, warmup=warmup)
 
 
 def late(**changes):
@@ -171,6 +173,17 @@ def test_the_order_of_candidates_and_the_names_of_features_do_not_matter(options
     assert (one.level, one.next_step) == (two.level, two.next_step)
     assert one.predicted == pytest.approx(two.predicted, abs=0.003)
     assert one.figures.rival_predicted == pytest.approx(two.figures.rival_predicted, abs=0.003)
+
+
+@pytest.mark.parametrize("options", [{"l2": "auto"}, {"expert": "sbts", "l2": "auto"}, {"expert": "other"}])
+def test_units_do_not_matter(options):
+    log = learner_log(1, random=0.05, warmup=1)
+    arrays = (log.step_offsets, log.chosen, log.episode_offsets)
+    other = ibcb.BehaviorLog(log.contexts * [1e-3, 1.0, 1e4], *arrays, warmup=1)
+    one, two = (ibcb.IBCB(**options).fit(each).verdict(each) for each in (log, other))
+    assert (one.level, one.next_step, one.figures.rival) == (two.level, two.next_step, two.figures.rival)
+    for name in ("predicted", "rival_predicted", "kept", "confirmed", "borne_out", "agreement", "agreement_low"):
+        assert getattr(one.figures, name) == pytest.approx(getattr(two.figures, name), abs=0.01), name
 
 
 @pytest.mark.parametrize("items", [0, 12])

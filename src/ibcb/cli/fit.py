@@ -22,7 +22,6 @@ __all__ = ["EXAMPLE", "fit"]
 _FORECASTS = {
     "learner-forecast": "a learner, projected forward",
     "last-policy-forecast": "the last policy",
-    "forecast-outdone": "the policy that the reward weights lead to",
 }
 EXAMPLE = "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3 --no-forecast"
 
@@ -164,9 +163,9 @@ def fit(
     if model.forecast_model_ is not None:
         columns |= {"last": "last policy"} | ({"interval": "90% interval"} if verdict.supported else {})
     print_table(_weights(model), columns)
-    told = model.decider_.words.length
+    told = f"choices tell their direction, {model.decider_.words.length} their length"
     print()
-    print(wrapped(f"Weights are scaled to length 1: choices tell their direction, {told} their length.", 0))
+    print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {told}.", 0))
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The adapter between model, log and page: everything that the page says, as plain data.
 
-All that the report knows of estimators is in this module. Weights are brought to length 1: choices tell their direction
-well, but little of their length. Scores of single candidates, which have an exploration bonus beside them, are in units
-of alpha for an upper-confidence decider.
+All that the report knows of estimators is in this module. Weights are scaled by `IBCB.direction`: choices tell their
+direction well, but little of their length. Scores of single candidates, which have an exploration bonus beside them,
+are in units of alpha for an upper-confidence decider.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
             *(_sentence(str(note)) for note in model.notes_),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
-        unit="scaled to length 1",
+        unit="scaled so that the scores of a step spread by 1",
         weights=weights,
         level=LEVEL,
         n_features=len(names),
@@ -306,18 +306,18 @@ def decider(model: IBCB) -> Decider:
     rewards = direction(model.coef_)
     if model.decider_.adds_bonus:
         policies = model.policy_coefs_ / model.to_policy().alpha
-        return Decider(policies, 1.0, model.l2_, rewards, model.prior_gram)
-    return Decider(direction(model.policy_coefs_), None, model.l2_, rewards, model.prior_gram)
+        return Decider(policies, 1.0, model.decider_.regularization, rewards, model.prior_gram)
+    policies = direction(model.policy_coefs_)
+    return Decider(policies, None, model.decider_.regularization, rewards, model.prior_gram)
 
 
 def prediction(model: IBCB) -> Prediction:
-    """What `predict` uses, one episode ahead: the tracker's prediction, or Algorithm 2's where `predict` follows it."""
-    fit = model._fit
-    if fit.track is None or any(note.code == "forecast-outdone" for note in model.notes_):
+    """What `predict` uses, one episode ahead: the tracker's prediction, or Algorithm 2's where there is no tracker."""
+    kind, track, evolution = model._fit.kind, model._fit.track, model._fit.evolution
+    if track is None:
         known = tuple(entry.next_agreement is not None for entry in model.diagnostics_)
-        return Prediction(fit.kind, None, fit.evolution.policies, known)
-    track = fit.track
-    return Prediction(fit.kind, track.ahead, track.policies, tuple(bool(policy.any()) for policy in track.ahead))
+        return Prediction(kind, None, evolution.policies, known, evolution.metric)
+    return Prediction(kind, track.ahead, track.policies, tuple(bool(policy.any()) for policy in track.ahead), None)
 
 
 def _next_agreement(model: IBCB, sample: BehaviorLog) -> Agreement | None:
@@ -336,7 +336,12 @@ def _next_agreement(model: IBCB, sample: BehaviorLog) -> Agreement | None:
 
 def _agreements(model: IBCB, sample: BehaviorLog, mean: Vector, covariance: NDArray[np.float64]) -> Vector:
     """Of policies drawn from a belief, the share of steps at which each likes none better than what `predict` picks."""
-    drawn = np.random.default_rng(0).multivariate_normal(mean, covariance, size=_DRAWS, method="eigh")
+    # Features brought to one scale, so that their units do not matter.
+    unit = np.sqrt(covariance.diagonal())
+    unit[unit == 0] = 1.0
+    values, V = np.linalg.eigh(covariance / unit / unit[:, None])
+    z = np.random.default_rng(0).standard_normal((_DRAWS, len(mean)))
+    drawn = mean + unit * ((z * np.sqrt(np.maximum(values, 0.0))) @ V.T)
     starts = sample.step_offsets[:-1]
     picked, shares = starts + model.predict(sample), []
     for policies in np.split(drawn, _DRAWS // _AT_ONCE):

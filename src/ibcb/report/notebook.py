@@ -40,7 +40,8 @@ def summary_html(model: Any) -> str:
 
 def _weights(model: Any) -> str:
     names = model.feature_names_in_ or [f"feature {column}" for column in range(model.n_features_in_)]
-    policy, reward = direction(model.next_policy_coef_), direction(model.coef_)
+    scaled = getattr(model, "direction", direction)
+    policy, reward = scaled(model.next_policy_coef_), scaled(model.coef_)
     order = np.argsort(-np.abs(policy), kind="stable")[:_MOST]
     largest = float(np.abs(policy).max(initial=0.0)) or 1.0
     rows = "".join(
@@ -57,7 +58,7 @@ def _weights(model: Any) -> str:
     head = "".join(f'<th style="{_CELL};opacity:.7;font-weight:400">{title}</th>' for title in ("policy", "reward", ""))
     return (
         '<table style="border-collapse:collapse;margin-top:.4em;border:0"><thead><tr style="background:none">'
-        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, at length 1</th>{head}'
+        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, scaled alike</th>{head}'
         "</tr></thead>"
         f"<tbody>{rows}</tbody></table>{more}"
     )

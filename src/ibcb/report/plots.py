@@ -1,7 +1,7 @@
 """The report's figures as matplotlib axes, for notebooks; needs the extra ``report`` (matplotlib).
 
-Every function draws into ``ax``, or into new axes, and returns the axes. Weights are scaled to length 1, as in the
-report: choices tell their direction well, but little of their length.
+Every function draws into ``ax``, or into new axes, and returns the axes. Weights are scaled so that the scores
+of a step's candidates spread by 1, as in the report: choices tell their direction well, but little of their length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["agreement", "evolution", "exploration", "weights"]
 _COLOURS = ("#0b66a8", "#c8590b", "#00795a", "#96487f", "#7d6300", "#3a86b8")
 _OTHER = "#a8a49a"
 _LABELLED = 14
-_UNIT = "weight, at length 1"
+_UNIT = "weight; a step's scores spread by 1"
 
 
 def evolution(model: IBCB, *, ax: Any = None) -> Any:

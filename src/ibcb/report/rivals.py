@@ -93,13 +93,22 @@ class Lessons:
 
 
 def choice_weights(lessons: Lessons) -> Vector | None:
-    """Weights of a choice model of some steps; None where they give nothing to learn."""
+    """Weights of a choice model of some steps; None where they give nothing to learn.
+
+    Features are brought to one scale first, so that their units do not matter.
+    """
     if not lessons.seen:
         return None
+    log = lessons.log()
+    means = np.add.reduceat(log.contexts, log.step_offsets[:-1], axis=0) / lessons.counts[:, None]
+    scale = np.sqrt(np.mean(np.square(log.contexts - np.repeat(means, lessons.counts, axis=0)), axis=0))
+    scale[scale == 0] = 1.0
     try:
-        return ChoiceModel(episodes=1).fit(lessons.log()).coef_
+        alike = BehaviorLog(log.contexts / scale, log.step_offsets, log.chosen, log.episode_offsets)
+        weights: Vector = ChoiceModel(episodes=1).fit(alike).coef_ / scale
     except (ValueError, SolverError):
         return None
+    return weights
 
 
 def hits(weights: Vector, part: BehaviorLog) -> Hits:

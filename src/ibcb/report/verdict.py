@@ -375,7 +375,7 @@ def statements(model: Any) -> list[str]:
     named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
     violated = sum(entry.violated for entry in model.diagnostics_)
     if violated == 0 and not named:
-        return ["The recovered policies explain every logged choice exactly."]
+        return ["There are reward weights that explain every logged choice exactly."]
     left = f"{violated:,} comparison{'s' * (violated != 1)} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
     misfit = model.decider_.words.misfit
@@ -389,5 +389,5 @@ def statements(model: Any) -> list[str]:
             "another l2, a decider that draws."
         )
     if violated:
-        found.append(f"Under the recovered policies {left} {goes} against the log.")
+        found.append(f"Under the reward weights that come nearest, {left} {goes} against the log.")
     return found

@@ -21,7 +21,8 @@ from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import NO_LOG, with_episode
 from ibcb.log.history import EpisodePart, history
-from ibcb.numerics.ridge import Ridge, ridge
+from ibcb.numerics.metric import Metric
+from ibcb.numerics.ridge import Ridge
 from ibcb.report.late_half import Late, LateHalf, Seen
 from ibcb.report.rivals import Lessons, choice_weights, hits
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
@@ -46,12 +47,15 @@ class Prediction(NamedTuple):
         The same once the episode was seen.
     known : tuple of bool
         Which episodes could be predicted at all.
+    metric : Metric or None
+        In which Algorithm 2 moves as little as it can; None: Euclid's.
     """
 
     kind: Kind
     ahead: Matrix | None
     believed: Matrix
     known: tuple[bool, ...]
+    metric: Metric | None
 
     @property
     def late(self) -> tuple[int, ...]:
@@ -143,7 +147,7 @@ def walk(
                 continue
             if view is None:
                 _check_number(number, len(decider.policies))
-                now = ridge(entry.gram, decider.l2)
+                now = decider.ridge(entry, warmup_steps + sum(size[0] for size in sizes))
                 room = room or room_per_episode(entry.part, len(decider.policies))
                 named = {step for episode, step in contradicting if episode == number}
                 shown = EpisodeSample(number, decider.policies[number], named, room) if steps else None
@@ -269,18 +273,21 @@ def _ahead(prediction: Prediction, number: int, before: Ridge | None, now: Ridge
     if prediction.ahead is not None:
         policy: Vector = prediction.ahead[number]
         return policy
-    return None if before is None else _predict(prediction.believed[number - 1], before, now)
+    if before is None:
+        return None
+    root = np.eye(len(now.phi)) if prediction.metric is None else prediction.metric.root
+    return _predict(prediction.believed[number - 1], before, now, root)
 
 
-def _predict(policy: Vector, before: Ridge, now: Ridge) -> Vector:
+def _predict(policy: Vector, before: Ridge, now: Ridge, root: Matrix) -> Vector:
     """The policy that the episodes before lead to: G theta with theta from ``policy`` = G_before theta.
 
-    theta lies in the range of Phi_before, where G_before can be undone: along an eigenvector of Phi_before with
-    eigenvalue w, G multiplies by w / (w + l2).
+    Phi_before theta = Psi_before ``policy``, and theta, which has moved as little as it could, lies in the range of
+    T T' Phi_before, with T the ``root`` of the metric: there Phi_before can be undone.
     """
-    w, V = np.linalg.eigh(before.phi)
+    w, V = np.linalg.eigh(root.T @ before.phi @ root)
     seen = w > len(w) * np.finfo(np.float64).eps * w[-1]
-    theta = V[:, seen] @ ((V[:, seen].T @ policy) * (w[seen] + before.l2) / w[seen])
+    theta = root @ (V[:, seen] @ ((V[:, seen].T @ (root.T @ (before.psi @ policy))) / w[seen]))
     ahead: Vector = now.shrinkage @ theta
     return ahead
 
