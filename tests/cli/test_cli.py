@@ -217,8 +217,7 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
     result = succeeds("fit", folder / "run" / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3")
     model = ibcb.load_model(tmp_path / "m.safetensors")
     assert str(tmp_path / "m.safetensors") in result.stdout
-    reward = model.coef_ / np.linalg.norm(model.coef_)
-    policy = model.next_policy_coef_ / np.linalg.norm(model.next_policy_coef_)
+    reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
     last = model.policy_interval(0.9, direction=True)
     for number in range(3):
         ends = f"{last.lower[number]:.3f} to {last.upper[number]:.3f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,12 +189,13 @@ def _cluster(address: str | None) -> Iterator[Any]:
         client.close(timeout=5)
 
 
-def _interval(model: ibcb.IBCB, *, claimed: bool = True) -> dict[str, list[float] | None] | None:
-    """The last policy's direction, with 90% intervals if they are ``claimed``."""
+def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None] | None] | None:
+    """The last policy's direction, with 90% intervals if they are ``claimed``; null where a weight has no bounds."""
     if model.forecast_model_ is None:
         return None
     found = model.policy_interval(direction=True)._asdict()
-    return {name: values.tolist() if claimed or name == "estimate" else None for name, values in found.items()}
+    ends = {name: [end if math.isfinite(end) else None for end in values.tolist()] for name, values in found.items()}
+    return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
 
 
 def _weights(model: ibcb.IBCB) -> list[Row]:
