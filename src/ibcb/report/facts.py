@@ -23,7 +23,7 @@ from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
 from ibcb.report.verdict import Agreement, Verdict, judge
 from ibcb.report.walk import LogWalk, Prediction, walk
-from ibcb.tracking import Interval
+from ibcb.tracking import Interval, Track
 
 __all__ = [
     "Contradicting",
@@ -328,23 +328,34 @@ def _next_agreement(model: IBCB, sample: BehaviorLog) -> Agreement | None:
     track = model._fit.track
     if track is None or not model.next_policy_coef_.any():
         return None
-    believed = track.next_belief
-    mean, covariance = believed.mean[0], believed.covariance[0]
-    expected = float(_agreements(model, sample, mean, covariance).mean())
-    return Agreement(expected, float(np.quantile(_agreements(model, sample, mean, _DOUBT**2 * covariance), _UNLIKELY)))
+    expected = float(_agreements(model, sample, _drawn(track, 1.0)).mean())
+    return Agreement(expected, float(np.quantile(_agreements(model, sample, _drawn(track, _DOUBT)), _UNLIKELY)))
 
 
-def _agreements(model: IBCB, sample: BehaviorLog, mean: Vector, covariance: NDArray[np.float64]) -> Vector:
-    """Of policies drawn from a belief, the share of steps at which each likes none better than what `predict` picks."""
-    # Features brought to one scale, so that their units do not matter.
-    unit = np.sqrt(covariance.diagonal())
-    unit[unit == 0] = 1.0
-    values, V = np.linalg.eigh(covariance / unit / unit[:, None])
-    z = np.random.default_rng(0).standard_normal((_DRAWS, len(mean)))
-    drawn = mean + unit * ((z * np.sqrt(np.maximum(values, 0.0))) @ V.T)
+def _drawn(track: Track, doubt: float) -> NDArray[np.float64]:
+    """Next policies from what all models of the family believed say, as far as each is supported; shape (draws, d).
+
+    ``doubt``: times the deviation that each of them believes.
+    """
+    beliefs, evidence = track.next_beliefs
+    support = np.exp(evidence - evidence.max())
+    counts = np.round(_DRAWS * support / support.sum()).astype(int)
+    rng, drawn = np.random.default_rng(0), []
+    for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, counts.tolist(), strict=True):
+        # Features brought to one scale, so that their units do not matter.
+        unit = np.sqrt(covariance.diagonal())
+        unit[unit == 0] = 1.0
+        values, V = np.linalg.eigh(covariance / unit / unit[:, None])
+        z = rng.standard_normal((count, len(mean))) * np.sqrt(np.maximum(values, 0.0))
+        drawn.append(mean + doubt * unit * (z @ V.T))
+    return np.concatenate(drawn)
+
+
+def _agreements(model: IBCB, sample: BehaviorLog, drawn: NDArray[np.float64]) -> Vector:
+    """The share of steps at which each of some policies likes none better than what `predict` picks."""
     starts = sample.step_offsets[:-1]
     picked, shares = starts + model.predict(sample), []
-    for policies in np.split(drawn, _DRAWS // _AT_ONCE):
+    for policies in np.array_split(drawn, -(-len(drawn) // _AT_ONCE)):
         scores = sample.contexts @ policies.T
         shares.append((scores[picked] >= np.maximum.reduceat(scores, starts)).mean(axis=0))
     return np.concatenate(shares)
