@@ -72,6 +72,7 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(THREADS) $(BIN)/python benchmarks/rewards.py
 	$(THREADS) $(BIN)/python benchmarks/dirty.py
 	$(THREADS) $(BIN)/python benchmarks/selection.py
+	$(THREADS) $(BIN)/python benchmarks/verdicts.py
 	$(THREADS) $(BIN)/python benchmarks/deciders.py
 
 results: $(VENV)/developer ## the paper's 20 tables again, for hours; goes on where it stopped. Needs IBCB_ML100K

@@ -49,7 +49,7 @@ def evolution() -> None:
     )
     left.set(title="Policy weights, episode by episode", xlabel="episode", ylabel="weight (unit length)")
 
-    predicted = [entry.next_agreement for entry in model.diagnostics_]
+    predicted = [entry.predicted for entry in ibcb.report.facts(model, run.log, steps=False).episodes]
     cloned = [clone.score(episode) for episode in run.log]
     right.plot(
         episodes[1:], predicted[1:], color=BLUE, marker="o", markersize=4, label="IBCB, before seeing the episode"

@@ -217,15 +217,17 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
     result = succeeds("fit", folder / "run" / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3")
     model = ibcb.load_model(tmp_path / "m.safetensors")
     assert str(tmp_path / "m.safetensors") in result.stdout
-    reward = model.coef_ / np.linalg.norm(model.coef_)
-    policy = model.next_policy_coef_ / np.linalg.norm(model.next_policy_coef_)
+    reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
     last = model.policy_interval(0.9, direction=True)
     for number in range(3):
         ends = f"{last.lower[number]:.3f} to {last.upper[number]:.3f}"
         figures = [f"{weights[number]:.3f}" for weights in (reward, policy, last.estimate)]
         assert re.search(r"(?m)^" + r"\s+".join([str(number), *figures, ends]) + "$", result.stdout)
-    assert f"forecast    {model.forecast_note_}" in result.stdout
-    assert "scaled to length 1" in result.stdout
+    assert "forecast    a learner, projected forward" in result.stdout
+    judged = model.verdict(ibcb.read_log(folder / "run" / "log.parquet"))
+    for line in (f"verdict     {judged.level}: {judged.headline}", *judged.reasons, f"next step   {judged.next_step}"):
+        assert line in result.stdout
+    assert "scaled so that the scores of a step spread by 1" in result.stdout
 
 
 def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_path):
@@ -244,6 +246,7 @@ def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_
     assert told["forecast_model"] == model.forecast_model_
     assert told["forecast_note"] == str(model.forecast_note_)
     assert told["unidentified_features"] == []
+    assert told["verdict"] == json.loads(json.dumps(model.verdict(ibcb.read_log(log)).to_json()))
     np.testing.assert_array_equal(told["next_policy_coef"], model.next_policy_coef_)
     np.testing.assert_array_equal(told["last_policy"]["lower"], last.lower)
 

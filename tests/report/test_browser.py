@@ -202,7 +202,7 @@ def test_the_numbers_shown_are_the_model_s(visit, expert):
     model, run = fitted(expert)
     seen = visit(expert)
     interval = model.policy_interval(0.9, direction=True)
-    after, reward = (weights / np.linalg.norm(weights) for weights in (model.next_policy_coef_, model.coef_))
+    after, reward = model.direction(model.next_policy_coef_), model.direction(model.coef_)
     policy = interval.estimate
     names = seen.page.locator(".weights tbody th").all_inner_texts()
     shown = numbers(seen.page.locator(".weights tbody td[data-weight]").all_inner_texts())
@@ -219,8 +219,8 @@ def test_the_numbers_shown_are_the_model_s(visit, expert):
 
     seen.page.locator("#episode-table summary").click()
     predicted = seen.page.locator("#episode-table tbody tr td:nth-child(4)").all_inner_texts()
-    known = [f"{e.next_agreement:.1%}" if e.next_agreement is not None else "\u2013" for e in model.diagnostics_]
-    assert predicted == known
+    known = [entry.predicted for entry in facts(model, run.log, steps=False).episodes]
+    assert predicted == ["\u2013" if share is None else f"{share:.1%}" for share in known]
 
     number, step = seen.place()
     row = seen.page.locator("#stage tr.chosen")

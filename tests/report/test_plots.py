@@ -29,8 +29,7 @@ def test_every_figure_is_drawn_with_the_model_s_numbers(expert):
     ax = ibcb.plots.evolution(model)
     drawn = {tuple(line.get_ydata()) for line in ax.lines}
     for column in range(model.n_features_in_):
-        policy = model.policy_coefs_[:, column]
-        expected = policy / np.linalg.norm(model.policy_coefs_, axis=1)
+        expected = model.direction(model.policy_coefs_)[:, column]
         assert any(len(line) == len(expected) and np.allclose(line, expected) for line in drawn)
     ax = ibcb.plots.weights(model)
     bars = ax.patches
@@ -39,9 +38,10 @@ def test_every_figure_is_drawn_with_the_model_s_numbers(expert):
     )
     assert len(bars) == model.n_features_in_
     assert max(abs(bar.get_width()) for bar in bars) == pytest.approx(abs(bars[0].get_width()))
-    shares = ibcb.plots.agreement(model).lines[0].get_ydata()
-    assert [None if np.isnan(share) else share for share in shares] == [e.next_agreement for e in model.diagnostics_]
-    assert len(ibcb.plots.agreement(model, run.log).lines) == 3
+    drawn = ibcb.plots.agreement(model, run.log).lines
+    assert len(drawn) == 3
+    shares = [None if np.isnan(share) else share for share in drawn[0].get_ydata()]
+    assert shares == [entry.predicted for entry in ibcb.report.facts(model, run.log, steps=False).episodes]
     assert len(ibcb.plots.exploration(model, run.log).lines[0].get_ydata()) == 6
 
 
@@ -66,14 +66,18 @@ def test_without_matplotlib_the_remedy_is_named():
     assert "pip install 'ibcb[report]'" in found.stderr
 
 
-def test_a_notebook_shows_the_verdict_and_the_largest_weights():
+def test_a_notebook_shows_what_needs_no_log_and_the_largest_weights():
     model, log = hostile()
     shown = model._repr_mimebundle_()["text/html"]
     assert shown.startswith(summary_html(model))
     assert model._repr_html_().startswith(summary_html(model))
-    assert "The log supports this model" in shown
+    assert "6 episodes, 360 steps" in shown
+    assert "model.verdict(log) says how far to rely on it" in shown
+    assert "There are reward weights that explain every logged choice exactly." in shown
+    # The share of choices predicted is the verdict's to say.
+    assert "of choices one episode ahead" not in shown
     largest = int(np.argmax(np.abs(model.next_policy_coef_)))
-    assert f"{model.next_policy_coef_[largest] / np.linalg.norm(model.next_policy_coef_):+.3g}" in shown
+    assert f"{model.direction(model.next_policy_coef_)[largest]:+.3g}" in shown
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
     assert "<img src=x" not in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,15 @@ import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, above_zero, above_zero_or_auto, kind_of_decider, name_of_solver, reads_logs
-from ibcb.cli.printing import Row, print_json, print_table, say, say_notes, size, wrapped
+from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
 __all__ = ["EXAMPLE", "fit"]
 
+#: what the forecast is, by the code of the note that explains it
+_FORECASTS = {
+    "learner-forecast": "a learner, projected forward",
+    "last-policy-forecast": "the last policy",
+}
 EXAMPLE = "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3 --no-forecast"
 
 
@@ -72,14 +78,13 @@ def fit(
 ) -> None:
     """Recover reward and policy parameters from a log.
 
-    Saves the model. What a reader should know of the result goes to stderr, with
-    the warnings of ibcb validate, for which the log is gone through once more. A log
-    larger than memory is converted once (ibcb convert), then fitted with --stream.
+    Saves the model, and says how far to rely on it. What else a reader should know
+    goes to stderr, with the warnings of ibcb validate; for both the log is gone
+    through once more. A log larger than memory is converted once (ibcb convert),
+    then fitted with --stream.
     --expert auto --l2 auto let the log itself tell what kind of decider made it;
     the log is then gone through twice, first to choose.
     """
-    import numpy as np
-
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 
@@ -123,8 +128,7 @@ def fit(
     seconds = time.perf_counter() - start
     notes = [*told_once(known, model), *model.notes_]
     say_notes(notes)
-    predicted = [entry.next_agreement for entry in model.diagnostics_ if entry.next_agreement is not None]
-    agreement = float(np.mean(predicted)) if predicted else None
+    verdict = model.verdict(behaviour)
     if as_json:
         print_json(
             {
@@ -135,13 +139,13 @@ def fit(
                 "evidence": [entry._asdict() for entry in model.evidence_],
                 "solver": model.solver_,
                 "seconds": seconds,
-                "next_agreement": agreement,
+                "verdict": verdict.to_json(),
                 "coef": model.coef_.tolist(),
                 "policy_coefs": model.policy_coefs_.tolist(),
                 "next_policy_coef": model.next_policy_coef_.tolist(),
                 "forecast_model": model.forecast_model_,
                 "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
-                "last_policy": _interval(model),
+                "last_policy": _interval(model, claimed=verdict.supported),
                 "unidentified_features": model.unidentified_features_,
                 "diagnostics": [entry._asdict() for entry in model.diagnostics_],
                 "notes": [note.to_json() for note in notes],
@@ -152,18 +156,17 @@ def fit(
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if model.evidence_:
         print(f"decider     {model.decider_.label}")
-    if agreement is not None:
-        print(f"rewards     predict {agreement:.1%} of choices one episode ahead")
     if model.forecast_note_ is not None:
-        print(wrapped(f"forecast    {model.forecast_note_}", 12))
+        print(f"forecast    {_FORECASTS.get(model.forecast_note_.code, model.forecast_note_)}")
+    print_verdict(verdict)
     print(f"saved       {out}\n")
     columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
     if model.forecast_model_ is not None:
-        columns |= {"last": "last policy", "interval": "90% interval"}
+        columns |= {"last": "last policy"} | ({"interval": "90% interval"} if verdict.supported else {})
     print_table(_weights(model), columns)
-    told = model.decider_.words.length
+    told = f"choices tell their direction, {model.decider_.words.length} their length"
     print()
-    print(wrapped(f"Weights are scaled to length 1: choices tell their direction, {told} their length.", 0))
+    print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {told}.", 0))
 
 
 @contextlib.contextmanager
@@ -186,24 +189,28 @@ def _cluster(address: str | None) -> Iterator[Any]:
         client.close(timeout=5)
 
 
-def _interval(model: ibcb.IBCB) -> dict[str, list[float]] | None:
-    """The last policy's direction, with 90% intervals."""
+def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None] | None] | None:
+    """The last policy's direction, with 90% intervals if they are ``claimed``; null where a weight has no bounds."""
     if model.forecast_model_ is None:
         return None
-    return {name: values.tolist() for name, values in model.policy_interval(direction=True)._asdict().items()}
+    found = model.policy_interval(direction=True)._asdict()
+    ends = {name: [end if math.isfinite(end) else None for end in values.tolist()] for name, values in found.items()}
+    return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
 
 
 def _weights(model: ibcb.IBCB) -> list[Row]:
     import numpy as np
 
     names = model.feature_names_in_ or tuple(str(column) for column in range(len(model.coef_)))
-    reward, policy, last = model.direction(model.coef_), model.direction(model.next_policy_coef_), _interval(model)
+    reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
+    last = None if model.forecast_model_ is None else model.policy_interval(direction=True)
     free = set(model.unidentified_features_ or ())
     rows: list[Row] = []
     for column in np.argsort(-np.abs(reward), kind="stable").tolist():
         row: Row = {"feature": names[column], "weight": float(reward[column]), "policy": float(policy[column])}
         if last is not None:
-            ends = f"{last['lower'][column]:.3f} to {last['upper'][column]:.3f}"
-            row |= {"last": last["estimate"][column], "interval": "not determined" if names[column] in free else ends}
+            ends = f"{last.lower[column]:.3f} to {last.upper[column]:.3f}"
+            known = "not determined" if names[column] in free else ends
+            row |= {"last": float(last.estimate[column]), "interval": known}
         rows.append(row)
     return rows

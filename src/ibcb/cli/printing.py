@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     import ibcb
     from ibcb.log.notes import Note
+    from ibcb.report.verdict import Verdict
 
-__all__ = ["Row", "print_json", "print_table", "program", "say", "say_notes", "size", "wrapped"]
+__all__ = ["Row", "print_json", "print_table", "print_verdict", "program", "say", "say_notes", "size", "wrapped"]
 
 Row = dict[str, Any]
 
@@ -41,6 +42,14 @@ def _cell(value: Any) -> str:
 def size(log: ibcb.BehaviorLog) -> str:
     """A log's size in words."""
     return f"{len(log)} episodes, {log.n_steps} steps, {log.n_rows} candidate rows, {log.n_features} features"
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Level, headline, reasons and next step."""
+    print(f"verdict     {verdict.level}: {verdict.headline}")
+    for reason in verdict.reasons:
+        print(wrapped(f"{'':12}{reason}", 12))
+    print(wrapped(f"next step   {verdict.next_step}", 12))
 
 
 def program() -> str:

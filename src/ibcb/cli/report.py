@@ -11,7 +11,7 @@ import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
-from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.cli.printing import print_json, print_verdict, say, say_notes
 
 __all__ = ["EXAMPLE", "report"]
 
@@ -52,9 +52,9 @@ def report(
     for text in found.notes:
         say(f"note: {text}")
     if as_json:
-        judged = {"verdict": found.verdict.level, "headline": found.verdict.headline, "notes": list(found.notes)}
+        judged = {"verdict": found.verdict.to_json(), "notes": list(found.notes)}
         of_log = {"log_notes": [note.to_json() for note in known]}
         print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log})
     else:
-        print(f"verdict     {found.verdict.headline}")
+        print_verdict(found.verdict)
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")

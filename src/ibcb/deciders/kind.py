@@ -205,10 +205,6 @@ class Kind(ABC):
     compares_predictions: ClassVar[bool] = False
     #: models less likely than the best of their family by more than this are not believed, whatever they predicted
     hopeless: ClassVar[float] = np.inf
-    #: shares of what chance leaves to predict, at which a verdict is good, and fair; not tuned: luck cannot be
-    #: predicted, so who draws is asked less
-    good: ClassVar[float] = 0.6
-    fair: ClassVar[float] = 0.35
 
     @property
     def label(self) -> str:

@@ -60,7 +60,6 @@ class SbucbKind(Kind):
     draws = False
     compares_predictions = True
     hopeless = 30.0
-    good, fair = 0.8, 0.6
 
     def unit(self, candidates: CandidateMoments) -> Matrix:
         return candidates.unit

@@ -515,6 +515,34 @@ class IBCB(Imitator):
             found = np.concatenate(parts)
         return float(found[0]) if alone else found
 
+    def verdict(self, log: BehaviorLog | DiskLog) -> Any:
+        """How far to rely on this model, judged on the log that it was fitted to, which is gone through once.
+
+        What is judged is what `predict` uses: the policy predicted one episode ahead, over the later half of the
+        episodes, beside choice models, item shares and chance.
+
+        Parameters
+        ----------
+        log : BehaviorLog, or what `ibcb.open_log` gave
+
+        Returns
+        -------
+        verdict : ibcb.report.verdict.Verdict
+            ``level`` ("good": `predict` picks what the decider's next policy prefers on at least 98% of steps; "fair";
+            "poor"; "unknown"), ``headline``, ``reasons``, ``next_step``, and the ``figures`` behind them.
+
+        Examples
+        --------
+        >>> import ibcb
+        >>> run = ibcb.simulate("synthetic", n_episodes=5, batch_size=200, seed=0)
+        >>> ibcb.IBCB(l2=0.3).fit(run.log).verdict(run.log).level
+        'fair'
+        """
+        # Imported here, and from a room above: what is said of a model is the report's.
+        from ibcb.report.facts import verdict
+
+        return verdict(self, log)
+
     def _known(self, what: str) -> Track:
         track: Track | None = self._fit.track
         if track is None:

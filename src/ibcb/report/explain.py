@@ -21,7 +21,6 @@ from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.history import history
 from ibcb.numerics.laplace import read_choices
-from ibcb.numerics.ridge import ridge
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
@@ -111,7 +110,8 @@ class Explanation:
         entry = next(entry for entry in history(self._log, self._decider.prior_gram) if entry.number == episode)
         rows = entry.part.candidates(step)
         one = BehaviorLog(rows, [0, len(rows)], entry.part.chosen[step : step + 1], [0, 1])
-        scores = score(self._decider, episode, ridge(entry.gram, self._decider.l2), one)
+        before = int(self._log.episode_offsets[self._log.warmup + episode])
+        scores = score(self._decider, episode, self._decider.ridge(entry, before), one)
         return StepThoughts(scores.expected, scores.exploration)
 
 
@@ -145,13 +145,14 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     alpha = float(model.to_policy().alpha) if model.decider_.adds_bonus else None
     # A copy: partial_fit may go on while the explanation is kept.
     policies = model.policy_coefs_.copy()
-    decider = Decider(policies, alpha, model.l2_, model.coef_ / (alpha or 1.0), model.prior_gram)
+    decider = Decider(policies, alpha, model.decider_.regularization, model.coef_ / (alpha or 1.0), model.prior_gram)
     episodes, steps = [], []
     for entry in history(log, decider.prior_gram):
         if not entry.by_policy:
             continue
         tally, part = ThoughtTotals(), entry.part
-        scores = score(decider, entry.number, ridge(entry.gram, decider.l2), part)
+        before = int(log.episode_offsets[log.warmup + entry.number])
+        scores = score(decider, entry.number, decider.ridge(entry, before), part)
         tally.add(scores)
         episodes.append(tally.thoughts(decider, entry.number))
         chosen = part.chosen_rows

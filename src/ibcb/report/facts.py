@@ -1,8 +1,8 @@
 """The adapter between model, log and page: everything that the page says, as plain data.
 
-All that the report knows of estimators is in this module. Weights are brought to length 1: choices tell their direction
-well, but little of their length. Scores of single candidates, which have an exploration bonus beside them, are in units
-of alpha for an upper-confidence decider.
+All that the report knows of estimators is in this module. Weights are scaled by `IBCB.direction`: choices tell their
+direction well, but little of their length. Scores of single candidates, which have an exploration bonus beside them,
+are in units of alpha for an upper-confidence decider.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ibcb.log.disk import DiskLog
 from ibcb.numerics.directions import direction
 from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
-from ibcb.report.verdict import Verdict, other_notes, verdict
-from ibcb.report.walk import LogWalk, walk
-from ibcb.tracking import Interval
+from ibcb.report.verdict import Agreement, Verdict, judge
+from ibcb.report.walk import LogWalk, Prediction, walk
+from ibcb.tracking import Interval, Track
 
 __all__ = [
     "Contradicting",
@@ -35,7 +35,9 @@ __all__ = [
     "feature_names",
     "forecasts",
     "intervals",
+    "prediction",
     "told",
+    "verdict",
 ]
 
 Vector = NDArray[np.float64]
@@ -44,6 +46,11 @@ Vector = NDArray[np.float64]
 FORECAST = 5
 #: probability of the intervals
 LEVEL = 0.9
+#: policies drawn from what is believed of the next one, and how many of them are in memory at once
+_DRAWS, _AT_ONCE = 400, 20
+#: a cautious bound leaves this share of the draws below it, at so many times the deviation believed: beliefs are too
+#: sure of deciders that do not keep to the model's assumptions (benchmarks/verdicts.py, seeds below 1000)
+_UNLIKELY, _DOUBT = 0.05, 2.0
 _MOST_WEIGHTS = 200
 _MOST_LINES = 40
 _MOST_EPISODES = 400
@@ -179,26 +186,22 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         Of the page; by default made of the log's name.
     """
     _check(model, log)
-    view = walk(
-        log,
-        decider(model),
-        predictable=[entry.next_agreement is not None for entry in model.diagnostics_],
-        contradicting={(row.episode, row.step) for row in _contradictions(model)},
-        steps=steps,
-    )
-    _same_size(model, view)
+    view = _walked(model, log, steps=steps)
+    judged = _judged(model, view)
     names = feature_names(model)
-    reward, policy, bounds = model.direction(model.coef_), model.direction(model.next_policy_coef_), intervals(model)
+    reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
+    bounds = intervals(model)
     policies = model.direction(model.policy_coefs_)
     last = policies[-1] if bounds is None else bounds.estimate
     order = [int(feature) for feature in np.argsort(-np.abs(last), kind="stable")[:_MOST_WEIGHTS]]
     known = told(model)
+    claimed = known & judged.supported
     weights = tuple(
         Weight(
             name=names[feature],
             last=_exact(last[feature]),
-            low=None if bounds is None or not known[feature] else _exact(bounds.lower[feature]),
-            high=None if bounds is None or not known[feature] else _exact(bounds.upper[feature]),
+            low=_exact(bounds.lower[feature]) if bounds is not None and claimed[feature] else None,
+            high=_exact(bounds.upper[feature]) if bounds is not None and claimed[feature] else None,
             policy=_exact(policy[feature]),
             reward=_exact(reward[feature]),
             told=bool(known[feature]),
@@ -208,22 +211,19 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     lines = _lines(policies, policy, order)
     columns = [order[line] for line in lines]
     shown = _episodes_shown(len(policies))
-    rival = [tally.rival for tally in view.tallies]
-    chance = [tally.chance for tally in view.tallies]
     log_name = log.name if isinstance(log, DiskLog) else ""
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
         log_name=log_name,
         kind=model.decider_,
         settings=_settings(model),
-        verdict=verdict(model, rival=rival, chance=chance),
+        verdict=judged,
         notes=(
             *_mismatch(model, view),
-            # What the verdict says is not said again.
-            *(_sentence(str(note)) for note in other_notes(model)),
+            *(_sentence(str(note)) for note in model.notes_),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
-        unit="scaled to length 1",
+        unit="scaled so that the scores of a step spread by 1",
         weights=weights,
         level=LEVEL,
         n_features=len(names),
@@ -234,7 +234,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
                 steps=model.diagnostics_[number].steps,
                 status=model.diagnostics_[number].status,
                 violated=model.diagnostics_[number].violated,
-                predicted=model.diagnostics_[number].next_agreement,
+                predicted=view.tallies[number].predicted,
                 rival=view.tallies[number].rival,
                 chance=view.tallies[number].chance,
                 explored=_known(view.tallies[number].thoughts.explored),
@@ -258,6 +258,23 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         fingerprint=model.log_fingerprint_,
         version=_version(),
     )
+
+
+def verdict(model: IBCB, log: BehaviorLog | DiskLog) -> Verdict:
+    """How far to rely on a model; what `IBCB.verdict` gives."""
+    _check(model, log)
+    return _judged(model, _walked(model, log, steps=False))
+
+
+def _walked(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool) -> LogWalk:
+    named = {(row.episode, row.step) for row in _contradictions(model)}
+    view = walk(log, decider(model), prediction(model), contradicting=named, steps=steps)
+    _same_size(model, view)
+    return view
+
+
+def _judged(model: IBCB, view: LogWalk) -> Verdict:
+    return judge(model, view.late, None if view.late is None else _next_agreement(model, view.late.sample))
 
 
 # -- what is asked of the model ------------------------------------------------------------------------------------
@@ -289,8 +306,59 @@ def decider(model: IBCB) -> Decider:
     rewards = direction(model.coef_)
     if model.decider_.adds_bonus:
         policies = model.policy_coefs_ / model.to_policy().alpha
-        return Decider(policies, 1.0, model.l2_, rewards, model.prior_gram)
-    return Decider(direction(model.policy_coefs_), None, model.l2_, rewards, model.prior_gram)
+        return Decider(policies, 1.0, model.decider_.regularization, rewards, model.prior_gram)
+    policies = direction(model.policy_coefs_)
+    return Decider(policies, None, model.decider_.regularization, rewards, model.prior_gram)
+
+
+def prediction(model: IBCB) -> Prediction:
+    """What `predict` uses, one episode ahead: the tracker's prediction, or Algorithm 2's where there is no tracker."""
+    kind, track, evolution = model._fit.kind, model._fit.track, model._fit.evolution
+    if track is None:
+        known = tuple(entry.next_agreement is not None for entry in model.diagnostics_)
+        return Prediction(kind, None, evolution.policies, known, evolution.metric)
+    return Prediction(kind, track.ahead, track.policies, tuple(bool(policy.any()) for policy in track.ahead), None)
+
+
+def _next_agreement(model: IBCB, sample: BehaviorLog) -> Agreement | None:
+    """How often `predict` picks what the decider's next policy prefers, by what is believed of that policy.
+
+    The share of steps is a random quantity, because the policy is; its mean is that of `IBCB.certainty`.
+    """
+    track = model._fit.track
+    if track is None or not model.next_policy_coef_.any():
+        return None
+    expected = float(_agreements(model, sample, _drawn(track, 1.0)).mean())
+    return Agreement(expected, float(np.quantile(_agreements(model, sample, _drawn(track, _DOUBT)), _UNLIKELY)))
+
+
+def _drawn(track: Track, doubt: float) -> NDArray[np.float64]:
+    """Next policies from what all models of the family believed say, as far as each is supported; shape (draws, d).
+
+    ``doubt``: times the deviation that each of them believes.
+    """
+    beliefs, evidence = track.next_beliefs
+    support = np.exp(evidence - evidence.max())
+    counts = np.round(_DRAWS * support / support.sum()).astype(int)
+    rng, drawn = np.random.default_rng(0), []
+    for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, counts.tolist(), strict=True):
+        # Features brought to one scale, so that their units do not matter.
+        unit = np.sqrt(covariance.diagonal())
+        unit[unit == 0] = 1.0
+        values, V = np.linalg.eigh(covariance / unit / unit[:, None])
+        z = rng.standard_normal((count, len(mean))) * np.sqrt(np.maximum(values, 0.0))
+        drawn.append(mean + doubt * unit * (z @ V.T))
+    return np.concatenate(drawn)
+
+
+def _agreements(model: IBCB, sample: BehaviorLog, drawn: NDArray[np.float64]) -> Vector:
+    """The share of steps at which each of some policies likes none better than what `predict` picks."""
+    starts = sample.step_offsets[:-1]
+    picked, shares = starts + model.predict(sample), []
+    for policies in np.array_split(drawn, -(-len(drawn) // _AT_ONCE)):
+        scores = sample.contexts @ policies.T
+        shares.append((scores[picked] >= np.maximum.reduceat(scores, starts)).mean(axis=0))
+    return np.concatenate(shares)
 
 
 def _contradictions(model: IBCB) -> tuple[Contradicting, ...]:

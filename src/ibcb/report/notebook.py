@@ -1,4 +1,7 @@
-"""What a notebook shows of an estimator: the verdict and the largest weights above scikit-learn's table of settings."""
+"""What a notebook shows of an estimator: what was found, above scikit-learn's table of settings.
+
+A notebook has no log at hand, so it says what needs none; `IBCB.verdict` says how far to rely on it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ibcb.numerics.directions import direction
-from ibcb.report.verdict import other_notes, verdict
+from ibcb.report.verdict import statements
 
 __all__ = ["summary_html"]
 
 _MOST = 8
-_TONES = {"good": "#00795a", "fair": "#a56a00", "poor": "#b53b3b", "unknown": "#6b757e"}
+_ASK = "model.verdict(log) says how far to rely on it."
 _CELL = "text-align:right;font-variant-numeric:tabular-nums;padding:1px 0 1px 1.2em;border:0;background:none"
 
 
@@ -26,20 +29,19 @@ def summary_html(model: Any) -> str:
         return ""
     lines = []
     if hasattr(model, "diagnostics_"):
-        found, notes = verdict(model), map(str, other_notes(model))
         steps = sum(entry.steps for entry in model.diagnostics_)
-        tone = _TONES[found.level]
-        lines.append(f'<div style="color:{tone};font-weight:600">{escape(found.headline)}</div>')
         lines.append(
-            f"<div>{len(model.diagnostics_):,} episodes, {steps:,} steps, solver {escape(model.solver_)}.</div>"
+            f'<div style="font-weight:600">{len(model.diagnostics_):,} episodes, {steps:,} steps, '
+            f"solver {escape(model.solver_)}.</div>"
         )
-        lines += [f"<div>{escape(reason)}</div>" for reason in (*found.reasons, *notes)]
+        lines += [f"<div>{escape(said)}</div>" for said in (*statements(model), *map(str, model.notes_), _ASK)]
     return f'<div style="max-width:46em;margin:.5em 0;line-height:1.45">{"".join(lines)}{_weights(model)}</div>'
 
 
 def _weights(model: Any) -> str:
     names = model.feature_names_in_ or [f"feature {column}" for column in range(model.n_features_in_)]
-    policy, reward = direction(model.next_policy_coef_), direction(model.coef_)
+    scaled = getattr(model, "direction", direction)
+    policy, reward = scaled(model.next_policy_coef_), scaled(model.coef_)
     order = np.argsort(-np.abs(policy), kind="stable")[:_MOST]
     largest = float(np.abs(policy).max(initial=0.0)) or 1.0
     rows = "".join(
@@ -56,7 +58,7 @@ def _weights(model: Any) -> str:
     head = "".join(f'<th style="{_CELL};opacity:.7;font-weight:400">{title}</th>' for title in ("policy", "reward", ""))
     return (
         '<table style="border-collapse:collapse;margin-top:.4em;border:0"><thead><tr style="background:none">'
-        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, at length 1</th>{head}'
+        f'<th style="text-align:left;opacity:.7;font-weight:400;border:0">largest weights, scaled alike</th>{head}'
         "</tr></thead>"
         f"<tbody>{rows}</tbody></table>{more}"
     )

@@ -1,7 +1,7 @@
 """The report's figures as matplotlib axes, for notebooks; needs the extra ``report`` (matplotlib).
 
-Every function draws into ``ax``, or into new axes, and returns the axes. Weights are scaled to length 1, as in the
-report: choices tell their direction well, but little of their length.
+Every function draws into ``ax``, or into new axes, and returns the axes. Weights are scaled so that the scores
+of a step's candidates spread by 1, as in the report: choices tell their direction well, but little of their length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["agreement", "evolution", "exploration", "weights"]
 _COLOURS = ("#0b66a8", "#c8590b", "#00795a", "#96487f", "#7d6300", "#3a86b8")
 _OTHER = "#a8a49a"
 _LABELLED = 14
-_UNIT = "weight, at length 1"
+_UNIT = "weight; a step's scores spread by 1"
 
 
 def evolution(model: IBCB, *, ax: Any = None) -> Any:
@@ -81,26 +81,23 @@ def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> A
     return axes
 
 
-def agreement(model: IBCB, log: BehaviorLog | DiskLog | None = None, *, ax: Any = None) -> Any:
-    """Share of each episode's choices predicted from the episodes before; with the log, beside a choice model's."""
+def agreement(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> Any:
+    """Share of each episode's choices predicted one episode ahead, beside a choice model of the last episode."""
     axes = _axes(ax)
-    shares = {"IBCB": [entry.next_agreement for entry in model.diagnostics_]}
-    numbers = list(range(len(model.diagnostics_)))
-    if log is not None:
-        found = facts(model, log, steps=False)
-        numbers = [e.number for e in found.episodes]
-        shares = {
-            "IBCB": [e.predicted for e in found.episodes],
-            "choice model": [e.rival for e in found.episodes],
-            "chance": [e.chance for e in found.episodes],
-        }
+    found = facts(model, log, steps=False)
+    numbers = [e.number for e in found.episodes]
+    shares = {
+        "IBCB": [e.predicted for e in found.episodes],
+        "choice model": [e.rival for e in found.episodes],
+        "chance": [e.chance for e in found.episodes],
+    }
     looks = {"IBCB": (_COLOURS[0], "-"), "choice model": (_OTHER, "-"), "chance": (_OTHER, ":")}
     for name, values in shares.items():
         colour, style = looks[name]
         heights = [np.nan if value is None else value for value in values]
         axes.plot(numbers, heights, color=colour, linestyle=style, marker="o", markersize=3, label=name)
     axes.legend(frameon=False)
-    axes.set(xlabel="episode", ylabel="share of choices predicted", ylim=(0, 1.02))
+    axes.set(xlabel="episode", ylabel="share of choices predicted one episode ahead", ylim=(0, 1.02))
     return axes
 
 

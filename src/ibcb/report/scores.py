@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.numerics.ridge import Ridge
+from ibcb.log.history import EpisodePart
+from ibcb.numerics.ridge import Chosen, Regularization, Ridge
 
 __all__ = ["Decider", "EpisodeThoughts", "Scores", "ThoughtTotals", "score"]
 
@@ -35,7 +36,8 @@ class Decider(NamedTuple):
         Policy of each episode.
     alpha : float or None
         Weight of the width H in the score; None where the decider explores by luck.
-    l2 : float
+    regularization : Regularization
+        Its ridge parameter.
     rewards : ndarray of shape (d,)
         Reward weights; the regret is seen with them.
     prior_gram : array of shape (d, d) or None
@@ -44,9 +46,15 @@ class Decider(NamedTuple):
 
     policies: NDArray[np.float64]
     alpha: float | None
-    l2: float
+    regularization: Regularization
     rewards: Vector
     prior_gram: ArrayLike | None
+
+    def ridge(self, entry: EpisodePart, steps: int) -> Ridge:
+        """What the choices before an episode leave behind; ``steps``: how many they are."""
+        # Of choices before the log nobody knows the sum.
+        total = entry.total if self.prior_gram is None else None
+        return self.regularization.ridge(Chosen(steps, total, entry.gram))
 
 
 class Scores(NamedTuple):

@@ -1,11 +1,22 @@
-"""Whether to trust a fitted model, in words: one voice for the report and for notebooks."""
+"""How far to rely on a fitted model: a level, reasons and a next step, the same for page, command line and notebooks.
+
+The level answers one question: does `predict` pick what the decider's own next policy prefers? "good": on at least
+98% of steps. "poor": it certainly does not, or no better than something simpler. What is judged is the policy predicted
+one episode ahead, over the later half of the episodes. The bars were set on simulated deciders, and are judged on fresh
+ones, by benchmarks/verdicts.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Verdict", "other_notes", "verdict"]
+from scipy.stats import binom
+
+from ibcb.report.late_half import Late, Paired
+
+__all__ = ["Agreement", "Figures", "Verdict", "judge", "statements"]
 
 _HEADLINES = {
     "good": "The log supports this model well.",
@@ -13,14 +24,102 @@ _HEADLINES = {
     "poor": "Do not rely on this model.",
     "unknown": "The log does not tell whether to trust this model.",
 }
-#: how far a choice model may be ahead; not tuned
-_BEHIND = 0.02
-
-Shares = Sequence[float | None]
 
 
-class Verdict(NamedTuple):
-    """A judgement in words.
+@dataclass(frozen=True)
+class Bars:
+    """What a level asks for; set by benchmarks/verdicts.py on seeds below 1000."""
+
+    #: steps of the later half: with fewer nothing is said, and nothing is called good
+    some_steps: int = 30
+    many_steps: int = 100
+    #: good: agreement with the decider's next policy, by each of three estimates: a cautious bound of what is believed,
+    #: the preferences that an episode left as they were predicted, and those that its own choices bear out
+    agreement: float = 0.98
+    #: good, whatever is believed: so many steps, and so many preferences that they leave, and confirm by themselves
+    measured_steps: int = 1000
+    measured: float = 0.985
+    #: poor: neither of the latter two reaches this
+    refuted: float = 0.85
+    #: poor: a rival leads by this, and by more than luck explains
+    outdone: float = 0.05
+    #: and does so in so many episodes: of a learner each is predicted better than the last
+    some_episodes: int = 2
+    #: poor: of what chance leaves open, no more than this is predicted
+    nothing: float = 0.1
+    #: standard errors beyond which luck explains nothing
+    luck: float = 2.5
+
+
+BARS = Bars()
+
+
+class Agreement(NamedTuple):
+    """How often `predict` picks what the decider's next policy prefers, by what is believed of that policy.
+
+    Attributes
+    ----------
+    expected : float
+        Share of steps.
+    low : float
+        A cautious bound: 19 of 20 policies agree as often, if their deviation is twice what is believed.
+    """
+
+    expected: float
+    low: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a verdict goes by, all of the later half of the episodes.
+
+    Attributes
+    ----------
+    episodes, steps : int
+    predicted : float
+        Share of choices predicted one episode ahead.
+    rival : str or None
+        The best simple rival, by name; None where there was nothing to learn for one.
+    rival_predicted : float or None
+        Share of choices that it predicts.
+    model_only, rival_only : int
+        Steps whose choice only the model, or only the rival predicts.
+    greedy_lead : float
+        Share of steps by which the rival leads the model without exploration, which is what `predict` picks, less
+        what luck explains.
+    p_value : float
+        Of a sign test on these steps, two-sided: how probable so unequal a count is if both are equally good.
+    greedy : float
+        Share of choices of the candidate that the model prefers without exploration.
+    chance : float
+        Share of choices that a blind draw would meet.
+    kept, confirmed, borne_out : float
+        See `ibcb.report.late_half.Late`.
+    agreement, agreement_low : float or None
+        With the decider's next policy, as believed, and a lower bound; None without a belief.
+    """
+
+    episodes: int
+    steps: int
+    predicted: float
+    rival: str | None
+    rival_predicted: float | None
+    model_only: int
+    rival_only: int
+    p_value: float
+    greedy: float
+    greedy_lead: float
+    chance: float
+    kept: float
+    confirmed: float
+    borne_out: float
+    agreement: float | None
+    agreement_low: float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far to rely on a model.
 
     Attributes
     ----------
@@ -28,112 +127,255 @@ class Verdict(NamedTuple):
     headline : str
     reasons : tuple of str
         Sentences, the weightiest first.
-    predicted : float or None
-        Share of the choices of the later half of the episodes that was predicted from the episodes before each.
+    next_step : str
+        What to do now: a sentence.
+    figures : Figures or None
+        What it goes by; None where no episode could be predicted.
     """
 
     level: str
     headline: str
     reasons: tuple[str, ...]
-    predicted: float | None
+    next_step: str
+    figures: Figures | None
+
+    @property
+    def predicted(self) -> float | None:
+        """Share of choices predicted one episode ahead, over the later half of the episodes."""
+        return None if self.figures is None else self.figures.predicted
+
+    @property
+    def supported(self) -> bool:
+        """Whether the log supports the model at all: only then intervals mean something."""
+        return self.level in ("good", "fair")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "reasons": list(self.reasons)}
 
 
-def verdict(model: Any, *, rival: Shares | None = None, chance: Shares | None = None) -> Verdict:
-    """Judge a fitted `IBCB` by its diagnostics.
+def judge(model: Any, late: Late | None, agreement: Agreement | None) -> Verdict:
+    """Judge a fitted `IBCB`.
 
     Parameters
     ----------
     model : IBCB
-    rival : per episode, the share that a choice model of the episode before predicts, optional
-    chance : per episode, the share that a blind draw would meet, optional
+    late : Late or None
+        How the later half of its log was predicted; None where nothing was.
+    agreement : Agreement or None
+        By what is believed of the next policy; None where nothing is.
     """
-    late = _late(model.diagnostics_)
-    own = [entry.next_agreement for entry in model.diagnostics_]
-    predicted, behind, blind = (_mean(model.diagnostics_, late, shares) for shares in (own, rival, chance))
-    reasons = [
-        *_on_prediction(model, len(late), predicted, behind, blind),
-        *_on_the_forecast(model),
-        *_on_the_solver(model),
-    ]
-    level = _level(model, predicted, behind, blind)
-    return Verdict(level, _HEADLINES[level], tuple(reasons), predicted)
+    figures = None if late is None else _figures(late, agreement)
+    level, found, next_step = _judged(model, figures)
+    reasons = [*([] if figures is None else [_prediction(figures)]), *found, *statements(model)]
+    return Verdict(level, _HEADLINES[level], tuple(reasons), next_step, figures)
 
 
-def _late(diagnostics: Sequence[Any]) -> list[int]:
-    """The later half of the episodes that could be predicted at all."""
-    known = [number for number, entry in enumerate(diagnostics) if entry.next_agreement is not None]
-    return known[len(known) // 2 :]
+def _figures(late: Late, agreement: Agreement | None) -> Figures:
+    best = late.rivals[0] if late.rivals else Paired("", 0.0, 0, 0, 0, 0)
+    apart = best.model_only + best.rival_only
+    p_value = min(1.0, 2 * float(binom.cdf(min(best.model_only, best.rival_only), apart, 0.5))) if apart else 1.0
+    return Figures(
+        episodes=late.episodes,
+        steps=late.steps,
+        predicted=late.predicted,
+        rival=best.name or None,
+        rival_predicted=best.share if late.rivals else None,
+        model_only=best.model_only,
+        rival_only=best.rival_only,
+        p_value=p_value,
+        greedy=late.greedy,
+        greedy_lead=_lead(best.over_greedy, best.greedy_only, late.steps),
+        chance=late.chance,
+        kept=late.kept,
+        confirmed=late.confirmed,
+        borne_out=late.borne_out,
+        agreement=None if agreement is None else agreement.expected,
+        agreement_low=None if agreement is None else agreement.low,
+    )
 
 
-def _mean(diagnostics: Sequence[Any], episodes: Sequence[int], shares: Shares | None) -> float | None:
-    """Mean over the steps of some episodes; None where nothing is known of them."""
-    known = [(diagnostics[n].steps, shares[n]) for n in episodes] if shares is not None else []
-    pairs = [(steps, share) for steps, share in known if share is not None]
-    total = sum(steps for steps, _ in pairs)
-    return sum(steps * share for steps, share in pairs) / total if total else None
+# -- the level -----------------------------------------------------------------------------------------------------
 
 
-def _level(model: Any, predicted: float | None, rival: float | None, chance: float | None) -> str:
+class _Judged(NamedTuple):
+    level: str
+    reasons: list[str]
+    next_step: str
+
+
+def _judged(model: Any, figures: Figures | None) -> _Judged:
+    """The level, what decided it, and what to do now: the first rule that applies."""
+    if not model.next_policy_coef_.any():
+        return _nothing_learned(model)
+    if figures is None:
+        return _not_predicted(model)
+    for rule in (_too_few_steps, _chance, _outdone, _refuted):
+        found = rule(model, figures)
+        if found is not None:
+            return found
+    return _supported(model, figures)
+
+
+def _nothing_learned(model: Any) -> _Judged:
+    steps = sum(entry.steps for entry in model.diagnostics_)
+    return _Judged(
+        "unknown" if steps < BARS.many_steps else "poor",
+        ["Nothing was learned: zero weights explain every choice."],
+        "Check that candidates differ in their features (ibcb validate), and fit a longer log.",
+    )
+
+
+def _not_predicted(model: Any) -> _Judged:
+    if model.incremental:
+        reason = "No episode could be predicted: it takes two that were chosen after something had been learned."
+        return _Judged("unknown", [reason], "Fit a log with more episodes.")
+    reason = "All episodes were solved at once, so none could be predicted."
+    return _Judged("unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know.")
+
+
+def _too_few_steps(model: Any, figures: Figures) -> _Judged | None:
+    if figures.steps >= BARS.some_steps:
+        return None
+    reason = f"{_counted(figures.steps, 'step')} to judge by: too few to tell a model from luck."
+    return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
+
+
+def _chance(model: Any, figures: Figures) -> _Judged | None:
+    """Whether it is known to be better than a blind draw."""
+    left = 1 - figures.chance
+    if left <= 0:
+        reason = "No step has a choice: each has one candidate."
+        return _Judged("unknown", [reason], "Give the log all candidates of each step, not only the chosen one.")
+    # A wrong estimate of exploration spoils what is predicted of choices, but not what predict picks.
+    share = max(figures.predicted, figures.greedy)
+    gain = (share - figures.chance) / left
+    error = math.sqrt(share * (1 - share) / figures.steps) / left
+    blind = math.sqrt(figures.chance * left / figures.steps) / left
+    next_step = (
+        "Check features and episode edges (ibcb validate): as they are, they do not explain the choices. "
+        "expert='auto' tries every kind of decider."
+    )
+    if gain + BARS.luck * error < BARS.nothing:
+        return _Judged("poor", ["That is hardly more than chance."], next_step)
+    if gain < BARS.luck * blind or _noted(model, "not-predicted"):
+        return _Judged("unknown", ["That may be chance."], next_step)
+    return None
+
+
+def _outdone(model: Any, figures: Figures) -> _Judged | None:
+    if figures.episodes < BARS.some_episodes or min(_rival_lead(figures), figures.greedy_lead) <= BARS.outdone:
+        return None
+    reason = f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
+    return _Judged("poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}.")
+
+
+def _refuted(model: Any, figures: Figures) -> _Judged | None:
+    best = max(figures.kept, figures.borne_out)
+    error = math.sqrt(best * (1 - best) / figures.steps)
+    if best + BARS.luck * error >= BARS.refuted:
+        return None
+    reason = (
+        f"The choices bear out only {figures.borne_out:.1%} of the preferences that were predicted: the policy moves "
+        "in a way that the model does not predict."
+    )
+    return _Judged("poor", [reason], f"Check where episodes begin (ibcb validate){_or_auto(model)}.")
+
+
+def _supported(model: Any, figures: Figures) -> _Judged:
+    """Good, or what keeps it from being good."""
+    reasons, steps = [], []
+    if _rival_lead(figures) > 0:
+        reasons.append(f"The rival predicts more: {_paired(figures)}.")
+        steps.append(f"Compare predict with an ibcb.ChoiceModel before relying on it{_or_auto(model)}.")
+    if _noted(model, "late-start"):
+        reasons.append("The log seems to begin in the middle of the decider's life: what came before is missing.")
+        steps.append("Give the log from its beginning, or prior_gram=.")
+    if figures.kept < BARS.agreement or _noted(model, "restless"):
+        reasons.append(f"What an episode showed changed {1 - figures.kept:.1%} of the preferences predicted of it.")
+        steps.append("Use predict for the next episode only, and check where episodes begin (ibcb validate).")
+    if figures.borne_out < BARS.agreement:
+        reasons.append(
+            f"The later choices, read by themselves, bear out {figures.borne_out:.1%} of the preferences predicted."
+        )
+        steps.append(f"Compare predict with an ibcb.ChoiceModel before relying on it{_or_auto(model)}.")
+    low, expected = figures.agreement_low, figures.agreement
+    if figures.steps >= BARS.measured_steps and min(figures.kept, figures.confirmed) >= BARS.measured:
+        reasons.append(
+            f"{figures.steps:,} later choices, read by themselves, confirm {figures.confirmed:.1%} of the preferences "
+            "predicted."
+        )
+    elif low is None or expected is None:
+        reasons.append("How well the next policy is known was not computed.")
+        steps.append("Fit with forecast='auto' to know.")
+    else:
+        reasons.append(_next_policy(expected, low))
+        if low < BARS.agreement:
+            steps.append("Use predict where certainty is high (model.certainty); more episodes would settle the rest.")
+    if figures.steps < BARS.many_steps:
+        reasons.append(f"{_counted(figures.steps, 'step')} to judge by: too few for more.")
+        steps.append("Fit a longer log to know more.")
+    if steps:
+        return _Judged("fair", reasons, steps[0])
+    return _Judged("good", reasons, "Rely on predict and the weights; fit again as new episodes come.")
+
+
+def _noted(model: Any, code: str) -> bool:
+    return any(note.code == code for note in model.notes_)
+
+
+def _rival_lead(figures: Figures) -> float:
+    """Share of steps by which the best rival leads, less what luck explains."""
+    return _lead(figures.rival_only, figures.model_only, figures.steps)
+
+
+def _lead(one_only: int, other_only: int, steps: int) -> float:
+    return (one_only - other_only - BARS.luck * math.sqrt(one_only + other_only)) / steps
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _prediction(figures: Figures) -> str:
+    span = f"last {figures.episodes} episodes" if figures.episodes > 1 else "last episode"
+    against = f"chance {figures.chance:.1%}."
+    if figures.rival is not None:
+        against = f"Best simple rival ({figures.rival}) {figures.rival_predicted:.1%}, {against}"
+    else:
+        against = against.capitalize()
+    return f"Predicts {figures.predicted:.1%} of choices one episode ahead ({span}). {against}"
+
+
+def _paired(figures: Figures) -> str:
+    p = "p < 0.001" if figures.p_value < 0.001 else f"p = {figures.p_value:.2g}"
+    return f"{figures.rival_only:,} choices only the rival predicts, {figures.model_only:,} only the model ({p})"
+
+
+def _next_policy(expected: float, low: float) -> str:
+    if expected < 1 - 5 * (1 - BARS.agreement):
+        return "How the decider's next policy will choose is not well known."
+    return (
+        f"predict picks what the decider's next policy prefers on about {expected:.1%} of steps; by a cautious bound, "
+        f"on at least {low:.1%}."
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _or_auto(model: Any) -> str:
+    return "" if model.expert == "auto" else ", or fit with expert='auto', l2='auto'"
+
+
+def statements(model: Any) -> list[str]:
+    """What can be said of a fit without its log: whether its choices have an exact explanation."""
     if not model.coef_.any():
-        return "poor"
-    if predicted is None:
-        return "unknown"
-    kind, base = model.decider_, chance or 0.0
-    # What is predicted beyond chance, of what there is to predict.
-    gain = (predicted - base) / (1 - base) if base < 1 else 0.0
-    ahead = rival is None or predicted >= rival - _BEHIND
-    if gain < kind.fair / 2 or (gain < kind.fair and not ahead):
-        return "poor"
-    if gain >= kind.good and ahead and not _started_late(model):
-        return "good"
-    return "fair"
-
-
-def _started_late(model: Any) -> bool:
-    return any(note.code == "late-start" for note in model.notes_)
-
-
-def other_notes(model: Any) -> tuple[Any, ...]:
-    """The notes of a model that the verdict does not say."""
-    return tuple(note for note in model.notes_ if note != model.forecast_note_)
-
-
-def _on_prediction(
-    model: Any, episodes: int, predicted: float | None, rival: float | None, chance: float | None
-) -> list[str]:
-    if not model.coef_.any():
-        return ["Nothing was learned: zero weights explain every choice."]
-    if predicted is None:
-        if not model.incremental:
-            return ["All episodes were solved at once, so none could be predicted; fit with incremental=True to know."]
-        return ["No episode could be predicted: it takes two that were chosen after something had been learned."]
-    span = f"last {episodes} episodes" if episodes > 1 else "last episode"
-    rivals = []
-    if rival is not None:
-        rivals.append(f"a choice model of the episode before {rival:.1%}")
-    if chance is not None:
-        rivals.append(f"chance {chance:.1%}")
-    against = f" Compare: {', '.join(rivals)}." if rivals else ""
-    found = [f"The recovered rewards predict {predicted:.1%} of choices one episode ahead ({span}).{against}"]
-    if rival is not None and predicted < rival - _BEHIND:
-        found.append("A plain choice model predicts more: the decider may not learn as this model assumes.")
-    return found
-
-
-def _on_the_forecast(model: Any) -> list[str]:
-    if model.forecast_note_ is None or not model.coef_.any():
         return []
-    words = model.forecast_note_.text
-    return [words[:1].upper() + words[1:]]
-
-
-def _on_the_solver(model: Any) -> list[str]:
     named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
     violated = sum(entry.violated for entry in model.diagnostics_)
-    if not model.coef_.any():
-        return []
     if violated == 0 and not named:
-        return ["The recovered policies explain every logged choice exactly."]
+        return ["There are reward weights that explain every logged choice exactly."]
     left = f"{violated:,} comparison{'s' * (violated != 1)} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
     misfit = model.decider_.words.misfit
@@ -147,5 +389,5 @@ def _on_the_solver(model: Any) -> list[str]:
             "another l2, a decider that draws."
         )
     if violated:
-        found.append(f"Under the recovered policies {left} {goes} against the log.")
+        found.append(f"Under the reward weights that come nearest, {left} {goes} against the log.")
     return found
