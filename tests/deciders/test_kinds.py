@@ -2,7 +2,7 @@
 
 import functools
 import pickle
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.deciders import FIRST_STRAY, KINDS, Believed
-from ibcb.engine import blocks
+from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.ridge import gram, ridge
 from ibcb.tracking.motions import models_of, motions_of
 
@@ -45,8 +45,8 @@ def block_of(sets, chosen):
 
 def beliefs_of(kind, block, before, total):
     """What the kind's models believe before they see anything."""
-    unit = kind.measure(block)
-    return tuple(motion.start(unit, before.phi, total) for motion in motions_of(kind, models_of(kind, len(unit))))
+    unit = kind.unit(candidate_moments(block))
+    return tuple(motion.start(unit, before, total) for motion in motions_of(kind, models_of(kind, len(unit))))
 
 
 class Lessons(NamedTuple):
@@ -170,7 +170,7 @@ def test_the_order_of_candidates_and_steps_does_not_matter(kind, world, rng):
     shuffled = np.take_along_axis(sets, orders[:, :, None], axis=1)[steps]
     picked = (orders == chosen[:, None]).argmax(axis=1)[steps]
     other = block_of(shuffled, picked)
-    assert_allclose(kind.measure(other), kind.measure(block), rtol=1e-9)
+    assert_allclose(kind.unit(candidate_moments(other)), kind.unit(candidate_moments(block)), rtol=1e-9)
     (_, _, one), (_, _, two) = learned(kind, block, before), learned(kind, other, before)
     for mine, its in zip(one.families, two.families, strict=True):
         unit = np.sqrt(np.diagonal(mine.covariance, axis1=1, axis2=2))
@@ -212,10 +212,10 @@ def test_scores_of_steps_of_different_sizes(kind, rng):
 def test_the_unit_of_policies_is_that_of_the_candidates(kind, world):
     """A feature in other units has a weight in other units: scores stay what they are."""
     sets, chosen, block, _ = world
-    unit, factors = kind.measure(block), np.array([10.0, 0.1, 1.0])
+    unit, factors = kind.unit(candidate_moments(block)), np.array([10.0, 0.1, 1.0])
     assert_allclose(unit, unit.T, rtol=1e-12)
     assert np.linalg.eigvalsh(unit).min() > 0
-    rescaled = kind.measure(block_of(sets * factors, chosen))
+    rescaled = kind.unit(candidate_moments(block_of(sets * factors, chosen)))
     assert_allclose(rescaled, unit / factors / factors[:, None], rtol=1e-9)
 
 
@@ -305,8 +305,9 @@ def fitted(name):
 def test_a_fit_holds_what_it_was_asked_for(name, kind):
     model = fitted(name)
     check_is_fitted(model)
-    assert model.decider_ == kind
-    assert model.expert_ == name
+    # Of a kind that does not learn l2 is only that of its exact explanation.
+    assert replace(model.decider_, frame=None) == kind
+    assert (model.expert_, model.l2_, model.units_) == (name, kind.l2, "own" if kind.learns else "scaled")
     motions = motions_of(kind, models_of(kind, 3))
     assert model.forecast_model_ in [each for motion in motions for each in motion.names]
     for array in (model.coef_, model.policy_coefs_, model.next_policy_coef_, model.forecast(3)):
@@ -318,16 +319,38 @@ def test_what_no_choice_depends_on_is_undetermined(name, kind):
     model = fitted(name)
     assert model.unidentified_features_ == ("3",)
     assert "undetermined-features" in [note.code for note in model.notes_]
-    estimate, lower, upper = model.policy_interval()
-    assert np.isfinite(estimate).all()
-    assert (lower <= upper).all()
-    assert np.isfinite(lower[:3]).all()
-    assert np.isfinite(upper[:3]).all()
-    if kind.adds_bonus:
+    for weights in (model.coef_, model.policy_coefs_, model.next_policy_coef_, model.forecast(3)):
+        assert_allclose(weights[..., 3], 0.0, atol=1e-9 * np.abs(weights).max())
+    asked = (model.policy_interval, model.reward_interval) if kind.learns else (model.policy_interval,)
+    for ask in asked:
+        estimate, lower, upper = ask()
+        assert np.isfinite(estimate).all()
+        assert (lower <= estimate).all()
+        assert (estimate <= upper).all()
+        bounded = np.arange(len(estimate)) != 3
+        assert np.isfinite(lower[bounded]).all()
+        assert np.isfinite(upper[bounded]).all()
         assert (lower[3], upper[3]) == (-np.inf, np.inf)
+    assert_allclose(model.direction(model.policy_coefs_)[:, 3], 0.0, atol=1e-9)
+    direction = model.policy_interval(direction=True)
+    assert direction.estimate[3] == pytest.approx(0.0, abs=1e-9)
+    assert (direction.lower[3], direction.upper[3]) == (-np.inf, np.inf)
+
+
+def test_rewards_are_bounded_of_kinds_that_learn(name, kind):
+    model = fitted(name)
     if kind.learns:
-        assert_allclose(model.direction(model.policy_coefs_)[:, 3], 0.0, atol=1e-9)
-        assert_allclose(np.array(model.policy_interval(direction=True))[:, 3], 0.0, atol=1e-9)
+        found = model.reward_interval()
+        assert_allclose(found.estimate, np.append(model.coef_, model.intercept_), rtol=1e-12)
+        wider = model.reward_interval(0.99)
+        assert (wider.lower <= found.lower).all()
+        assert (wider.upper >= found.upper).all()
+        return
+    with pytest.raises(ValueError, match="coef_ is its policy and there are no rewards to bound"):
+        model.reward_interval()
+    assert_array_equal(model.coef_, model.next_policy_coef_)
+    assert model.intercept_ == 0.0
+    assert "coef-is-policy" in [note.code for note in model.notes_]
 
 
 def test_certainty_is_a_probability_on_ties_too(name, rng):
@@ -362,6 +385,8 @@ def test_a_kind_chosen_by_the_log_bounds_no_weight_that_no_choice_tells(tmp_path
         assert (lower[8], upper[8]) == (-np.inf, np.inf)
         assert np.isfinite(lower[:8]).all()
         assert np.isfinite(upper[:8]).all()
-        direction = np.array(each.policy_interval(direction=True))
-        assert np.isfinite(direction).all()
-        assert_allclose(direction[:, 8], 0.0, atol=1e-9)
+        direction = each.policy_interval(direction=True)
+        assert np.isfinite(direction.estimate).all()
+        assert direction.estimate[8] == pytest.approx(0.0, abs=1e-9)
+        assert (direction.lower[8], direction.upper[8]) == (-np.inf, np.inf)
+        assert np.isfinite(np.array(direction)[:, :8]).all()
