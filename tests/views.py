@@ -26,7 +26,8 @@ def views(log, l2=0.3, margin=None, own_gram=False, metric=None):
 
 def candidates_metric(log):
     """The metric of a fit, recomputed: d times the mean square of each feature of the first episode's candidates."""
-    squares = np.mean(log[0].contexts.astype(float) ** 2, axis=0)
+    first = next(episode for by_policy, episode in log.episodes() if by_policy)
+    squares = np.mean(first.contexts.astype(float) ** 2, axis=0)
     return Metric(len(squares) * np.diag(np.where(squares > 0, squares, 1.0)))
 
 

@@ -15,7 +15,8 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.deciders import FIRST_STRAY, KINDS, Believed
 from ibcb.engine import blocks, candidate_moments
-from ibcb.numerics.ridge import gram, ridge
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.ridge import Chosen, gram, ridge
 from ibcb.tracking.motions import models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4, "n_features": 3, "warmup": 60}
@@ -227,6 +228,41 @@ def test_a_model_learns_the_same_whoever_is_beside_it(kind, world):
         assert_array_equal(alone.mean[0], together.families[0].mean[place])
         assert_array_equal(alone.covariance[0], together.families[0].covariance[place])
         assert_array_equal(likely, together.log_likelihoods[0][[place]])
+
+
+@pytest.mark.parametrize("units", ["scaled", "standardized"])
+def test_a_frame_is_features_brought_to_its_units(kind, world, rng, units):
+    """Scores and lessons are those of a decider whose features have been scaled, or centred and scaled, by hand."""
+    sets, chosen, block, before = world
+    sets = sets * [1.0, 30.0, 0.1] + [0.0, 5.0, 1.0]
+    block = block_of(sets, chosen)
+    S = sets[np.arange(len(sets)), chosen][:40]
+    scaled, standardized = candidate_moments(block).frames()
+    frame = {"scaled": scaled, "standardized": standardized}[units]
+    Z = (sets - frame.origin) / frame.scale
+    by_hand = block_of(Z, chosen)
+    T = Z[np.arange(len(Z)), chosen][:40]
+    own = replace(kind, frame=frame)
+    known = Chosen(len(S), S.sum(axis=0), S.T @ S)
+    framed, plain = own.regularization.ridge(known), ridge(T.T @ T, kind.l2)
+    policy = rng.normal(size=3)
+    mine = own.scores(block, framed, policy / frame.scale).reshape(len(sets), -1)
+    its = kind.scores(by_hand, plain, policy).reshape(len(sets), -1)
+    assert_allclose(mine - mine[:, :1], its - its[:, :1], atol=1e-4)
+    o = 3 + int(kind.scales.alpha > 0)
+    unit = np.append(1 / frame.scale, np.ones(o - 3))
+    prior = Beliefs(np.full((1, o), 0.1), 4 * np.eye(o)[None])
+    moved = Beliefs(prior.mean * unit, prior.covariance * unit * unit[:, None])
+    families = len(kind.motions.families)
+    seen, other = (
+        each.observe(rows, ridge_, Believed(belief, (belief,) * families, (0.0,) * families), FIRST_STRAY)
+        for each, rows, ridge_, belief in ((own, block, framed, moved), (kind, by_hand, plain, prior))
+    )
+    found, expected = moved.given(seen.sites[-1])[0], prior.given(other.sites[-1])[0]
+    deviation = np.sqrt(expected.covariance[0].diagonal())
+    # Rows are searched in single precision.
+    assert (np.abs(found.mean[0] / unit - expected.mean[0]) <= 0.02 * deviation).all()
+    assert_allclose(np.sqrt(found.covariance[0].diagonal()) / unit, deviation, rtol=0.02)
 
 
 # -- a kind as a thing ---------------------------------------------------------------------------------------------
