@@ -25,10 +25,10 @@ def views(log, l2=0.3, margin=None, own_gram=False, metric=None):
 
 
 def candidates_metric(log):
-    """The metric of a fit, recomputed: d times the mean square of each feature of the first episode's candidates."""
+    """The metric of a fit, recomputed: mean squares of the first candidates' features, times how many there are."""
     first = next(episode for by_policy, episode in log.episodes() if by_policy)
     squares = np.mean(first.contexts.astype(float) ** 2, axis=0)
-    return Metric(len(squares) * np.diag(np.where(squares > 0, squares, 1.0)))
+    return Metric(np.count_nonzero(squares) * np.diag(np.where(squares > 0, squares, 1.0)))
 
 
 def nearest_by_nnls(A, b, centre, K=None):
