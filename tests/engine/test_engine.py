@@ -403,13 +403,13 @@ main()
 )
 def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_log, tmp_path, event, file):
     out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
-    command = ["fit", str(short_log), "--stream", "-o", str(out)]
+    command = ["fit", str(short_log), "--stream", "--l2", "0.3", "-o", str(out)]
     killed = subprocess.run([sys.executable, "-c", KILLED_AT, event, file, *command], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(ibcb.load_model(checkpoint).policy_coefs_) == 3
     assert out.exists() == (event == "os.remove")
     subprocess.run([sys.executable, "-m", "ibcb", *command, "--resume"], check=True, capture_output=True)
-    assert_same_model(ibcb.load_model(out), IBCB().fit(ibcb.read_log(short_log)))
+    assert_same_model(ibcb.load_model(out), IBCB(l2=0.3).fit(ibcb.read_log(short_log)))
     assert not checkpoint.exists()
 
 
