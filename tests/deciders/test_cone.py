@@ -108,7 +108,7 @@ def test_sites_are_one_factor_that_says_the_same(episode, seed):
         A = scale * rng.normal(size=(5, 5))
         beliefs.append(Beliefs((w + 0.3 * scale * rng.normal(size=5))[None], (A @ A.T + 0.1 * np.eye(5))[None]))
     (block,) = blocks(log)
-    own, other = cone_sites(block, before, beliefs)
+    (own, other), _ = cone_sites(block, before, beliefs, STRAY)
     exact = Cone(block, before).learn(beliefs[0].mean[0], factor(beliefs[0].covariance[0]))
     learned, likelihood = beliefs[0].given(own)
     mean, covariance, likely = moments(exact)
@@ -117,7 +117,7 @@ def test_sites_are_one_factor_that_says_the_same(episode, seed):
     assert_allclose(learned.covariance[0], covariance, rtol=1e-4, atol=1e-6 * deviation.max() ** 2)
     assert_allclose(likelihood[0], likely, rtol=1e-6, atol=1e-6)
     # And the factor of the second belief, found with the first one's rows, is the one that its own search finds.
-    (alone,) = cone_sites(block, before, beliefs[1:])
+    (alone,), _ = cone_sites(block, before, beliefs[1:], STRAY)
     one, two = (moments_of(beliefs[1].given(site)[0]) for site in (other, alone))
     unit = np.sqrt(two[1].diagonal())
     assert (np.abs(one[0] - two[0]) < 0.3 * unit).all()
@@ -217,7 +217,7 @@ def test_which_belief_is_likelier_does_not_depend_on_who_is_asked_first(flipped,
     leads = (features - features[np.arange(steps), chosen][:, None])[np.arange(8) != chosen[:, None]]
     exact = [learn(leads, belief.mean[0], belief.covariance[0])[2] for belief in (narrow, wide)]
     for order in ((narrow, wide), (wide, narrow)):
-        sites = cone_sites(blocks(log)[0], before, order)
+        sites, _ = cone_sites(blocks(log)[0], before, order, STRAY)
         found = {id(belief): belief.given(site)[1][0] for belief, site in zip(order, sites, strict=True)}
         assert abs(found[id(narrow)] - found[id(wide)] - (exact[0] - exact[1])) < 4
 

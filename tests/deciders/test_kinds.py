@@ -2,7 +2,7 @@
 
 import functools
 import pickle
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.deciders import FIRST_STRAY, KINDS, Believed
-from ibcb.engine import blocks
-from ibcb.numerics.ridge import gram, ridge
+from ibcb.engine import blocks, candidate_moments
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.ridge import Chosen, gram, ridge
 from ibcb.tracking.motions import models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4, "n_features": 3, "warmup": 60}
@@ -45,8 +46,8 @@ def block_of(sets, chosen):
 
 def beliefs_of(kind, block, before, total):
     """What the kind's models believe before they see anything."""
-    unit = kind.measure(block)
-    return tuple(motion.start(unit, before.phi, total) for motion in motions_of(kind, models_of(kind, len(unit))))
+    unit = kind.unit(candidate_moments(block))
+    return tuple(motion.start(unit, before, total) for motion in motions_of(kind, models_of(kind, len(unit))))
 
 
 class Lessons(NamedTuple):
@@ -170,7 +171,7 @@ def test_the_order_of_candidates_and_steps_does_not_matter(kind, world, rng):
     shuffled = np.take_along_axis(sets, orders[:, :, None], axis=1)[steps]
     picked = (orders == chosen[:, None]).argmax(axis=1)[steps]
     other = block_of(shuffled, picked)
-    assert_allclose(kind.measure(other), kind.measure(block), rtol=1e-9)
+    assert_allclose(kind.unit(candidate_moments(other)), kind.unit(candidate_moments(block)), rtol=1e-9)
     (_, _, one), (_, _, two) = learned(kind, block, before), learned(kind, other, before)
     for mine, its in zip(one.families, two.families, strict=True):
         unit = np.sqrt(np.diagonal(mine.covariance, axis1=1, axis2=2))
@@ -212,10 +213,10 @@ def test_scores_of_steps_of_different_sizes(kind, rng):
 def test_the_unit_of_policies_is_that_of_the_candidates(kind, world):
     """A feature in other units has a weight in other units: scores stay what they are."""
     sets, chosen, block, _ = world
-    unit, factors = kind.measure(block), np.array([10.0, 0.1, 1.0])
+    unit, factors = kind.unit(candidate_moments(block)), np.array([10.0, 0.1, 1.0])
     assert_allclose(unit, unit.T, rtol=1e-12)
     assert np.linalg.eigvalsh(unit).min() > 0
-    rescaled = kind.measure(block_of(sets * factors, chosen))
+    rescaled = kind.unit(candidate_moments(block_of(sets * factors, chosen)))
     assert_allclose(rescaled, unit / factors / factors[:, None], rtol=1e-9)
 
 
@@ -227,6 +228,41 @@ def test_a_model_learns_the_same_whoever_is_beside_it(kind, world):
         assert_array_equal(alone.mean[0], together.families[0].mean[place])
         assert_array_equal(alone.covariance[0], together.families[0].covariance[place])
         assert_array_equal(likely, together.log_likelihoods[0][[place]])
+
+
+@pytest.mark.parametrize("units", ["scaled", "standardized"])
+def test_a_frame_is_features_brought_to_its_units(kind, world, rng, units):
+    """Scores and lessons are those of a decider whose features have been scaled, or centred and scaled, by hand."""
+    sets, chosen, block, before = world
+    sets = sets * [1.0, 30.0, 0.1] + [0.0, 5.0, 1.0]
+    block = block_of(sets, chosen)
+    S = sets[np.arange(len(sets)), chosen][:40]
+    scaled, standardized = candidate_moments(block).frames()
+    frame = {"scaled": scaled, "standardized": standardized}[units]
+    Z = (sets - frame.origin) / frame.scale
+    by_hand = block_of(Z, chosen)
+    T = Z[np.arange(len(Z)), chosen][:40]
+    own = replace(kind, frame=frame)
+    known = Chosen(len(S), S.sum(axis=0), S.T @ S)
+    framed, plain = own.regularization.ridge(known), ridge(T.T @ T, kind.l2)
+    policy = rng.normal(size=3)
+    mine = own.scores(block, framed, policy / frame.scale).reshape(len(sets), -1)
+    its = kind.scores(by_hand, plain, policy).reshape(len(sets), -1)
+    assert_allclose(mine - mine[:, :1], its - its[:, :1], atol=1e-4)
+    o = 3 + int(kind.scales.alpha > 0)
+    unit = np.append(1 / frame.scale, np.ones(o - 3))
+    prior = Beliefs(np.full((1, o), 0.1), 4 * np.eye(o)[None])
+    moved = Beliefs(prior.mean * unit, prior.covariance * unit * unit[:, None])
+    families = len(kind.motions.families)
+    seen, other = (
+        each.observe(rows, ridge_, Believed(belief, (belief,) * families, (0.0,) * families), FIRST_STRAY)
+        for each, rows, ridge_, belief in ((own, block, framed, moved), (kind, by_hand, plain, prior))
+    )
+    found, expected = moved.given(seen.sites[-1])[0], prior.given(other.sites[-1])[0]
+    deviation = np.sqrt(expected.covariance[0].diagonal())
+    # Rows are searched in single precision.
+    assert (np.abs(found.mean[0] / unit - expected.mean[0]) <= 0.02 * deviation).all()
+    assert_allclose(np.sqrt(found.covariance[0].diagonal()) / unit, deviation, rtol=0.02)
 
 
 # -- a kind as a thing ---------------------------------------------------------------------------------------------
@@ -304,8 +340,9 @@ def fitted(name):
 def test_a_fit_holds_what_it_was_asked_for(name, kind):
     model = fitted(name)
     check_is_fitted(model)
-    assert model.decider_ == kind
-    assert model.expert_ == name
+    # Of a kind that does not learn l2 is only that of its exact explanation.
+    assert replace(model.decider_, frame=None) == kind
+    assert (model.expert_, model.l2_, model.units_) == (name, kind.l2, "own" if kind.learns else "scaled")
     motions = motions_of(kind, models_of(kind, 3))
     assert model.forecast_model_ in [each for motion in motions for each in motion.names]
     for array in (model.coef_, model.policy_coefs_, model.next_policy_coef_, model.forecast(3)):
@@ -317,16 +354,38 @@ def test_what_no_choice_depends_on_is_undetermined(name, kind):
     model = fitted(name)
     assert model.unidentified_features_ == ("3",)
     assert "undetermined-features" in [note.code for note in model.notes_]
-    estimate, lower, upper = model.policy_interval()
-    assert np.isfinite(estimate).all()
-    assert (lower <= upper).all()
-    assert np.isfinite(lower[:3]).all()
-    assert np.isfinite(upper[:3]).all()
-    if kind.adds_bonus:
+    for weights in (model.coef_, model.policy_coefs_, model.next_policy_coef_, model.forecast(3)):
+        assert_allclose(weights[..., 3], 0.0, atol=1e-9 * np.abs(weights).max())
+    asked = (model.policy_interval, model.reward_interval) if kind.learns else (model.policy_interval,)
+    for ask in asked:
+        estimate, lower, upper = ask()
+        assert np.isfinite(estimate).all()
+        assert (lower <= estimate).all()
+        assert (estimate <= upper).all()
+        bounded = np.arange(len(estimate)) != 3
+        assert np.isfinite(lower[bounded]).all()
+        assert np.isfinite(upper[bounded]).all()
         assert (lower[3], upper[3]) == (-np.inf, np.inf)
+    assert_allclose(model.direction(model.policy_coefs_)[:, 3], 0.0, atol=1e-9)
+    direction = model.policy_interval(direction=True)
+    assert direction.estimate[3] == pytest.approx(0.0, abs=1e-9)
+    assert (direction.lower[3], direction.upper[3]) == (-np.inf, np.inf)
+
+
+def test_rewards_are_bounded_of_kinds_that_learn(name, kind):
+    model = fitted(name)
     if kind.learns:
-        assert_allclose(model.direction(model.policy_coefs_)[:, 3], 0.0, atol=1e-9)
-        assert_allclose(np.array(model.policy_interval(direction=True))[:, 3], 0.0, atol=1e-9)
+        found = model.reward_interval()
+        assert_allclose(found.estimate, np.append(model.coef_, model.intercept_), rtol=1e-12)
+        wider = model.reward_interval(0.99)
+        assert (wider.lower <= found.lower).all()
+        assert (wider.upper >= found.upper).all()
+        return
+    with pytest.raises(ValueError, match="coef_ is its policy and there are no rewards to bound"):
+        model.reward_interval()
+    assert_array_equal(model.coef_, model.next_policy_coef_)
+    assert model.intercept_ == 0.0
+    assert "coef-is-policy" in [note.code for note in model.notes_]
 
 
 def test_certainty_is_a_probability_on_ties_too(name, rng):
@@ -361,6 +420,8 @@ def test_a_kind_chosen_by_the_log_bounds_no_weight_that_no_choice_tells(tmp_path
         assert (lower[8], upper[8]) == (-np.inf, np.inf)
         assert np.isfinite(lower[:8]).all()
         assert np.isfinite(upper[:8]).all()
-        direction = np.array(each.policy_interval(direction=True))
-        assert np.isfinite(direction).all()
-        assert_allclose(direction[:, 8], 0.0, atol=1e-9)
+        direction = each.policy_interval(direction=True)
+        assert np.isfinite(direction.estimate).all()
+        assert direction.estimate[8] == pytest.approx(0.0, abs=1e-9)
+        assert (direction.lower[8], direction.upper[8]) == (-np.inf, np.inf)
+        assert np.isfinite(np.array(direction)[:, :8]).all()

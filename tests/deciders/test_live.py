@@ -35,10 +35,66 @@ def test_ucb_takes_the_largest_upper_confidence_bound(rng):
         assert expert.act(candidates) == int(np.argmax(bounds))
 
 
+ORIGIN, SCALE = np.array([2.0, -1.0, 0.5]), np.array([10.0, 0.1, 3.0])
+
+
+def test_an_expert_with_scales_and_an_origin_is_one_with_standardised_features(rng):
+    """It learns, expects and explores as one does that is given the features centred and scaled."""
+    own = ibcb.SBUCB(3, alpha=0.7, l2=0.4 * SCALE**2, origin=ORIGIN)
+    plain = ibcb.SBUCB(3, alpha=0.7, l2=0.4)
+    for _ in range(3):
+        Z = rng.normal(size=(30, 3))
+        R = Z @ [1.0, -2.0, 0.5] + 0.3 + 0.1 * rng.normal(size=30)
+        own.update(ORIGIN + SCALE * Z, R)
+        plain.update(Z, R)
+        np.testing.assert_allclose(own.coef_ * SCALE, plain.coef_, rtol=1e-9)
+        np.testing.assert_allclose(own.gram_ / SCALE / SCALE[:, None], plain.gram_, rtol=1e-9, atol=1e-9)
+        sets = rng.normal(size=(50, 4, 3))
+        mine, its = own.scores(ORIGIN + SCALE * sets), plain.scores(sets)
+        np.testing.assert_allclose(mine - mine[:, :1], its - its[:, :1], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(
+            own.decision_function(ORIGIN + SCALE * sets), plain.decision_function(sets), rtol=1e-8, atol=1e-10
+        )
+        np.testing.assert_array_equal(own.act(ORIGIN + SCALE * sets), plain.act(sets))
+        S, rewards = own.pseudo_data()
+        again = ibcb.SBUCB(3, alpha=0.7, l2=0.4 * SCALE**2, origin=ORIGIN)
+        again.update(S + ORIGIN, rewards)
+        np.testing.assert_allclose(again.coef_, own.coef_, rtol=1e-7)
+
+
+def test_a_thompson_sampler_with_scales_draws_from_its_own_posterior(rng):
+    expert = ibcb.SBTS(3, alpha=0.7, l2=0.4 * SCALE**2, origin=ORIGIN, random_state=1)
+    S = ORIGIN + SCALE * rng.normal(size=(30, 3))
+    expert.update(S, S @ (1 / SCALE))
+    draws = expert.scores(np.broadcast_to(np.eye(3), (40_000, 3, 3)))
+    covariance = 0.49 * np.linalg.inv(np.diag(0.4 * SCALE**2) + (S - ORIGIN).T @ (S - ORIGIN))
+    spread = np.sqrt(covariance.diagonal())
+    np.testing.assert_allclose((draws.mean(axis=0) - expert.coef_) / spread, 0, atol=5 / np.sqrt(40_000))
+    unit = np.outer(spread, spread)
+    np.testing.assert_allclose(np.cov(draws.T) / unit, covariance / unit, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"l2": [1.0, 0.0, 1.0]}, r"l2\[1\].*above 0"),
+        ({"l2": [1.0, 1.0]}, "a ridge parameter for each feature, 3 finite numbers"),
+        ({"l2": [1.0, np.nan, 1.0]}, "finite"),
+        ({"origin": [1.0, 1.0]}, "origin.*3 finite numbers"),
+        ({"origin": [1.0, np.inf, 1.0]}, "origin.*finite"),
+    ],
+)
+@pytest.mark.parametrize("make", [ibcb.SBUCB, ibcb.SBTS])
+def test_scales_and_origins_that_make_no_sense_are_refused(make, given, words):
+    with pytest.raises(ValueError, match=words):
+        make(3, **given)
+
+
 @pytest.mark.parametrize(
     "make",
     [
         lambda: ibcb.SBUCB(3),
+        lambda: ibcb.SBUCB(3, l2=SCALE**2, origin=ORIGIN),
         lambda: ibcb.SBTS(3, random_state=5),
         lambda: ibcb.SBTS(3, draws="episode", random_state=5),
         lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),

@@ -1,17 +1,25 @@
-"""IBCB as an estimator: Algorithms 2 and 3, their invariances, and what it promises."""
+"""IBCB as an estimator: Algorithms 2 and 3, their invariances, and what it promises.
+
+Algorithm 2's own results are those of forecast=None; with a forecast all weights come from the track, see
+tests/estimators/test_one_estimate.py.
+"""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 from conftest import paper_run, ragged_log, small_run
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from views import flipped, nearest_by_nnls, views
+from views import candidates_metric, flipped, nearest_by_nnls, views
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.inverse.solvers import robust
+from ibcb.inverse.evolution import Evolution
+from ibcb.inverse.solvers import hard, robust
+from ibcb.numerics.metric import Metric
+from ibcb.numerics.ridge import Frame, Regularization
 
 SOLVERS = ["auto", "hard", "soft", "robust", "paper"]
 
@@ -30,24 +38,60 @@ CASES = [(s, e) for s in SOLVERS for e in ("sbucb", "sbts") if (s, e) != ("hard"
 def test_the_incremental_algorithm_step_by_step():
     """Algorithm 2 with an independent solver gives the same parameters and policies."""
     log, theta = small_run().log, np.zeros(4)
-    model = IBCB(solver="hard", l2=0.3).fit(log)
-    for number, phi, _, view in views(log):
+    model = IBCB(solver="hard", l2=0.3, forecast=None).fit(log)
+    metric = candidates_metric(log)
+    for number, phi, _, view in views(log, metric=metric):
         rows = view.rows()
-        theta = nearest_by_nnls(rows.matrix, rows.rhs, theta)
+        theta = nearest_by_nnls(rows.matrix, rows.rhs, theta, metric.matrix)
         policy = np.linalg.solve(0.3 * np.eye(4) + phi, phi @ theta)
         np.testing.assert_allclose(model.policy_coefs_[number], policy, atol=1e-5 * np.linalg.norm(policy))
     np.testing.assert_allclose(model.coef_, theta, rtol=1e-5)
+    assert model.intercept_ == 0.0
+    shrunk = np.linalg.solve(0.3 * np.eye(4) + (seen := log.contexts[log.chosen_rows]).T @ seen, seen.T @ seen @ theta)
+    np.testing.assert_allclose(model.next_policy_coef_, shrunk, atol=1e-5 * np.linalg.norm(shrunk))
+
+
+@pytest.mark.parametrize("units", ["scaled", "standardized"])
+def test_the_algorithm_in_units_of_the_features_is_that_on_features_brought_to_them(units):
+    """With l2 in a frame: as Algorithm 2 by hand on a log whose features have been scaled, or centred and scaled."""
+    log, theta = small_run().log, np.zeros(4)
+    log = BehaviorLog(
+        log.contexts * [1.0, 20.0, 0.1, 3.0] + [0.0, 5.0, 1.0, -3.0],
+        *(log.step_offsets, log.chosen, log.episode_offsets),
+        warmup=log.warmup,
+    )
+    first = next(episode for by_policy, episode in log.episodes() if by_policy).contexts
+    frame = Frame("scaled", np.sqrt(np.mean(first**2, axis=0)), np.zeros(4))
+    if units == "standardized":
+        frame = Frame("standardized", first.std(axis=0), first.mean(axis=0))
+    evolution = Evolution.begin(np.zeros((4, 4)), Regularization(0.3, frame), candidates_metric(log), None, False)
+    made = evolution.after(log, partial(robust, penalty=40.0, bend=0.2))
+    by_hand = BehaviorLog(
+        (log.contexts - frame.origin) / frame.scale,
+        *(log.step_offsets, log.chosen, log.episode_offsets),
+        warmup=log.warmup,
+    )
+    # Weights move as little as they can in the same length: that of features as they were.
+    K = candidates_metric(log).matrix / frame.scale / frame.scale[:, None]
+    policies = []
+    for _, phi, _, view in views(by_hand, metric=Metric(K)):
+        theta = robust(view, theta, penalty=40.0, bend=0.2).theta
+        policies.append(np.linalg.solve(0.3 * np.eye(4) + phi, phi @ theta))
+    np.testing.assert_allclose(made.theta * frame.scale, theta, rtol=1e-4, atol=1e-6 * np.abs(theta).max())
+    np.testing.assert_allclose(
+        made.policies * frame.scale, policies, rtol=1e-4, atol=1e-6 * np.abs(policies).max()
+    )
 
 
 def test_the_full_algorithm_is_one_problem_over_all_rows():
     log = small_run().log
     parts = [view for _, _, _, view in views(log)]
-    model = IBCB(solver="soft", l2=0.3, incremental=False, penalty=7.0).fit(log)
-    stiffness = np.mean([view.context_scale**2 for view in parts])
+    model = IBCB(solver="soft", l2=0.3, incremental=False, penalty=7.0, forecast=None).fit(log)
+    K = candidates_metric(log).matrix
     rows = [view.rows() for view in parts]
     A, b = np.vstack([r.matrix for r in rows]), np.concatenate([r.rhs for r in rows])
     v = np.maximum(A @ model.coef_ - b, 0)
-    gradient = stiffness * model.coef_ + 7.0 * v @ A
+    gradient = K @ model.coef_ + 7.0 * v @ A
     assert np.linalg.norm(gradient) <= 1e-5 * np.linalg.norm(7.0 * np.maximum(-b, 0) @ A)
     assert len(model.diagnostics_) == 6
     for (_, phi, _, _), policy in zip(views(log), model.policy_coefs_, strict=True):
@@ -65,25 +109,36 @@ def test_pooling_all_episodes_is_infeasible_and_imitates_worse():
 def test_pruning_solves_again_without_the_violated_rows():
     """Algorithm 3, written out."""
     log, theta = small_run("sbucb", top_k=2).log, np.zeros(4)
-    model = IBCB(solver="robust", l2=0.3, prune=True).fit(log)
-    for (_, _, _, view), diagnosis in zip(views(log), model.diagnostics_, strict=True):
+    model = IBCB(solver="robust", l2=0.3, prune=True, forecast=None).fit(log)
+    for (_, _, _, view), diagnosis in zip(views(log, metric=candidates_metric(log)), model.diagnostics_, strict=True):
         first = robust(view, theta, penalty=40.0, bend=0.2)
         assert first.after.violated > 0
         theta = robust(view.without_violated(first.theta), theta, penalty=40.0, bend=0.2).theta
         assert diagnosis.violated == view.tally(theta).violated
     np.testing.assert_allclose(model.coef_, theta, rtol=1e-9)
-    assert not np.allclose(theta, IBCB(solver="robust", l2=0.3).fit(log).coef_)
+    assert not np.allclose(theta, IBCB(solver="robust", l2=0.3, forecast=None).fit(log).coef_)
 
 
 def test_without_history_the_first_episode_feeds_only_the_gram_matrix():
     log = small_run(warmup=0).log
-    model = IBCB(l2=0.3).fit(log)
+    model = IBCB(l2=0.3, forecast=None).fit(log)
     assert not model.policy_coefs_[0].any()
+    assert not IBCB(l2=0.3).fit(log).policy_coefs_[0].any()
     assert model.diagnostics_[0].status == "no history"
     assert model.diagnostics_[0].next_agreement is None
     known = log[0].contexts[log[0].chosen_rows]
-    later = IBCB(l2=0.3, prior_gram=known.T @ known).fit(log[1:])
-    np.testing.assert_allclose(later.policy_coefs_, model.policy_coefs_[1:], rtol=1e-9)
+    later = IBCB(l2=0.3, prior_gram=known.T @ known, forecast=None).fit(log[1:])
+    warm = BehaviorLog(log.contexts, log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
+    warmed = IBCB(l2=0.3, forecast=None).fit(warm)
+    np.testing.assert_allclose(later.policy_coefs_, warmed.policy_coefs_, rtol=1e-9)
+    # But for the candidates by which as little as possible is measured, those of the first episode.
+    begun = [
+        Evolution.begin(gram, Regularization(0.3), candidates_metric(log), None, False)
+        for gram in (np.zeros((4, 4)), known.T @ known)
+    ]
+    whole, rest = begun[0].after(log, hard), begun[1].after(log[1:], hard)
+    np.testing.assert_allclose(whole.policies[1:], rest.policies, rtol=1e-9)
+    np.testing.assert_allclose(whole.policies, model.policy_coefs_, rtol=1e-12)
 
 
 def test_the_policies_are_the_experts_own():
@@ -170,18 +225,26 @@ def test_alpha_only_scales_theta(solver):
     np.testing.assert_array_equal(one.predict(run.test_log), other.predict(run.test_log))
 
 
-def test_alpha_means_nothing_to_a_thompson_sampler():
+def test_alpha_scales_what_is_known_of_a_thompson_sampler_per_unit_of_its_draws():
+    """Its exact rows do not tell how widely it draws: there the margin is the scale."""
     log = small_run("sbts").log
-    one, other = (IBCB(expert="sbts", alpha=alpha).fit(log) for alpha in (1.0, 0.37))
+    one, other = (IBCB(expert="sbts", l2=0.3, alpha=alpha).fit(log) for alpha in (1.0, 0.37))
+    for name in ("coef_", "intercept_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_allclose(getattr(other, name), 0.37 * getattr(one, name), rtol=1e-12)
+    one, other = (IBCB(expert="sbts", l2=0.3, alpha=alpha, forecast=None).fit(log) for alpha in (1.0, 0.37))
     np.testing.assert_array_equal(one.coef_, other.coef_)
     np.testing.assert_array_equal(one.policy_coefs_, other.policy_coefs_)
 
 
 @pytest.mark.parametrize("solver", ["auto", "soft", "robust"])
-def test_the_margin_only_scales_theta(solver):
+def test_the_margin_only_scales_the_theta_of_exact_rows(solver):
     log = small_run("sbts").log
-    one, other = (IBCB(expert="sbts", solver=solver, margin=margin).fit(log) for margin in (0.01, 0.0025))
+    given = {"expert": "sbts", "solver": solver, "l2": 0.3}
+    one, other = (IBCB(**given, margin=margin, forecast=None).fit(log) for margin in (0.01, 0.0025))
     np.testing.assert_allclose(other.coef_, one.coef_ / 4, rtol=1e-6)
+    one, other = (IBCB(**given, margin=margin).fit(log) for margin in (0.01, 0.0025))
+    np.testing.assert_array_equal(other.coef_, one.coef_)
+    np.testing.assert_array_equal(other.policy_coefs_, one.policy_coefs_)
 
 
 def rescaled(log, factor):
@@ -207,23 +270,32 @@ def test_permuting_candidates_permutes_predictions(rng, solver, expert):
     chosen = np.argmax(order == run.log.chosen[:, None], axis=1)
     log = run.log
     shuffled = BehaviorLog(log.contexts[rows], log.step_offsets, chosen, log.episode_offsets, warmup=log.warmup)
-    one, other = (IBCB(**settings(solver, expert)).fit(each) for each in (log, shuffled))
+    one, other = (IBCB(**settings(solver, expert), forecast=None).fit(each) for each in (log, shuffled))
     tolerance = 1e-7 if solver != "paper" else 0.05
     np.testing.assert_allclose(other.coef_, one.coef_, atol=tolerance * np.abs(one.coef_).max())
     permuted = np.take_along_axis(order, other.predict(shuffled)[:, None], axis=1)[:, 0]
     agreement = np.mean(permuted == one.predict(log))
     assert agreement == 1 or solver == "paper"
+    # Tracked, with some rows of a cone that depend on which are looked at first.
+    one, other = (IBCB(**settings(solver, expert)).fit(each) for each in (log, shuffled))
+    loose = 0.05 if expert == "sbucb" else 1e-6
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        mine, its = getattr(one, name), getattr(other, name)
+        np.testing.assert_allclose(its, mine, atol=loose * np.abs(mine).max())
+    permuted = np.take_along_axis(order, other.predict(shuffled)[:, None], axis=1)[:, 0]
+    assert np.mean(permuted == one.predict(log)) >= (0.99 if expert == "sbucb" else 1.0)
+
+
+def with_a_zero_feature(log):
+    wider = np.insert(log.contexts, 2, 0.0, axis=1)
+    return BehaviorLog(wider, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
 
 
 @pytest.mark.parametrize(("solver", "expert"), CASES)
 def test_an_all_zero_feature_changes_nothing(solver, expert):
     run = small_run(expert)
-    log = run.log
-    wider = np.insert(log.contexts, 2, 0.0, axis=1)
-    one = IBCB(**settings(solver, expert)).fit(log)
-    other = IBCB(**settings(solver, expert)).fit(
-        BehaviorLog(wider, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
-    )
+    one = IBCB(**settings(solver, expert), forecast=None).fit(run.log)
+    other = IBCB(**settings(solver, expert), forecast=None).fit(with_a_zero_feature(run.log))
     assert other.coef_[2] == pytest.approx(0, abs=1e-12)
     tolerance = 1e-7 if solver != "paper" else 1e-2  # the scaling inside OSQP sees the empty column
     np.testing.assert_allclose(np.delete(other.coef_, 2), one.coef_, atol=tolerance * np.abs(one.coef_).max())
@@ -234,32 +306,62 @@ def test_an_all_zero_feature_changes_nothing(solver, expert):
     )
 
 
+@pytest.mark.parametrize(
+    "expert",
+    [
+        pytest.param(
+            "sbucb", marks=pytest.mark.xfail(reason="motions._per_unit shares the prior among features that never show")
+        ),
+        *("sbts", "topk", "stationary", "other"),
+    ],
+)
+def test_an_all_zero_feature_changes_nothing_that_is_tracked(expert):
+    run = small_run("sbts" if expert == "sbts" else "sbucb")
+    given = {"expert": expert, "l2": 0.3, "top_k": 2}
+    one, other = IBCB(**given).fit(run.log), IBCB(**given).fit(with_a_zero_feature(run.log))
+    assert other.unidentified_features_ == ("2",)
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        mine, its = getattr(one, name), getattr(other, name)
+        assert np.abs(its[..., 2]).max() <= 1e-12 * np.abs(mine).max()
+        np.testing.assert_allclose(np.delete(its, 2, axis=-1), mine, rtol=1e-6, atol=1e-7 * np.abs(mine).max())
+    assert other.intercept_ == pytest.approx(one.intercept_, rel=1e-6)
+    np.testing.assert_array_equal(
+        other.predict(np.insert(run.test_log.contexts.reshape(-1, 7, 4), 2, 0, axis=2)), one.predict(run.test_log)
+    )
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_ragged_equals_padded(rng, solver):
-    """Padding a short candidate set with copies of a losing candidate repeats rows that are there already."""
+    """Padding a short candidate set with copies of a losing candidate repeats rows that are there already.
+
+    Not those of the first episode, whose candidates tell in which units as little as possible is measured.
+    """
     log = ragged_log(rng)
-    pairs = []
-    for _, episode in log.episodes():
+    pairs, first = [], log.warmup
+    for number, (_, episode) in enumerate(log.episodes()):
         sets = []
         for t, chosen in enumerate(episode.chosen):
             candidates = episode.candidates(t)
             loser = candidates[(chosen + 1) % len(candidates)]
-            sets.append(np.vstack([candidates, *[loser] * (6 - len(candidates))]))
-        pairs.append((np.array(sets), episode.chosen))
+            short = 6 - len(candidates) if number != first else 0
+            sets.append(np.vstack([candidates, *[loser] * short]))
+        pairs.append((sets, episode.chosen))
     padded = BehaviorLog.from_episodes(pairs, warmup=1)
     assert log.candidates_per_step is None
-    assert padded.candidates_per_step == 6
-    ragged, square = (
-        IBCB(solver=solver, l2=0.7, penalty=1e9 if solver == "soft" else 40.0).fit(each) for each in (log, padded)
-    )
+    assert [part.candidates_per_step for _, part in padded.episodes()] == [6, None, 6, 6, 6]
+    given = {"solver": solver, "l2": 0.7, "penalty": 1e9 if solver == "soft" else 40.0}
+    ragged, square = (IBCB(**given, forecast=None).fit(each) for each in (log, padded))
     if solver in ("auto", "hard"):
         np.testing.assert_allclose(ragged.coef_, square.coef_, rtol=1e-6)
     elif solver == "soft":  # repeated rows weigh more, except in the limit
         np.testing.assert_allclose(ragged.coef_, square.coef_, rtol=1e-2)
-    np.testing.assert_allclose(ragged.policy_coefs_.shape, square.policy_coefs_.shape)
+    assert ragged.policy_coefs_.shape == square.policy_coefs_.shape
     if solver != "paper":
         picks = [model.predict(each) for model, each in ((ragged, log), (ragged, padded))]
         np.testing.assert_array_equal(*picks)
+    # Of a track copies say the same twice, and hardly more.
+    mine, its = (IBCB(**given).fit(each).next_policy_coef_ for each in (log, padded))
+    assert mine @ its > 0.999 * np.linalg.norm(mine) * np.linalg.norm(its)
 
 
 @pytest.mark.parametrize("solver", ["hard", "soft", "robust"])
@@ -309,7 +411,8 @@ def test_next_agreement_is_what_the_model_before_would_have_predicted(solver, ex
 
 def test_diagnostics_tell_the_rows_that_are_violated():
     log = small_run("sbts").log
-    model = IBCB(expert="sbts", l2=0.3).fit(log)
+    model = IBCB(expert="sbts", l2=0.3, forecast=None).fit(log)
+    assert model.diagnostics_ == IBCB(expert="sbts", l2=0.3).fit(log).diagnostics_
     assert model.solver_ == "robust"
     last = list(views(log, margin=0.01))[-1][3]
     rows = last.rows()
@@ -348,7 +451,7 @@ def test_parameters_are_stored_cloned_and_shown():
     assert {key: IBCB().get_params()[key] for key in ("expert", "alpha", "l2", "margin", "solver")} == {
         "expert": "sbucb",
         "alpha": 1.0,
-        "l2": 1.0,
+        "l2": "auto",
         "margin": 0.01,
         "solver": "auto",
     }

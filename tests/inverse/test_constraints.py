@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from conftest import paper_run, ragged_log, small_run
-from views import views
+from views import candidates_metric, views
 
 import ibcb
-from ibcb.inverse.constraints import JointView
-from ibcb.numerics.ridge import gram, ridge
+from ibcb.engine import MemoryRows, blocks
+from ibcb.inverse.constraints import EpisodeView, JointView
+from ibcb.numerics.ridge import Chosen, Frame, Regularization, gram, ridge
 
 
 def rows_by_hand(episode, phi, l2, margin):
@@ -176,9 +177,50 @@ def test_units_are_root_mean_squares(rng):
         parts.append(view)
     joint = JointView(parts)
     assert joint.bonus_scale == pytest.approx(np.sqrt(np.mean([part.bonus_scale**2 for part in parts])))
-    assert joint.context_scale == pytest.approx(np.sqrt(np.mean([part.context_scale**2 for part in parts])))
+    np.testing.assert_allclose(joint.metric.matrix, np.mean([part.metric.matrix for part in parts], axis=0))
     for _, _, _, view in views(ragged_log(rng), margin=0.02):
         assert view.bonus_scale == 0.02
+
+
+def test_without_a_metric_lengths_are_euclids_at_the_size_of_the_contexts(rng):
+    for _, _, episode, view in views(ragged_log(rng)):
+        square = np.mean(np.sum(episode.contexts**2, axis=1))
+        np.testing.assert_allclose(view.metric.matrix, square * np.eye(3), rtol=1e-6)
+
+
+def test_a_metric_that_is_given_is_the_views(rng):
+    log = ragged_log(rng)
+    metric = candidates_metric(log)
+    parts = [view for _, _, _, view in views(log, metric=metric)]
+    for view in parts:
+        assert view.metric is metric
+        assert view.without_violated(np.ones(3)).metric is metric
+    np.testing.assert_allclose(JointView(parts).metric.matrix, metric.matrix, rtol=1e-12)
+
+
+def test_rows_of_a_decider_that_measures_features_from_an_origin(rng):
+    """Its rows are those of features that have been centred and scaled, with theta over the scale."""
+    log, number = ragged_log(rng), 0
+    X = log[0].contexts
+    frame = Frame("standardized", X.std(axis=0), X.mean(axis=0))
+    known = Chosen.before_the_log(np.zeros((3, 3)))
+    for by_policy, episode in log.episodes():
+        S = episode.contexts[episode.chosen_rows]
+        if by_policy and known.count:
+            fitted = Regularization(0.4, frame).ridge(known)
+            view = EpisodeView(MemoryRows(blocks(episode)), fitted, margin=None, episode=number)
+            sets = [(episode.candidates(t) - frame.origin) / frame.scale for t in range(episode.n_steps)]
+            plain = ibcb.BehaviorLog.from_episodes([(sets, episode.chosen)])
+            phi = known.about(frame.origin) / frame.scale / frame.scale[:, None]
+            A, b, _, _ = (np.array(part) for part in zip(*rows_by_hand(plain, phi, 0.4, None), strict=True))
+            rows = view.rows()
+            np.testing.assert_allclose(rows.matrix / frame.scale, A, atol=1e-10)
+            np.testing.assert_allclose(rows.rhs, b, atol=1e-10)
+            theta = rng.normal(size=3)
+            assert view.tally(theta).violated == np.count_nonzero(rows.matrix @ theta > rows.rhs)
+            number += 1
+        known = known.and_then(len(S), S.sum(axis=0), S.T @ S)
+    assert number >= 3
 
 
 def test_single_precision_rows_are_penalised_in_double(rng):

@@ -1,14 +1,18 @@
 """Every solver against independent computations of the same problem."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from conftest import paper_run, ragged_log, small_run
 from scipy.optimize import minimize
-from views import flipped, nearest_by_nnls, views
+from views import candidates_metric, flipped, nearest_by_nnls, views
 
+import ibcb
 from ibcb.inverse.constraints import JointView
 from ibcb.inverse.solvers import InfeasibleError, SolverError, hard, paper, robust, soft
 from ibcb.inverse.solvers.solution import contradiction
+from ibcb.numerics.metric import Metric
 
 
 def feasible_views():
@@ -23,10 +27,84 @@ def test_hard_agrees_with_an_independent_solver(rng):
         solution = hard(view, centre)
         expected = nearest_by_nnls(rows.matrix, rows.rhs, centre)
         np.testing.assert_allclose(solution.theta, expected, atol=1e-6 * max(1, np.linalg.norm(expected)))
-        assert solution.objective == pytest.approx(np.sum((expected - centre) ** 2) / 2, rel=1e-6)
+        # Euclid's length, at the size of the contexts.
+        square = view.metric.matrix[0, 0]
+        assert solution.objective == pytest.approx(square * np.sum((expected - centre) ** 2) / 2, rel=1e-6)
         assert solution.gap <= 1e-8 * max(solution.objective, 1e-12)
         assert solution.after.violated == 0
         assert (rows.matrix @ solution.theta <= rows.rhs + view.tolerance(solution.theta)).all()
+
+
+def in_other_units(log, factors):
+    return ibcb.BehaviorLog(
+        log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup
+    )
+
+
+def some_metric(rng, d):
+    """One with nothing to do with the candidates."""
+    A = rng.normal(size=(3 * d, d)) * 10.0 ** rng.uniform(-1, 1, size=d)
+    return Metric(A.T @ A)
+
+
+@pytest.mark.parametrize("which", ["candidates", "any"])
+def test_hard_is_the_nearest_in_the_metric(rng, which):
+    """Against the dual by non-negative least squares, and against SciPy's own quadratic programming."""
+    log = small_run().log
+    metric = candidates_metric(log) if which == "candidates" else some_metric(rng, 4)
+    K, farther = metric.matrix, []
+    for _, _, _, view in views(log, metric=metric):
+        centre, rows = rng.normal(size=4), view.rows()
+        solution = hard(view, centre)
+        expected = nearest_by_nnls(rows.matrix, rows.rhs, centre, K)
+        np.testing.assert_allclose(solution.theta, expected, atol=1e-6 * max(1, np.linalg.norm(expected)))
+        away = expected - centre
+        assert solution.objective == pytest.approx(away @ K @ away / 2, rel=1e-6)
+        assert solution.gap <= 1e-8 * max(solution.objective, 1e-12)
+        assert solution.after.violated == 0
+        matters = rows.matrix @ expected > rows.rhs - 0.1
+        A, b = rows.matrix[matters], rows.rhs[matters]
+        found = minimize(
+            lambda theta, centre=centre: (theta - centre) @ K @ (theta - centre) / 2 / K.max(),
+            solution.theta + 0.01 * rng.normal(size=4),
+            jac=lambda theta, centre=centre: K @ (theta - centre) / K.max(),
+            method="SLSQP",
+            constraints={"type": "ineq", "fun": lambda x, A=A, b=b: b - A @ x, "jac": lambda x, A=A: -A},
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        assert found.fun * K.max() == pytest.approx(solution.objective, rel=1e-4)
+        euclid = nearest_by_nnls(rows.matrix, rows.rhs, centre)
+        farther.append((euclid - centre) @ K @ (euclid - centre) / 2 - solution.objective)
+    # Euclid's nearest is another one.
+    assert min(farther) > -1e-6
+    assert which == "candidates" or max(farther) > 1e-3
+
+
+@pytest.mark.parametrize("solver", ["hard", "soft", "robust"])
+@pytest.mark.parametrize("margin", [None, 0.01])
+def test_units_do_not_matter_to_a_solver(rng, solver, margin):
+    """Features times factors, l2 times their squares, the metric of the candidates: theta over the factors."""
+    factors = 10.0 ** rng.uniform(-2, 3, size=4)
+    log = small_run().log
+    other = in_other_units(log, factors)
+    solve = {"hard": hard, "soft": partial(soft, penalty=40.0), "robust": partial(robust, penalty=40.0, bend=0.2)}
+    pairs = zip(
+        views(log, 0.3, margin, metric=candidates_metric(log)),
+        views(other, 0.3 * factors**2, margin, metric=candidates_metric(other)),
+        strict=True,
+    )
+    for (_, _, _, one), (_, _, _, two) in pairs:
+        centre = rng.normal(size=4)
+        try:
+            mine = solve[solver](one, centre)
+        except InfeasibleError:
+            with pytest.raises(InfeasibleError):
+                solve[solver](two, centre / factors)
+            continue
+        its = solve[solver](two, centre / factors)
+        np.testing.assert_allclose(its.theta * factors, mine.theta, rtol=1e-5, atol=1e-6 * np.abs(mine.theta).max())
+        assert its.objective == pytest.approx(mine.objective, rel=1e-6)
+        assert (its.after.violated, its.after.agreeing) == (mine.after.violated, mine.after.agreeing)
 
 
 def test_hard_leaves_a_feasible_centre_alone(rng):
@@ -48,18 +126,21 @@ def test_soft_with_a_large_penalty_approaches_hard(rng):
 
 @pytest.mark.parametrize("bend", [np.inf, 0.3])
 @pytest.mark.parametrize("margin", [None, 0.01])
-def test_newton_finds_the_minimum(rng, bend, margin):
-    for _, _, _, view in views(ragged_log(rng), margin=margin):
+@pytest.mark.parametrize("which", ["euclid", "candidates", "any"])
+def test_newton_finds_the_minimum(rng, bend, margin, which):
+    log = ragged_log(rng)
+    metric = {"euclid": lambda: None, "candidates": lambda: candidates_metric(log), "any": lambda: some_metric(rng, 3)}
+    for _, _, _, view in views(log, margin=margin, metric=metric[which]()):
         centre, rows = rng.normal(size=3), view.rows()
         solution = soft(view, centre, penalty=5.0) if bend == np.inf else robust(view, centre, penalty=5.0, bend=bend)
-        width = bend * view.bonus_scale
+        width, K = bend * view.bonus_scale, view.metric.matrix
 
-        def objective(theta, rows=rows, centre=centre, view=view, width=width):
+        def objective(theta, rows=rows, centre=centre, K=K, width=width):
             v = np.maximum(rows.matrix @ theta - rows.rhs, 0)
             bent = np.minimum(v, width)
-            stiffness = view.context_scale**2
-            value = stiffness / 2 * np.sum((theta - centre) ** 2) + 5 * np.sum(bent * v - bent**2 / 2)
-            return value, stiffness * (theta - centre) + 5 * bent @ rows.matrix
+            away = theta - centre
+            value = away @ K @ away / 2 + 5 * np.sum(bent * v - bent**2 / 2)
+            return value, K @ away + 5 * bent @ rows.matrix
 
         found = minimize(objective, centre, jac=True, method="BFGS", options={"gtol": 1e-9})
         value, gradient = objective(solution.theta)
@@ -83,11 +164,6 @@ def test_newton_on_all_rows_equals_newton_on_those_that_matter(rng, monkeypatch,
         assert pooled.after.violated == passes.after.violated
         assert pooled.before.max_violation == pytest.approx(passes.before.max_violation)
         assert pooled.iterations <= passes.iterations
-
-
-def test_context_scale_is_the_root_mean_square_length(rng):
-    for _, _, episode, view in views(ragged_log(rng)):
-        assert view.context_scale == pytest.approx(np.sqrt(np.mean(np.sum(episode.contexts**2, axis=1))))
 
 
 def test_robust_bends_to_soft_when_nothing_is_far(rng):

@@ -51,8 +51,12 @@ def test_the_expert_is_its_own_perfect_imitator(expert, top_k):
 
 
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-def test_ol_fitness_lets_the_expert_learn_again(expert):
-    run, model = fitted(expert, None)
+@pytest.mark.parametrize("forecast", ["auto", None])
+def test_ol_fitness_lets_the_expert_learn_again(expert, forecast):
+    """With rewards as they were recovered, their intercept included; Algorithm 2's have none."""
+    run = small_run(expert, top_k=None)
+    model = ibcb.IBCB(expert=expert, l2=0.3, alpha=0.4, forecast=forecast).fit(run.log)
+    assert (model.intercept_ == 0.0) == (forecast is None)
     streams, log = Streams(run.seed), run.log
     again = ibcb.SBUCB(4, alpha=0.4, l2=0.3)
     if expert == "sbts":
@@ -64,9 +68,24 @@ def test_ol_fitness_lets_the_expert_learn_again(expert):
         contexts = episode.contexts.reshape(-1, 7, 4)
         picks = again.act(contexts)
         S = contexts[np.arange(len(picks)), picks]
-        again.update(S, S @ model.coef_)
+        again.update(S, S @ model.coef_ + model.intercept_)
         same.extend(picks == episode.chosen)
     assert metrics.ol_fitness(model, run) == pytest.approx(np.mean(same))
+
+
+def test_rewards_without_an_intercept_have_none():
+    run = small_run()
+
+    class Paper:
+        coef_ = np.array([0.1, -0.2, 0.3, 0.0])
+
+        def decision_function(self, log):
+            return log.contexts @ self.coef_
+
+    picks = run.replay(Paper.coef_)
+    np.testing.assert_array_equal(picks, run.replay(Paper.coef_, 0.0))
+    assert metrics.ol_fitness(Paper(), run) == np.mean(picks == run.log.chosen[run.log.policy_steps])
+    assert not np.array_equal(picks, run.replay(Paper.coef_, 5.0))
 
 
 def test_ol_fitness_is_undefined_for_behaviour_cloning():

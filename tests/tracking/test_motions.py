@@ -8,8 +8,10 @@ from scipy.linalg import block_diag
 
 from ibcb import IBCB
 from ibcb.deciders import KINDS
+from ibcb.engine import first_candidates
 from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.ridge import ridge
 from ibcb.tracking import track_log
 from ibcb.tracking.motions import Learner, Update, Walk, models_of, motions_of
 
@@ -53,7 +55,7 @@ def test_every_model_of_a_kind_has_a_name_of_its_own(kind, d):
     assert names
     assert len(set(names)) == len(names)
     for motion in motions:
-        assert len(motion.start(np.eye(2), np.zeros((2, 2)), np.zeros(2))) == len(motion.names)
+        assert len(motion.start(np.eye(2), ridge(np.zeros((2, 2)), 1.0), np.zeros(2))) == len(motion.names)
     # Those that only walk come first, and a kind that learns has a learner.
     learners = [isinstance(motion, Learner) for motion in motions]
     assert learners == sorted(learners)
@@ -65,7 +67,7 @@ def test_every_model_of_a_kind_has_a_name_of_its_own(kind, d):
 def test_a_motion_starts_with_a_covariance(motion, known, rng):
     _, phi, total = past(rng)
     given = {"nothing": (np.zeros((D, D)), np.zeros(D)), "all": (phi, total), "gram": (phi, None)}[known]
-    beliefs = motion.start(unit_of(rng), *given)
+    beliefs = motion.start(unit_of(rng), ridge(given[0], motion.kind.l2), given[1])
     size = D + beside(motion) + (D + 1) * isinstance(motion, Learner)
     assert beliefs.mean.shape == (len(motion.names), size)
     assert not beliefs.mean.any()
@@ -76,15 +78,16 @@ def test_a_motion_starts_with_a_covariance(motion, known, rng):
     assert (np.linalg.eigvalsh(beliefs.covariance[:, :D, :D]) > 0).all()
 
 
+@pytest.mark.parametrize("penalty", [0.7, np.array([0.1, 5.0, 0.02])])
 @pytest.mark.parametrize("motion", [each for each in MOTIONS if isinstance(each.values[0], Learner)])
-def test_what_was_chosen_before_the_log_taught_the_learner(motion, rng):
+def test_what_was_chosen_before_the_log_taught_the_learner(motion, penalty, rng):
     """p is the ridge estimate of rewards <theta, s> + c with noise, and may lie a little off it."""
     (S, phi, total), unit, kind = past(rng), unit_of(rng), motion.kind
     per_unit = unit if kind.scales.per_feature else unit / D
     prior = block_diag(per_unit, 1.0) * kind.scales.rewards**2
-    back = np.linalg.inv(S.T @ S + kind.l2 * np.eye(D))
+    back = np.linalg.inv(S.T @ S + penalty * np.eye(D))
     teach = back @ S.T @ np.column_stack([S, np.ones(len(S))])
-    o, found = D + beside(motion), motion.start(unit, phi, total)
+    o, found = D + beside(motion), motion.start(unit, ridge(phi, penalty), total)
     for model, sigma in enumerate(motion.noise):
         C = found.covariance[model]
         off = kind.scales.first_policy**2 * per_unit
@@ -99,11 +102,20 @@ def test_what_was_chosen_before_the_log_taught_the_learner(motion, rng):
 
 
 def random_beliefs(motion, rng):
-    start = motion.start(np.eye(D), np.zeros((D, D)), np.zeros(D))
+    start = motion.start(np.eye(D), ridge(np.zeros((D, D)), 1.0), np.zeros(D))
     size = start.mean.shape[1]
     # Of little doubt, so that what a move adds can be seen.
     covariances = 1e-3 * np.array([positive_definite(rng, size) for _ in motion.names])
     return Beliefs(rng.normal(size=start.mean.shape), covariances)
+
+
+#: a decider's own, one for each feature
+PENALTY = np.array([0.7, 2.0, 0.1])
+
+
+def psi_of(gram):
+    """Psi, as an update has it."""
+    return gram + np.diag(PENALTY)
 
 
 def propagated(motion, model, draws, rng, unit, contexts, episode):
@@ -121,7 +133,7 @@ def propagated(motion, model, draws, rng, unit, contexts, episode):
     moved[:, o:-1] += q * rng.multivariate_normal(np.zeros(D), unit, size=n)
     moved[:, -1] += q * rng.normal(size=n)
     rewards = moved[:, o:-1] @ S.T + moved[:, -1:] + sigma * rng.normal(size=(n, len(S)))
-    psi = before.T @ before + motion.kind.l2 * np.eye(D)
+    psi = before.T @ before + np.diag(PENALTY)
     moved[:, :D] = np.linalg.solve(psi + S.T @ S, psi @ draws[:, :D].T + S.T @ rewards.T).T
     return moved
 
@@ -131,7 +143,7 @@ def test_a_move_is_what_deciders_do_on_average(motion, rng):
     """Monte Carlo: many deciders drawn from the belief, each moved as the motion says; ridge regression on rewards."""
     (before, gram, _), (S, phi, total) = past(rng), past(rng, 8)
     unit, beliefs, episode, n = unit_of(rng), random_beliefs(motion, rng), 4, 40_000
-    moved = motion.move(beliefs, unit, Update(episode, gram, phi, total))
+    moved = motion.move(beliefs, unit, Update(episode, psi_of(gram), phi, total))
     for model in {0, len(motion.names) // 2, len(motion.names) - 1}:
         draws = rng.multivariate_normal(beliefs.mean[model], beliefs.covariance[model], size=n)
         after = propagated(motion, model, draws, rng, unit, (before, S), episode)
@@ -149,7 +161,7 @@ def test_a_move_leaves_alpha_and_rewards_and_stays_a_covariance(motion, rng):
     (_, gram, _), (_, phi, total) = past(rng), past(rng, 8)
     unit, beliefs = unit_of(rng), random_beliefs(motion, rng)
     copy = Beliefs(beliefs.mean.copy(), beliefs.covariance.copy())
-    moved = motion.move(beliefs, unit, Update(2, gram, phi, total))
+    moved = motion.move(beliefs, unit, Update(2, psi_of(gram), phi, total))
     assert_array_equal(moved.mean[:, D:], beliefs.mean[:, D:])
     assert_allclose(moved.covariance, np.swapaxes(moved.covariance, 1, 2), rtol=1e-12, atol=1e-14)
     assert (np.linalg.eigvalsh(moved.covariance) > 0).all()
@@ -163,7 +175,7 @@ def test_a_move_leaves_alpha_and_rewards_and_stays_a_covariance(motion, rng):
 @pytest.mark.parametrize("motion", MOTIONS)
 def test_models_side_by_side_move_as_each_alone(motion, rng):
     (_, gram, _), (_, phi, total) = past(rng), past(rng, 8)
-    unit, beliefs, lesson = unit_of(rng), random_beliefs(motion, rng), Update(3, gram, phi, total)
+    unit, beliefs, lesson = unit_of(rng), random_beliefs(motion, rng), Update(3, psi_of(gram), phi, total)
     together = motion.move(beliefs, unit, lesson)
     for model in range(len(motion.names)):
         if isinstance(motion, Walk):
@@ -182,9 +194,9 @@ def test_two_updates_teach_what_one_of_both_episodes_teaches(motion, rng):
     still = Learner(motion.kind, motion.noise[:1], (0.0,))
     (_, gram, _), (_, one, sum_one), (_, two, sum_two) = past(rng), past(rng, 8), past(rng, 9)
     beliefs, unit = random_beliefs(still, rng), unit_of(rng)
-    first = still.move(beliefs, unit, Update(1, gram, one, sum_one))
-    both = still.move(first, unit, Update(2, gram + one, two, sum_two))
-    at_once = still.move(beliefs, unit, Update(1, gram, one + two, sum_one + sum_two))
+    first = still.move(beliefs, unit, Update(1, psi_of(gram), one, sum_one))
+    both = still.move(first, unit, Update(2, psi_of(gram + one), two, sum_two))
+    at_once = still.move(beliefs, unit, Update(1, psi_of(gram), one + two, sum_one + sum_two))
     assert_allclose(both.mean, at_once.mean, rtol=1e-9)
     assert_allclose(both.covariance, at_once.covariance, rtol=1e-8, atol=1e-10)
 
@@ -214,15 +226,17 @@ def logs_of(kind):
     }
 
 
+@pytest.mark.parametrize("l2", [0.3, "auto"])
 @pytest.mark.parametrize("case", ["warm", "cold", "ragged"])
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.learns])
-def test_fit_equals_partial_fit_over_the_episodes(kind, case, rng):
+def test_fit_equals_partial_fit_over_the_episodes(kind, case, l2, rng):
     log = logs_of(kind)[case]
-    whole, parts = IBCB(expert=kind, l2=0.3).fit(log), IBCB(expert=kind, l2=0.3)
+    whole, parts = IBCB(expert=kind, l2=l2).fit(log), IBCB(expert=kind, l2=l2)
     for episode in log:
         parts.partial_fit(episode)
     assert_same_track(whole, parts)
-    assert whole.notes_ == parts.notes_
+    assert (whole.notes_, whole.evidence_) == (parts.notes_, parts.evidence_)
+    assert (whole.l2_, whole.units_) == (parts.l2_, parts.units_)
     sets = rng.normal(size=(20, 4, 3))
     for ask in (
         lambda model: model.predict(sets),
@@ -251,7 +265,11 @@ def test_a_decider_that_is_only_tracked_goes_on_as_if_fitted_at_once(kind):
 def test_the_track_of_a_fit_is_the_track_of_the_log_alone(kind):
     """Neither the solver nor the other kinds tried have a say in it."""
     log = logs_of(kind)["warm"]
-    chosen = KINDS[kind](**{"l2": 0.3} if KINDS[kind].learns else {"top_k": 2} if kind == "topk" else {})
+    # Of a kind that does not learn l2 is that of its exact explanation, in units of the features.
+    scaled = first_candidates(log).frames()[0]
+    chosen = KINDS[kind](
+        **{"l2": 0.3} if KINDS[kind].learns else {"frame": scaled, "top_k": 2 if kind == "topk" else 1}
+    )
     model = IBCB(expert=kind, l2=0.3 if KINDS[kind].learns else 1.0, top_k=2).fit(log)
     alone, arrays = track_log(log, chosen), {}
     assert pack(alone, "track", arrays) == state_of(model)[0]

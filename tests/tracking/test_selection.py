@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -57,7 +58,9 @@ def test_the_kind_is_told_and_the_evidence_given(fitted, kind):
     best = next(one for one in model.evidence_ if one.chosen)
     assert (best.expert, best.top_k) == (kind, 2 if kind == "topk" else None)
     assert {one.expert for one in model.evidence_} == {"sbucb", "sbts", "topk", "stationary", "other"}
-    assert {one.l2 for one in model.evidence_ if one.expert == "sbucb"} == set(PENALTIES)
+    tried = {(one.l2, one.units) for one in model.evidence_ if one.expert == "sbucb"}
+    assert tried == set(product(PENALTIES, ("scaled", "standardized")))
+    assert all((one.l2 is None) == (one.units is None) for one in model.evidence_)
     assert all(one.log_likelihood <= 0 and 0 <= one.agreement <= 1 for one in model.evidence_)
     (note,) = (note for note in model.notes_ if note.code == "kind-chosen")
     assert best.name in note.text
@@ -96,20 +99,25 @@ def test_partial_fit_goes_on_with_the_kind_that_was_chosen(fitted, kind):
 
 def test_partial_fit_cannot_begin_with_auto(fitted):
     log, _ = fitted["sbucb"]
-    with pytest.raises(ValueError, match="cannot begin with expert='auto' and l2='auto'"):
+    with pytest.raises(ValueError, match="cannot begin with expert='auto': one episode tells nothing"):
         auto().partial_fit(log[0])
     with pytest.raises(ValueError, match="takes two or more"):
         auto().fit(log[:1])
 
 
-def test_a_named_expert_is_fitted_as_ever(fitted):
-    """Choosing only chooses: naming what was chosen gives the same model."""
+def test_what_was_chosen_is_fitted_as_if_it_had_been_named(fitted):
+    """Choosing only chooses: the track is that of the decider chosen, alone."""
     log, model = fitted["sbucb"]
-    named = ibcb.IBCB(expert="sbucb", l2=model.l2_).fit(log)
+    assert model.units_ in ("scaled", "standardized")
+    assert model.decider_ == KINDS["sbucb"](l2=model.l2_, frame=model.decider_.frame)
+    assert_same(track_log(log, model.decider_), model._fit.track)
+    # The kind alone left open, l2 in the units of the log.
+    open_kind, named = auto(l2=0.3).fit(log), ibcb.IBCB(expert="sbucb", l2=0.3).fit(log)
     assert named.evidence_ == ()
-    assert (named.expert_, named.l2_, named.top_k_) == ("sbucb", model.l2_, None)
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        np.testing.assert_array_equal(getattr(named, name), getattr(model, name))
+    for each in (open_kind, named):
+        assert (each.expert_, each.l2_, each.units_, each.top_k_) == ("sbucb", 0.3, "own", None)
+    for name in ("coef_", "intercept_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(open_kind, name), getattr(named, name))
 
 
 def likeliest(evidence):
@@ -121,7 +129,8 @@ def test_l2_alone_can_be_left_open(fitted):
     log, _ = fitted["sbucb"]
     model = ibcb.IBCB(expert="sbucb", l2="auto").fit(log)
     assert {one.expert for one in model.evidence_} == {"sbucb"}
-    assert model.l2_ == likeliest(model.evidence_).l2
+    best = likeliest(model.evidence_)
+    assert (model.l2_, model.units_) == (best.l2, best.units)
 
 
 def test_what_is_followed_cannot_be_brought_to_life(fitted):
@@ -295,9 +304,9 @@ def test_candidates_that_fall_behind_are_given_up(kind):
     assert {kind, "other", "stationary"} <= set(left)
     assert len(set(left)) == len(left)
     assert not next(one for one in evidence if one.chosen).out_after
-    for one in given_up:
-        known = [each._replace(chosen=False) for each in auto().fit(log[: one.out_after]).evidence_]
-        assert one in known
+    for episodes_ in {one.out_after for one in given_up}:
+        known = [each._replace(chosen=False) for each in auto().fit(log[:episodes_]).evidence_]
+        assert all(one in known for one in given_up if one.out_after == episodes_)
 
 
 def test_tracks_of_kinds_that_are_tracked_alike_are_those_of_each_alone(monkeypatch):

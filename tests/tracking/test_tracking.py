@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
 from ibcb.deciders import KINDS
-from ibcb.deciders.probit_site import draws_site
-from ibcb.engine import blocks
+from ibcb.deciders.draws_site import draws_site
+from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.gaussians import Beliefs, Site, Transition
-from ibcb.numerics.ridge import ridge
+from ibcb.numerics.ridge import Frame, ridge
 from ibcb.tracking import Track, certainty, forecast, interval, track_log, unidentified
 from ibcb.tracking.context_sample import MOST, ContextSample, picked
 from ibcb.tracking.motions import Learner, Update, Walk
@@ -64,7 +67,7 @@ def test_learner_moves_as_ridge_regression_does():
     psi = l2 * np.eye(d) + before.T @ before
     p = np.linalg.solve(psi, b)
     state = Beliefs(np.concatenate([p, theta, [c]])[None], np.zeros((1, 2 * d + 1, 2 * d + 1)))
-    lesson = Update(1, before.T @ before, chosen.T @ chosen, chosen.sum(axis=0))
+    lesson = Update(1, psi, chosen.T @ chosen, chosen.sum(axis=0))
     moved = Learner(KINDS["sbts"](l2=l2), (0.1,), (0.0,)).move(state, np.eye(d), lesson)
     after = np.linalg.solve(psi + chosen.T @ chosen, b + chosen.T @ (chosen @ theta + c))
     assert_allclose(moved.mean[0, :d], after, rtol=1e-10)
@@ -87,7 +90,7 @@ def test_what_is_believed_of_an_episode_is_its_policy(run):
     """The policy believed is the decider's own, and makes the episode's choices."""
     kind, log = run.expert_settings.kind, run.log
     known = follow(log[:3], 0.3, kind)
-    episode, before = log[2], ridge(follow(log[:2], 0.3, kind).gram, 0.3)
+    episode, before = log[2], ridge(follow(log[:2], 0.3, kind).chosen.phi, 0.3)
     X = episode.contexts.reshape(episode.n_steps, -1, 5)
     scores = X @ known.policies[2]
     if kind == "sbucb":
@@ -103,10 +106,12 @@ def test_site_recovers_the_policy_of_its_episode(run):
     """The policy that a Thompson sampler's choices are summarised by is its own."""
     if run.expert_settings.kind == "sbucb":
         pytest.skip("sbucb is learned from row by row")
-    before = ridge(follow(run.log[:2], 0.3, "sbts").gram, 0.3)
-    site = draws_site(blocks(run.log[2])[0], before, np.zeros(5), 1e-6 * np.eye(5))
+    before = ridge(follow(run.log[:2], 0.3, "sbts").chosen.phi, 0.3)
+    site = draws_site(blocks(run.log[2])[0], before, Beliefs(np.zeros((1, 5)), 1e6 * np.eye(5)[None]))
     p, truth = np.linalg.solve(site.root.T, site.seen), run.policy_coefs[2]
-    assert p @ truth / np.linalg.norm(p) / np.linalg.norm(truth) > 0.98
+    # In scores of candidates, which differ little along the features' common mean.
+    V = candidate_moments(blocks(run.log[2])[0]).within
+    assert p @ V @ truth / np.sqrt((p @ V @ p) * (truth @ V @ truth)) > 0.98
 
 
 def test_forecast_of_a_learner_in_a_linear_world_is_the_learner_run_on():
@@ -166,8 +171,8 @@ def test_same_input_same_bits(run):
 
 def test_partial_fit_equals_fit_and_survives_storage(run, tmp_path):
     kind = run.expert_settings.kind
-    whole = ibcb.IBCB(expert=kind, solver="robust").fit(run.log)
-    parts = ibcb.IBCB(expert=kind, solver="robust")
+    whole = ibcb.IBCB(expert=kind, solver="robust", l2=0.3).fit(run.log)
+    parts = ibcb.IBCB(expert=kind, solver="robust", l2=0.3)
     for number, episode in enumerate(run.log):
         if number == 3:
             ibcb.save_model(parts, tmp_path / "m.safetensors")
@@ -176,6 +181,18 @@ def test_partial_fit_equals_fit_and_survives_storage(run, tmp_path):
     for updates in (0, 1, 6):
         assert_array_equal(parts.forecast(updates), whole.forecast(updates))
     assert_array_equal(parts.policy_interval().lower, whole.policy_interval().lower)
+    assert_array_equal(np.array(parts.reward_interval()), np.array(whole.reward_interval()))
+
+
+def test_a_loaded_model_goes_on_with_the_l2_that_it_had_chosen(run, tmp_path):
+    """One that was not stored looks again at every episode; a stored one keeps no logs."""
+    kind = run.expert_settings.kind
+    first = ibcb.IBCB(expert=kind, solver="robust").fit(run.log[:5])
+    ibcb.save_model(first, tmp_path / "m.safetensors")
+    parts = ibcb.load_model(tmp_path / "m.safetensors").partial_fit(run.log[5])
+    assert (parts.l2_, parts.units_, parts.evidence_) == (first.l2_, first.units_, first.evidence_)
+    alone = track_log(run.log, first.decider_)
+    assert_array_equal(parts.policy_coefs_, alone.policies)
 
 
 def test_order_of_candidates_and_of_steps_does_not_matter(run):
@@ -190,10 +207,9 @@ def test_order_of_candidates_and_of_steps_does_not_matter(run):
     assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.9999
 
 
-def test_alpha_scales_the_forecast_of_sbucb(run):
-    if run.expert_settings.kind == "sbts":
-        pytest.skip("sbts has no alpha")
-    one, three = (ibcb.IBCB(alpha=alpha).fit(run.log).forecast(2) for alpha in (1.0, 3.0))
+def test_alpha_scales_the_forecast(run):
+    kind = run.expert_settings.kind
+    one, three = (ibcb.IBCB(expert=kind, l2=0.3, alpha=alpha).fit(run.log).forecast(2) for alpha in (1.0, 3.0))
     assert_allclose(three, 3 * one, rtol=1e-12)
 
 
@@ -202,9 +218,7 @@ def test_intervals_cover(kind):
     inside = []
     for seed in range(300, 325):
         run = ibcb.simulate("synthetic", expert=kind, noise=0.03, n_episodes=8, batch_size=300, n_features=8, seed=seed)
-        policy = run.policy_coefs[-2] / (
-            run.expert_settings.alpha if kind == "sbucb" else np.linalg.norm(run.policy_coefs[-2])
-        )
+        policy = run.policy_coefs[-2] / run.expert_settings.alpha
         found = interval(follow(run.log, 0.3, kind), 0.9)
         inside.append((found.lower <= policy) & (policy <= found.upper))
     # 200 weights, of which those of one log go together: wider than the 85 to 95% of a hundred logs.
@@ -261,6 +275,26 @@ def test_a_model_without_prediction_says_so(run):
         ibcb.IBCB(forecast="yes").fit(run.log)
 
 
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.xfail(reason="alpha is believed below 0 here"))])
+def test_no_policy_is_beyond_all_bounds_because_alpha_is_hardly_known(seed):
+    """Of an alpha believed to be -0.1 +- 0.4 it is known that it is above 0, and so about 0.3."""
+    rng, theta = np.random.default_rng(seed), np.array([0.5, -0.3, 0.2])
+    scale, origin = np.array([1.0, 2.0, 0.5]), np.full(3, 0.5)
+    expert, pairs, own = ibcb.SBUCB(3, alpha=0.4, l2=0.5 * scale**2, origin=origin), [], []
+    for number in range(5):
+        X = rng.normal(size=(300, 6, 3)) * scale + origin
+        chosen = rng.integers(6, size=300) if number == 0 else expert.act(X)
+        own.append(expert.coef_ / 0.4)
+        S = X[np.arange(300), chosen]
+        expert.update(S, S @ theta + 0.8)
+        pairs.append((X, chosen))
+    kind = KINDS["sbucb"](l2=0.5, frame=Frame("standardized", scale, origin))
+    track = track_log(ibcb.BehaviorLog.from_episodes(pairs, warmup=1), kind)
+    lengths = np.linalg.norm(track.policies, axis=1) / np.linalg.norm(own[1:], axis=1)
+    assert lengths.max() < 5
+    assert lengths.min() > 0.2
+
+
 # -- what the estimator tells ----------------------------------------------------------------------------------------
 
 
@@ -275,17 +309,23 @@ def with_user(run: ibcb.Run, names: tuple[str, ...] | None = None) -> ibcb.Behav
 
 
 def test_certainty_is_the_share_of_drawn_policies_that_agree(run):
-    """Drawn again from the forecast's own mean and covariance, by another route and other numbers."""
-    model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
-    belief = model._fit.track.next_belief
-    drawn = np.random.default_rng(1).multivariate_normal(belief.mean[0], belief.covariance[0], size=4000)
+    """Drawn again from what each model of the family believes, as far as it is likely, by another route."""
+    model, rng = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log), np.random.default_rng(1)
+    beliefs, evidence = model._fit.track.next_beliefs
+    weights = np.exp(evidence - evidence.max())
+    models = rng.choice(len(weights), size=6000, p=weights / weights.sum())
+    parts = [
+        rng.multivariate_normal(beliefs.mean[k], beliefs.covariance[k], size=np.sum(models == k))
+        for k in range(len(weights))
+    ]
+    drawn = np.concatenate(parts)
     X = run.test_log.contexts[: 60 * 10].reshape(60, 10, 5)
     picks = model.predict(X)
     shares = np.mean((X @ drawn.T).argmax(axis=1) == picks[:, None], axis=1)
     found = model.certainty(X)
     assert found.shape == (60,)
-    # 200 draws: a standard error of 0.035 at most.
-    assert np.abs(found - shares).max() < 0.15
+    # 1,000 draws: a standard error of 0.016 at most.
+    assert np.abs(found - shares).max() < 0.07
     assert np.abs(found - shares).mean() < 0.01
     assert model.certainty(X[0]) == found[0]
     assert_array_equal(model.certainty(run.test_log)[:60], found)
@@ -309,13 +349,10 @@ def test_unidentified_features_are_named_and_have_no_bounds(run, names, tmp_path
     name = "5" if names is None else "user"
     assert model.unidentified_features_ == (name,)
     assert any(f"weight of feature {name!r}" in str(note) for note in model.notes_)
-    if kind == "sbucb":
-        interval = model.policy_interval()
-        assert (interval.lower[5], interval.upper[5]) == (-np.inf, np.inf)
-        assert np.isfinite(interval.lower[:5]).all()
-        assert np.isfinite(interval.upper[:5]).all()
-    direction = model.policy_interval(direction=True)
-    assert_allclose([direction.estimate[5], direction.lower[5], direction.upper[5]], 0.0, atol=1e-12)
+    for found in (model.policy_interval(), model.policy_interval(direction=True), model.reward_interval()):
+        assert found.estimate[5] == pytest.approx(0.0, abs=1e-9)
+        assert (found.lower[5], found.upper[5]) == (-np.inf, np.inf)
+        assert np.isfinite(np.delete(np.array(found), 5, axis=1)).all()
     ibcb.save_model(model, tmp_path / "m.safetensors")
     again = ibcb.load_model(tmp_path / "m.safetensors")
     assert (again.unidentified_features_, again.notes_) == (model.unidentified_features_, model.notes_)
@@ -339,36 +376,43 @@ def test_one_of_each_kind_is_told_only_against_the_others():
     some = np.array([0.3, -0.2, 0.6, 1.0])
     moved = some + 5.0 * np.array([1, 1, 1, 0])
     assert_allclose(model.direction(moved), model.direction(some), atol=1e-9)
-    centred = np.append(some[:3] - some[:3].mean(), 1.0)
-    assert_allclose(model.direction(some), centred / np.linalg.norm(centred), atol=1e-9)
-    last = expert.coef_ - np.array([1, 1, 1, 0]) * expert.coef_[:3].mean()
-    assert model.direction(model.forecast()) @ last / np.linalg.norm(last) > 0.999
+    # Against the group's mean, each weighed by what the choices told of it; at a length that gives scores deviation 1.
+    told, V = model._fit.track.seen.information.diagonal()[:3], model._fit.track.seen.within
+    centred = np.append(some[:3] - told @ some[:3] / told.sum(), 1.0)
+    assert_allclose(model.direction(some), centred / np.sqrt(centred @ V @ centred), atol=1e-7)
+    for weights in (model.coef_, model.next_policy_coef_, *model.policy_coefs_):
+        assert told @ weights[:3] == pytest.approx(0.0, abs=1e-6 * told.sum() * np.abs(weights).max())
+    mine, its = (each @ V for each in (model.forecast(), expert.coef_))
+    assert mine @ expert.coef_ > 0.999 * np.sqrt((mine @ model.forecast()) * (its @ expert.coef_))
 
 
 def test_direction_intervals_of_sbucb_cover():
     inside = []
     for seed in range(300, 325):
         run = ibcb.simulate("synthetic", noise=0.03, n_episodes=8, batch_size=300, n_features=8, seed=seed)
-        policy = run.policy_coefs[-2] / np.linalg.norm(run.policy_coefs[-2])
-        found = interval(follow(run.log, 0.3, "sbucb"), 0.9, direction=True)
+        known = follow(run.log, 0.3, "sbucb")
+        policy = run.policy_coefs[-2] / np.sqrt(run.policy_coefs[-2] @ known.seen.within @ run.policy_coefs[-2])
+        found = interval(known, 0.9, direction=True)
         inside.append((found.lower <= policy) & (policy <= found.upper))
     assert 0.80 <= np.mean(inside) <= 0.98
 
 
 def test_policy_at_is_the_policy_believed_and_then_the_forecast(run):
     model = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3).fit(run.log)
+    blind = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3, forecast=None).fit(run.log)
     assert_array_equal(model.policy_at(5), model.forecast(0))
     X = run.test_log.contexts.reshape(run.test_log.n_steps, -1, 5)
     agreement = []
     for episode in range(1, 6):
+        assert_array_equal(model.policy_at(episode), model.policy_coefs_[episode])
         own = (X @ run.policy_coefs[episode]).argmax(axis=1)
-        points = model.policy_at(episode), model.policy_coefs_[episode]
+        points = model.policy_at(episode), blind.policy_at(episode)
         agreement.append([np.mean((X @ p).argmax(axis=1) == own) for p in points])
+    # What is believed lies inside what the choices allow; Algorithm 2 goes to its edge.
     believed, edge = np.mean(agreement, axis=0)
     assert believed > edge
     assert_array_equal(model.policy_at(6), model.next_policy_coef_)
     assert_array_equal(model.policy_at(9), model.forecast(4))
-    blind = ibcb.IBCB(expert=run.expert_settings.kind, l2=0.3, forecast=None).fit(run.log)
     assert_array_equal(blind.policy_at(6), blind.next_policy_coef_)
     assert_array_equal(blind.policy_at(3), blind.policy_coefs_[3])
     for ask, value in ((blind.policy_at, 7), (blind.certainty, run.test_log), (blind.policy_interval, 0.9)):
@@ -394,13 +438,46 @@ def test_where_nothing_was_learned_nothing_is_certain():
     assert not any(note.code == "undetermined-features" for note in model.notes_)
 
 
+@functools.cache
+def alike_but_for_one_unit(kind: str, size: float, **params) -> ibcb.IBCB:
+    """A fit on the log of one who likes the second feature and not the third; the first is of another size."""
+    X = np.random.default_rng(0).normal(size=(5, 40, 4, 3))
+    log = ibcb.BehaviorLog.from_episodes([(each * [size, 1, 1], (each @ [0.0, 1.0, -1.0]).argmax(axis=1)) for each in X])
+    return ibcb.IBCB(expert=kind, solver="robust", **params).fit(log)
+
+
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.parametrize("forecast", ["auto", None])
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        *product(["sbucb", "sbts"], [1e-12, 1e12, 1e15, 1e40]),
+        ("sbts", 1e-40),
+        pytest.param(
+            *("sbucb", 1e-40),
+            marks=pytest.mark.xfail(reason="row_kernels.worked_up takes widths in single precision, which W overflows"),
+        ),
+    ],
+)
+def test_a_feature_of_any_size_is_one_in_other_units(kind, size, forecast):
+    own, model = (alike_but_for_one_unit(kind, each, forecast=forecast) for each in (1.0, size))
+    assert (model.l2_, model.units_) == (own.l2_, own.units_)
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        mine, its = getattr(own, name), getattr(model, name) * [size, 1.0, 1.0]
+        assert_allclose(its, mine, rtol=1e-5, atol=1e-6 * np.abs(mine).max())
+    assert [each.violated for each in model.diagnostics_] == [each.violated for each in own.diagnostics_]
+
+
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
-@pytest.mark.parametrize("size", [1e-155, 1e-40, 1e15])
-def test_a_belief_that_numbers_cannot_hold_is_given_up_with_a_note(kind, size):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(5, 40, 4, 3)) * [size, 1.0, 1.0]
-    log = ibcb.BehaviorLog.from_episodes([(each, (each @ [0.0, 1.0, -1.0]).argmax(axis=1)) for each in X])
-    model = ibcb.IBCB(expert=kind, solver="robust").fit(log)
+@pytest.mark.parametrize("l2", [1.0, "auto"])
+@pytest.mark.parametrize("size", [1e-155, 1e-12, 1e12])
+def test_a_belief_that_numbers_cannot_hold_is_given_up_with_a_word(kind, size, l2):
+    try:
+        model = alike_but_for_one_unit(kind, size, l2=l2)
+    except ValueError as error:
+        assert size == 1e-155
+        assert "Rescale the contexts" in str(error)
+        return
     assert np.isfinite(model.next_policy_coef_).all()
     assert (model.forecast_model_ is None) == ("not-tracked" in {note.code for note in model.notes_})

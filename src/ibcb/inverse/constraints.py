@@ -115,8 +115,7 @@ class EpisodeView:
         #: what the episode teaches its decider, found on the way
         self.experience, squares, epsilon = kernels.total(self._rows.map(kernels.measure))
         count = self.experience.n_rows
-        self._context_scale = math.sqrt(squares[0] / count) or 1.0
-        self.metric = metric or Metric(self._context_scale**2 * np.eye(self.n_features))
+        self.metric = metric or Metric((squares[0] / count or 1.0) * np.eye(self.n_features))
         self.bonus_scale = (math.sqrt(squares[1] / count) or 1.0) if margin is None else margin
         self._epsilon = epsilon
 
@@ -129,8 +128,8 @@ class EpisodeView:
 
     def _at(self, theta: Vector) -> Look:
         policy = self._shrinkage @ theta
-        # Scores are sums of d products: their rounding grows with |policy| |context|.
-        size = self._context_scale * math.sqrt(policy @ policy) + self.bonus_scale
+        # Scores are sums of d products: their rounding grows with |policy| |context|, in any units.
+        size = math.sqrt(self.metric.square(policy)) + self.bonus_scale
         return Look(policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size, self._rule)
 
     def tally(self, theta: Vector) -> Tally:
