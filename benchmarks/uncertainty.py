@@ -3,11 +3,11 @@
     python benchmarks/uncertainty.py [--logs 40] [--first-seed 400] [--only TEXT] [--json]
 
 *policy*: intervals of `IBCB.policy_interval` for the weights of the last logged episode's policy, against the policy
-that the simulated decider had; *direction*: the same at a common length; *rewards*: intervals of `IBCB.reward_interval`,
-against least squares with an intercept on the true rewards of the choices. Pooled over weights and logs; the bar is 85
-to 95%. *certainty*: of fresh candidate sets, the largest difference between what `IBCB.certainty` says and the share of
-steps on which the decider's next policy agrees, in any tenth of the probabilities that holds 5% of the steps; the bar is
-.02. Exit code 1 if a bar is missed.
+that the simulated decider had; *direction*: the same at a common length; *rewards*: intervals of
+`IBCB.reward_interval`, against least squares with an intercept on the true rewards of the choices. Pooled over weights
+and logs; the bar is 85 to 95%. *certainty*: of fresh candidate sets, the largest difference between what
+`IBCB.certainty` says and the share of steps on which the decider's next policy agrees, in any tenth of the
+probabilities that holds 5% of the steps; the bar is .02. Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/units.py [--seeds 4] [--first-seed 600] [--json]
 
-Features of simulated logs are multiplied by 10^U(-2, 3), as columns in euros, days and counts are, and fitted as they
-were and so. Printed are the cosine of the last policy with the decider's own, brought back to its units, BT-Fitness, and
-the kind found. Fits are named, with the decider's l2 as a number and with l2="auto", and expert="auto". Exit code 1 if a
-cosine is below .98, if more than .01 of BT-Fitness is lost, or if another kind is found.
+Features of simulated logs are multiplied by 10^U(-2, 3), as columns in euros, days and counts are, and fitted before
+and after. Printed are the cosine of the last policy with the decider's own, brought back to its units, BT-Fitness, and
+the kind found. Fits are named, with the decider's l2 as a number and with l2="auto", and expert="auto". Exit code 1 if
+a cosine is below .98, if more than .01 of BT-Fitness is lost, or if another kind is found.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def main() -> int:
                 else:
                     figures = f"cosine at least {cosine.min():.4f}  BT {before.mean():.4f} -> {after.mean():.4f}"
                     kinds = f"same kind {int(same.sum())} of {len(same)}"
-                    print(f"{kind:6} {row['size']:10} {name:20} {figures}  {kinds}{'' if ok else '  MISSED'}", flush=True)
+                    print(
+                        f"{kind:6} {row['size']:10} {name:20} {figures}  {kinds}{'' if ok else '  MISSED'}", flush=True
+                    )
     return 1 if missed else 0
 
 

@@ -1,4 +1,4 @@
-"""What a Thompson sampler's choices say: the logit against independent recomputation, the length against known draws."""
+"""What a Thompson sampler's choices say: the logit recomputed independently, the length against known draws."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,11 @@ def test_the_site_with_its_prior_peaks_where_the_posterior_does(world, rng, ragg
     h, information = 1e-3, np.empty((D, D))
     for i, a in enumerate(h * np.eye(D)):
         for j, b in enumerate(h * np.eye(D)):
-            corners = [log_likelihood(found.x + m * a + n * b, sets, picks, before.psi) * m * n for m in (1, -1) for n in (1, -1)]
+            corners = [
+                log_likelihood(found.x + m * a + n * b, sets, picks, before.psi) * m * n
+                for m in (1, -1)
+                for n in (1, -1)
+            ]
             information[i, j] = -sum(corners) / 4 / h**2
     assert_allclose(site.information, information, rtol=1e-2, atol=1e-2 * np.abs(information).max())
     # Laplace's approximation of the evidence.
@@ -179,9 +183,7 @@ def test_the_factor_is_the_quantile_by_brute_force(world):
     against = int(np.sum((X @ p).argmax(axis=1) != chosen))
     # What remains of it once the logit's own word counts as five choices against the mean.
     whole = factor ** ((against + 5.0) / against)
-    shares = [
-        np.mean((X @ p).argmax(axis=1) != drawn_choices(X, whole * 0.6 * p, before.psi, rng)) for _ in range(40)
-    ]
+    shares = [np.mean((X @ p).argmax(axis=1) != drawn_choices(X, whole * 0.6 * p, before.psi, rng)) for _ in range(40)]
     assert np.mean(shares) == pytest.approx(against / len(X), abs=0.02)
 
 

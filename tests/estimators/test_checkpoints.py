@@ -219,11 +219,7 @@ def test_a_checkpoint_holds_no_scores_and_the_sample_of_candidates_once(tmp_path
 @pytest.mark.parametrize(
     "after",
     [
-        pytest.param(
-            1,
-            id="choosing",
-            marks=pytest.mark.xfail(reason="_resumed compares kinds, whose frames are the log's, before the log itself"),
-        ),
+        pytest.param(1, id="choosing"),
         pytest.param(5, id="fitting"),
     ],
 )

@@ -240,9 +240,7 @@ def test_units_and_files_change_nothing_of_it(expert, tmp_path):
 def test_features_of_any_size_give_finite_weights(expert, size, l2):
     log = log_of(expert)
     factors = np.array([size, 1.0, 1.0, 1 / size])
-    other = BehaviorLog(
-        log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup
-    )
+    other = BehaviorLog(log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
     model = IBCB(expert=expert, l2=l2).fit(other)
     for name in ("coef_", "intercept_", "policy_coefs_", "next_policy_coef_"):
         assert np.isfinite(getattr(model, name)).all()

@@ -33,9 +33,7 @@ class World:
             chosen = chosen.and_then(len(s), s.sum(axis=0), s.T @ s)
             seen = np.vstack(self.S[: len(self.known) + 1])
             ridge = self.regularization.ridge(chosen)
-            p = np.linalg.solve(
-                seen.T @ seen + np.diag(ridge.penalty), seen.T @ (seen @ self.theta + self.c)
-            )
+            p = np.linalg.solve(seen.T @ seen + np.diag(ridge.penalty), seen.T @ (seen @ self.theta + self.c))
             self.known.append((p, ridge, seen.sum(axis=0)))
 
     def fit(self, policies=None, covariances=None):

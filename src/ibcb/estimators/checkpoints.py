@@ -151,13 +151,13 @@ def _resumed(model: IBCB, log: DiskLog, settings: Settings, path: Path) -> IBCB:
         stored.recall(log)
         return stored
     tracks = stored.tracks
-    if list(tracks.kinds) != settings.candidates():
-        raise ValueError(
-            f"{path} was made by a version of ibcb that chooses between other kinds; start again without --resume."
-        )
     if log_fingerprint(*islice(log, tracks.episodes)) != tracks.fingerprint:
         raise ValueError(
             f"{path} was made on another log: the first {tracks.episodes} episodes of this one are not those of which "
             "it holds the tracks; give the same log, or start again without --resume."
+        )
+    if list(tracks.kinds) != settings.candidates():
+        raise ValueError(
+            f"{path} was made by a version of ibcb that chooses between other kinds; start again without --resume."
         )
     return stored

@@ -621,6 +621,7 @@ class IBCB(Imitator):
         positive("alpha", fitted_with["alpha"], "it is the scale of theta")
         fit = unpack(Fit, state["fit"], arrays, d)
         one_of("solver", fit.solver, tuple(SOLVERS))
+        positive("scale", fit.scale, "it is a factor of the policies")
         evolution = fit.evolution
         if len(evolution.policies) != len(evolution.diagnostics):
             counts = f"{len(evolution.policies)} policies but {len(evolution.diagnostics)} diagnostics"

@@ -73,8 +73,8 @@ def policy_is_coef(kind: Kind) -> Note:
 def how_it_moves(track: Track) -> Note:
     """What the model believed means for the forecast."""
     now = track.seen
-    known = now.compared > 0
-    share = f"{now.hits[now.best] / now.compared:.1%}" if known else "an unknown share"
+    walks = now.hits[: len(track.motions[0].names)]
+    missed, rival = now.compared - int(now.hits[now.best]), now.compared - int(walks.max())
     figures: dict[str, int | str] = {
         "model": track.model,
         "compared": now.compared,
@@ -84,17 +84,16 @@ def how_it_moves(track: Track) -> Note:
         return Note(
             "last-policy-forecast",
             "info",
-            "from each episode of the log to the next, no learner predicts more of the choices than the last policy "
-            f"does ({share}), so the forecast is the last policy.",
+            "from each episode of the log to the next, no learner misses fewer of the choices than the last policy "
+            f"does ({missed:,} of {now.compared:,}), so the forecast is the last policy.",
             figures,
         )
-    rival = now.hits[: len(track.motions[0].names)].max() / now.compared if known else 0.0
     follows = "we project it forward" if track.projects else "we project it forward by one update, no further"
     return Note(
         "learner-forecast",
         "info",
-        "the decider learns as ridge regression does: projected from each episode of the log to the next, it predicts "
-        f"{share} of the choices (a policy that does not learn: {rival:.1%}), so {follows}.",
+        "the decider learns as ridge regression does: projected from each episode of the log to the next, it misses "
+        f"{missed:,} of {now.compared:,} choices (a policy that does not learn: {rival:,}), so {follows}.",
         figures,
     )
 

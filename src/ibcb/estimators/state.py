@@ -27,6 +27,7 @@ from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.motions import Learner
+from ibcb.tracking.rewards import RewardFit
 from ibcb.tracking.selection import Candidate
 
 __all__ = ["Arrays", "pack", "unpack"]
@@ -194,6 +195,9 @@ def _check(record: Any, place: str) -> None:
             wrong = "its counts do not add up to its contexts"
     elif isinstance(record, Frame):
         wrong = "" if (record.scale > 0).all() else "its scales are not above 0"
+    elif isinstance(record, RewardFit):
+        least = min(float(record.normal.diagonal().min(initial=0.0)), record.squares)
+        wrong = "" if least >= 0 else "its sums of squares are negative"
     elif isinstance(record, Metric):
         wrong = "" if (record.matrix.diagonal() > 0).all() else "its diagonal is not above 0"
     elif isinstance(record, Candidate):

@@ -167,7 +167,8 @@ class Look(NamedTuple):
 def worked_up(block: Block, *, rule: Rule) -> Block:
     """With contexts, bonuses and bounds for looks in single precision."""
     contexts, copy = block.contexts, None
-    if contexts.dtype != np.float32:
+    W = None if rule.whitener is None else rule.whitener.matrix
+    if contexts.dtype != np.float32 and (W is None or np.abs(W).max() < _LARGEST_IN_SINGLE):
         with np.errstate(over="ignore", invalid="ignore"):
             copy = contexts.astype(np.float32)
             squares, longest = _lengths(copy)

@@ -155,8 +155,8 @@ def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], 
 
 
 def unidentified(track: Track) -> NDArray[np.int64]:
-    """Features whose weights the choices do not determine, alone or in combination: none depends on them, or so few that
-    no more is known than before.
+    """Features whose weights the choices do not determine, alone or in combination: none depends on them, or so few
+    that no more is known than before.
     """
     _, blind = track.blind
     now, d = track.seen, track.d

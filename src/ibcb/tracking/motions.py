@@ -72,7 +72,8 @@ class Motion(Protocol):
         ...
 
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
-        """Before the first episode; ``unit`` is S^-1, ``before`` and ``total`` are of the contexts chosen before it.
+        """Before the first episode; ``unit`` is S^-1, shared among the features where scales are of whole scores,
+        ``before`` and ``total`` are of the contexts chosen before it.
 
         Of choices before the log the Gram matrix may be known, but never the sum: then ``total`` is None.
         """
@@ -150,7 +151,7 @@ class Learner:
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         scales, d = self.kind.scales, len(unit)
         first = _policy_prior(self.kind, unit) if total is None else np.zeros((d, d))
-        rewards = _per_unit(self.kind, unit) * scales.rewards**2
+        rewards = scales.rewards**2 * unit
         state = block_diag(first, _alpha_prior(self.kind), rewards, scales.rewards**2)
         beliefs = _alike(len(self.noise), state)
         if total is None:
@@ -158,7 +159,7 @@ class Learner:
         # The choices before the log taught the decider as any others.
         taught = Update(0, np.diag(before.penalty), before.phi, total)
         start = self._transition(unit, taught, wander=np.zeros(len(self.noise)))
-        unsure = start.noise + scales.first_policy**2 * _per_unit(self.kind, unit)
+        unsure = start.noise + scales.first_policy**2 * unit
         return beliefs.moved(Transition(start.matrix, unsure, start.wander))
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
@@ -209,13 +210,8 @@ def _column(models: Models, place: int = 0) -> tuple[float, ...]:
     return tuple(model[place] for model in models)
 
 
-def _per_unit(kind: Kind, unit: Matrix) -> Matrix:
-    """S^-1, shared among the features where scales are of whole scores."""
-    return unit if kind.scales.per_feature else unit / len(unit)
-
-
 def _policy_prior(kind: Kind, unit: Matrix) -> Matrix:
-    return kind.scales.policy**2 * _per_unit(kind, unit)
+    return kind.scales.policy**2 * unit
 
 
 def _alpha_prior(kind: Kind) -> Matrix:

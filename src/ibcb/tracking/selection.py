@@ -273,7 +273,9 @@ class Selecting:
         for name in {kinds[place].name for place in ranked}:
             alike = [place for place in ranked if kinds[place].name == name]
             least = judged[alike[(len(alike) - 1) // 2]].likelihoods.sum()
-            behind += [place for place in alike if judged[place].likelihoods.sum() < least]
+            # A ridge parameter that was given is compared with at the end.
+            given = _given(self.tracks)
+            behind += [place for place in alike if judged[place].likelihoods.sum() < least and place not in given]
         known = [place for place in ranked if not _assumes_nothing(kinds[place])]
         if self.episodes > _RACES[0]:
             behind += [place for place in known if _lead(judged[known[0]], judged[place]) >= _GIVEN_UP]
@@ -350,6 +352,11 @@ def _selection(state: Selecting, judged: Mapping[int, _Judged]) -> Selection:
     kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.track(chosen)
     notes: tuple[Note, ...] = (_how_chosen(best, kind, evidence),) if len(evidence) > 1 else ()
     notes += () if override is None else (override,)
+    notes += tuple(
+        _other_units(evidence[place], best)
+        for place in _given(tracks)
+        if place != chosen and kind.name == evidence[place].expert
+    )
     if not kind.learns or best.agreement < _STEADY:
         plain = (place for place, each in enumerate(tracks.kinds) if _assumes_nothing(each) and each.moves)
         followed = chosen if not kind.learns else next(plain, None)
@@ -410,6 +417,9 @@ def _rules(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, str]:
     why = ""
     if known:
         best = likeliest(known)
+        for given in _given(tracks):
+            if given in known and best != given and _lead(judged[best], judged[given]) < _LEARNER_LEAD:
+                best, why = given, f"instead of a given l2 it must lead by {_LEARNER_LEAD:g} standard errors"
         if not plain:
             return best, why
         rival = judged[likeliest(moving or still)]
@@ -436,6 +446,13 @@ def _rules(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, str]:
     if lead < _MOVING_LEAD:
         return stays, f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
     return stays, f"moving it predicts no more choices: {gain:+.1%}"
+
+
+def _given(tracks: Tracks) -> list[int]:
+    """Places of the kinds whose l2 was given, in the units of the log, where others are compared with it."""
+    kinds = [(place, kind) for place, kind in enumerate(tracks.kinds) if kind.learns]
+    framed = any(kind.frame is not None for _, kind in kinds)
+    return [place for place, kind in kinds if framed and kind.frame is None]
 
 
 def _assumes_nothing(kind: Kind) -> bool:
@@ -482,14 +499,30 @@ def _unexplained(steady: float, judged: _Judged) -> tuple[Note, ...]:
 def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> Note:
     others = [one for one in evidence if one.expert != best.expert and not one.out_after]
     rival = max(others, key=lambda one: one.log_likelihood, default=None)
-    beside = f". Next best {rival.name}: {rival.agreement:.1%}, {rival.log_likelihood:.4f}" if rival else ""
+    beside = f". Next best {rival.name}: {rival.log_likelihood:.4f}" if rival else ""
     figures: dict[str, Any] = {"log_likelihood": best.log_likelihood, "agreement": best.agreement}
     if rival:
         figures |= {"next": rival.name, "next_log_likelihood": rival.log_likelihood, "next_agreement": rival.agreement}
     return Note(
         "kind-chosen",
         "info",
-        f"{kind.words.meaning} ({best.name}): predicts {best.agreement:.1%} of choices one episode ahead, "
-        f"log-likelihood {best.log_likelihood:.4f} per choice{beside}.",
+        f"{kind.words.meaning} ({best.name}): log-likelihood {best.log_likelihood:.4f} per choice, each predicted from "
+        f"the episodes before{beside}.",
         {"kind": best.name} | figures,
+    )
+
+
+def _other_units(given: Candidate, best: Candidate) -> Note:
+    return Note(
+        "l2-in-other-units",
+        "warning",
+        f"l2={given.l2:g} was given, but the features are in different units, and {best.name} predicts the log "
+        f"significantly better (log-likelihood {best.log_likelihood:.4f} per choice, against "
+        f"{given.log_likelihood:.4f}), so it is used. Leave l2 at 'auto', or give the features in the decider's own units.",
+        {
+            "given": given.name,
+            "its_log_likelihood": given.log_likelihood,
+            "used": best.name,
+            "log_likelihood": best.log_likelihood,
+        },
     )

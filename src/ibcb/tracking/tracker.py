@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from ibcb.deciders import FIRST_STRAY, Believed, Kind
 from ibcb.engine import Block, Rows, candidate_moments, episodes
@@ -37,6 +38,7 @@ Matrix = NDArray[np.float64]
 #: alpha is not believed to be less, with a prior deviation of 2: policies are divided by it, and a decider whose
 #: choices deny that it explores would have weights beyond all bounds; not tuned
 LEAST_ALPHA = 0.01
+_LOG_ROOT = 0.5 * np.log(2 * np.pi)
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
@@ -222,7 +224,7 @@ class Track:
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
             )
         learned = replace(learned, best=self._choose(learned, number + 1))
-        policy = self._policy(self._states(last)[learned.best])
+        policy = self._policy(self.belief(last, learned.best))
         taught = lesson.of_chosen(before.origin)
         learned = replace(learned, rewards=self._rewarding(learned, policy, before))
         own_moves = self.own_moves
@@ -249,7 +251,9 @@ class Track:
         candidates = rows.head(candidate_moments)
         unit = self.kind.unit(candidates)
         models = models_of(self.kind, len(unit))
-        families = tuple(motion.start(unit, before, self._total) for motion in self.motions)
+        # Scales of whole scores are shared among the features that show.
+        shared = 1 if self.kind.scales.per_feature else max(1, int(np.count_nonzero(candidates.shown)))
+        families = tuple(motion.start(unit / shared, before, self._total) for motion in self.motions)
         K, d = sum(len(family) for family in families), len(unit)
         return Tracked(
             unit=unit,
@@ -284,8 +288,8 @@ class Track:
         second = symmetric_inverse(now.unit)
         if now.rewards is None:
             return RewardFit.begin(policy, before, total, now.within, second)
-        state = self.belief(now.last, now.best)
-        covariance = state.covariance[0, : self.d, : self.d] / self._alpha(state.mean[0]) ** 2
+        believed = self.belief(now.last, now.best)
+        covariance = believed.covariance[0, : self.d, : self.d] / self._alpha(believed) ** 2
         return now.rewards.after(policy, covariance, before, total, now.within, second)
 
     def _evidence(self, now: Tracked, gained: Vector) -> Vector:
@@ -403,12 +407,20 @@ class Track:
             place -= len(motion.names)
         raise IndexError(place)
 
-    def _alpha(self, state: Vector) -> float:
-        """The unit of a state's policy."""
-        return max(float(state[self.d]), LEAST_ALPHA) if self.kind.scales.alpha else 1.0
+    def _alpha(self, believed: Beliefs) -> float:
+        """The unit of a state's policy: what is expected of alpha, which is above 0 however little is known of it."""
+        if not self.kind.scales.alpha:
+            return 1.0
+        mean, deviation = float(believed.mean[0, -1]), float(np.sqrt(believed.covariance[0, -1, -1]))
+        if deviation > 0:
+            z = mean / deviation
+            mean += deviation * float(np.exp(-0.5 * z * z - _LOG_ROOT - log_ndtr(z)))
+        return max(mean, LEAST_ALPHA)
 
-    def _policy(self, state: Vector) -> Vector:
-        return state[: self.d] / self._alpha(state)
+    def _policy(self, believed: Beliefs) -> Vector:
+        """Per unit of alpha, as one belief has it."""
+        policy: Vector = believed.mean[0, : self.d] / self._alpha(believed)
+        return policy
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -448,7 +460,7 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self._states(self.seen.families)[self._believed_place])
+        return self._policy(self.belief(self.seen.families, self._believed_place))
 
     @property
     def next_beliefs(self) -> tuple[Beliefs, Vector]:
@@ -489,7 +501,7 @@ class Track:
         if not isinstance(motion, Learner):
             return None
         theta, c = motion.rewards(beliefs, member)
-        alpha = self._alpha(beliefs.mean[member])
+        alpha = self._alpha(self.belief(self.seen.families, self.seen.best))
         return theta / alpha, c / alpha
 
 
