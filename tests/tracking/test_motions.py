@@ -83,14 +83,13 @@ def test_a_motion_starts_with_a_covariance(motion, known, rng):
 def test_what_was_chosen_before_the_log_taught_the_learner(motion, penalty, rng):
     """p is the ridge estimate of rewards <theta, s> + c with noise, and may lie a little off it."""
     (S, phi, total), unit, kind = past(rng), unit_of(rng), motion.kind
-    per_unit = unit if kind.scales.per_feature else unit / D
-    prior = block_diag(per_unit, 1.0) * kind.scales.rewards**2
+    prior = block_diag(unit, 1.0) * kind.scales.rewards**2
     back = np.linalg.inv(S.T @ S + penalty * np.eye(D))
     teach = back @ S.T @ np.column_stack([S, np.ones(len(S))])
     o, found = D + beside(motion), motion.start(unit, ridge(phi, penalty), total)
     for model, sigma in enumerate(motion.noise):
         C = found.covariance[model]
-        off = kind.scales.first_policy**2 * per_unit
+        off = kind.scales.first_policy**2 * unit
         expected = teach @ prior @ teach.T + sigma**2 * (back @ S.T) @ (back @ S.T).T + off
         assert_allclose(C[:D, :D], expected, rtol=1e-8, atol=1e-10)
         assert_allclose(C[:D, o:], teach @ prior, rtol=1e-8, atol=1e-10)

@@ -44,7 +44,7 @@ def fit(
     alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=above_zero)] = 1.0,
     l2: Annotated[
         str, typer.Option(help="The decider's ridge parameter, or 'auto'.", callback=above_zero_or_auto)
-    ] = "1.0",
+    ] = "auto",
     top_k: Annotated[
         int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
     ] = None,

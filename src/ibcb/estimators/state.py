@@ -258,6 +258,6 @@ def _mismatch(track: Track) -> str:
         return f"a decider of the kind {track.kind.name} {'has' if track.kind.learns else 'has no'} rewards"
     if now.rewards is not None and len(now.rewards.right) != d + 1:
         return f"its rewards have {len(now.rewards.right)} unknowns, expected {d + 1}"
-    if alpha and not all((each.covariance[:, -1, -1] > 0).all() for each in now.last):
+    if alpha and not all((each.covariance[:, d, d] > 0).all() for each in (*now.last, *now.families)):
         return "a variance of alpha is not above 0"
     return ""

@@ -34,8 +34,8 @@ _DRAWS, _INTERVAL_DRAWS = 1000, 4000
 _LENGTH_DOUBT = 0.025
 #: a feature is called undetermined if this share of it lies in directions that no choice depends on; not tuned
 _UNDETERMINED_SHARE = 0.01
-#: shares of 1 that differ by less are equal; not tuned
-_ROUNDING = 1e-6
+#: shares of 1 that differ by less are equal, and scores by this share of themselves; not tuned
+_ROUNDING, _TIE = 1e-6, 1e-12
 
 
 class Interval(NamedTuple):
@@ -150,7 +150,8 @@ def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], 
     """
     beliefs, evidence = track.next_beliefs
     scores = contexts @ _drawn(beliefs, evidence, _DRAWS).T
-    certain: Vector = (scores[picked] >= np.maximum.reduceat(scores, offsets[:-1])).mean(axis=1)
+    best = np.maximum.reduceat(scores, offsets[:-1])
+    certain: Vector = (scores[picked] >= best - _TIE * np.abs(best)).mean(axis=1)
     return certain
 
 
@@ -162,9 +163,11 @@ def unidentified(track: Track) -> NDArray[np.int64]:
     now, d = track.seen, track.d
     believed = track.belief(now.last, now.best)
     p, C = believed.mean[0, :d], believed.covariance[0, :d, :d]
-    # Variances beside the mean square of the scores, which has no unit; that of a policy of which nothing is known.
-    size, at_first = float(p @ now.within @ p), float(np.sum(now.unit * now.within))
-    vague = at_first * C.diagonal() >= size * now.unit.diagonal()
+    at_first = track.kind.scales.policy**2 * now.unit
+    if track.kind.scales.alpha:
+        # Only ratios are known: variances beside the mean square of the scores.
+        at_first, C = at_first / float(np.sum(at_first * now.within)), C / (float(p @ now.within @ p) or 1.0)
+    vague = C.diagonal() >= at_first.diagonal()
     return np.flatnonzero(((blind**2).sum(axis=1) > _UNDETERMINED_SHARE) | vague)
 
 

@@ -47,6 +47,9 @@ Counts = NDArray[np.int64]
 #: lead in standard errors at which a kind that learns is believed: in all episodes, and in the later half
 #: (judged by benchmarks/selection.py)
 _LEARNER_LEAD, _LATE_LEAD = 3.0, 1.0
+#: lead at which a ridge in units of the features is believed instead of one that was given in mixed units; not tuned:
+#: either is a guess
+_UNITS_LEAD = 1.0
 #: and it must predict at least this share of what chance does not: widths alone predict a little of any log whose
 #: decider likes large contexts
 _BEYOND_CHANCE = 0.2
@@ -418,8 +421,8 @@ def _rules(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, str]:
     if known:
         best = likeliest(known)
         for given in _given(tracks):
-            if given in known and best != given and _lead(judged[best], judged[given]) < _LEARNER_LEAD:
-                best, why = given, f"instead of a given l2 it must lead by {_LEARNER_LEAD:g} standard errors"
+            if given in known and best != given and _lead(judged[best], judged[given]) < _UNITS_LEAD:
+                best, why = given, f"instead of a given l2 it must lead by {_UNITS_LEAD:g} standard errors"
         if not plain:
             return best, why
         rival = judged[likeliest(moving or still)]
@@ -517,7 +520,7 @@ def _other_units(given: Candidate, best: Candidate) -> Note:
         "l2-in-other-units",
         "warning",
         f"l2={given.l2:g} was given, but the features are in different units, and {best.name} predicts the log "
-        f"significantly better (log-likelihood {best.log_likelihood:.4f} per choice, against "
+        f"better (log-likelihood {best.log_likelihood:.4f} per choice, against "
         f"{given.log_likelihood:.4f}), so it is used. Leave l2 at 'auto', or give the features in the decider's own units.",
         {
             "given": given.name,
