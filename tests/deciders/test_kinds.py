@@ -233,7 +233,7 @@ def test_a_model_learns_the_same_whoever_is_beside_it(kind, world):
 @pytest.mark.parametrize("units", ["scaled", "standardized"])
 def test_a_frame_is_features_brought_to_its_units(kind, world, rng, units):
     """Scores and lessons are those of a decider whose features have been scaled, or centred and scaled, by hand."""
-    sets, chosen, block, before = world
+    sets, chosen, _, _ = world
     sets = sets * [1.0, 30.0, 0.1] + [0.0, 5.0, 1.0]
     block = block_of(sets, chosen)
     S = sets[np.arange(len(sets)), chosen][:40]

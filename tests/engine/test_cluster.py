@@ -217,7 +217,8 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
     out = tmp_path / "m.safetensors"
     checkpoint = checkpoint_of(out)
     with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
-        model, fitted = IBCB(solver="auto"), 0
+        # Named, so that the log is gone through once.
+        model, fitted = IBCB(solver="auto", l2=0.3), 0
         original = IBCB.partial_fit
 
         def killing(self, episode, client=None):
@@ -234,9 +235,9 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
                 fit_in_steps(model, disk, out, client=client)
         finally:
             IBCB.partial_fit = original
-    assert len(ibcb.load_model(checkpoint).policy_coefs_) == 2
-    done = fit_in_steps(IBCB(solver="auto"), disk, out, resume=True)
-    assert_same_model(done, IBCB(solver="auto").fit(log))
+    assert len(ibcb.load_model(checkpoint).diagnostics_) == 2
+    done = fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, resume=True)
+    assert_same_model(done, IBCB(solver="auto", l2=0.3).fit(log))
     assert not checkpoint.exists()
 
 
@@ -246,7 +247,20 @@ def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
     checkpoint = tmp_path / "m.checkpoint.safetensors"
     log = ibcb.simulate("synthetic", n_episodes=30, batch_size=30, seed=0, noise=0.03).log
     ibcb.write_log(log, path)
-    command = [sys.executable, "-m", "ibcb", "fit", str(path), "--solver", "soft", "-o", str(out), "--scheduler"]
+    command = [
+        sys.executable,
+        "-m",
+        "ibcb",
+        "fit",
+        str(path),
+        "--solver",
+        "soft",
+        "--l2",
+        "0.3",
+        "-o",
+        str(out),
+        "--scheduler",
+    ]
     first, second = tmp_path / "one", tmp_path / "two"
     first.mkdir()
     second.mkdir()
@@ -263,7 +277,7 @@ def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
     assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 30
     with started(second, workers=1) as (_, _, address):
         subprocess.run([*command, address, "--resume"], check=True, capture_output=True)
-    assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(log))
+    assert_same_model(ibcb.load_model(out), IBCB(solver="soft", l2=0.3).fit(log))
     assert not checkpoint.exists()
 
 

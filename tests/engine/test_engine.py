@@ -336,7 +336,8 @@ def long_log(tmp_path_factory):
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
-    command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--stream", "-o", str(out)]
+    command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--l2", "0.3"]
+    command += ["--stream", "-o", str(out)]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=heed_interrupts
     )
@@ -353,7 +354,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     done = len(ibcb.load_model(checkpoint).policy_coefs_)
     assert 5 <= done < 50
     subprocess.run([*command, "--resume"], check=True, capture_output=True)
-    assert_same_model(ibcb.load_model(out), IBCB(solver="soft").fit(ibcb.read_log(long_log)))
+    assert_same_model(ibcb.load_model(out), IBCB(solver="soft", l2=0.3).fit(ibcb.read_log(long_log)))
     assert not checkpoint.exists()
 
 

@@ -6,8 +6,8 @@ import pytest
 from ibcb.numerics.metric import Metric
 
 
-@pytest.fixture
-def K(rng):
+@pytest.fixture(name="K")
+def some_matrix(rng):
     A = rng.normal(size=(30, 4)) * [1.0, 1e5, 1e-4, 3.0]
     return A.T @ A / 30
 
