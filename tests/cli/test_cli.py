@@ -277,7 +277,7 @@ def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     told = json.loads(stdout)
     assert told["solver"] == "robust"
     assert told["notes"][0]["code"] == "unexplained"
-    assert len(told["notes"]) == 4
+    assert len(told["notes"]) == 5
     names = {"info": "note", "warning": "warning"}
     assert stderr.splitlines() == [f"{names[note['severity']]}: {note['text']}" for note in told["notes"]]
 
@@ -506,7 +506,7 @@ def test_the_demo_shows_the_result_and_leaves_log_model_and_report(tmp_path):
     assert cloning["bt_fitness"] < model["bt_fitness"] <= 1
     assert told["cosine"] > 0.9
     stored, log = ibcb.load_model(told["model"]), ibcb.read_log(told["log"])
-    np.testing.assert_array_equal(stored.coef_, ibcb.IBCB(l2=0.3).fit(log).coef_)
+    np.testing.assert_array_equal(stored.coef_, ibcb.IBCB(alpha=0.4).fit(log).coef_)
     left = {file.name for file in (tmp_path / "demo").iterdir()}
     assert left == {"log.parquet", "model.safetensors", "report.html"}
     assert told["report"] == str(tmp_path / "demo" / "report.html")

@@ -343,26 +343,30 @@ TAMPERING = {
     "odd diagnostics": lambda arrays, meta: meta["state"]["fit"]["evolution"].update(diagnostics=[{"episode": 0}]),
     "too few names": lambda arrays, meta: meta["state"].update(feature_names=["a"]),
     "no coef": lambda arrays, meta: arrays.pop("coef"),
-    "no gram": lambda arrays, meta: arrays.pop("fit.evolution.gram"),
+    "no gram": lambda arrays, meta: arrays.pop("fit.evolution.chosen.phi"),
     "no policies": lambda arrays, meta: arrays.pop("fit.evolution.policies"),
-    "gram of other shape": lambda arrays, meta: arrays.update({"fit.evolution.gram": np.eye(5)}),
+    "gram of other shape": lambda arrays, meta: arrays.update({"fit.evolution.chosen.phi": np.eye(5)}),
     "theta of other shape": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.zeros(5)}),
     "policies of other shape": lambda arrays, meta: arrays.update({"fit.evolution.policies": np.zeros((2, 5))}),
     "theta not finite": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.full(3, np.nan)}),
-    "gram not finite": lambda arrays, meta: arrays.update({"fit.evolution.gram": np.full((3, 3), np.inf)}),
-    "gram negative": lambda arrays, meta: arrays.update({"fit.evolution.gram": -100 * np.eye(3)}),
+    "gram not finite": lambda arrays, meta: arrays.update({"fit.evolution.chosen.phi": np.full((3, 3), np.inf)}),
+    "gram negative": lambda arrays, meta: arrays.update({"fit.evolution.chosen.phi": -100 * np.eye(3)}),
     "theta of two dimensions": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.zeros((3, 1))}),
     "theta in single precision": lambda arrays, meta: arrays.update(
         {"fit.evolution.theta": arrays["fit.evolution.theta"].astype(np.float32)}
     ),
-    "gram of whole numbers": lambda arrays, meta: arrays.update({"fit.evolution.gram": np.eye(3, dtype=np.int64)}),
+    "gram of whole numbers": lambda arrays, meta: arrays.update(
+        {"fit.evolution.chosen.phi": np.eye(3, dtype=np.int64)}
+    ),
     "policies of truth values": lambda arrays, meta: arrays.update(
         {"fit.evolution.policies": arrays["fit.evolution.policies"] > 0}
     ),
-    "no kind": lambda arrays, meta: meta["state"]["fit"].update(kind={"kind": "oracle", "l2": 1.0, "top_k": 1}),
+    "no kind": lambda arrays, meta: meta["state"]["fit"].update(
+        kind={"kind": "oracle", "l2": 1.0, "top_k": 1, "frame": None}
+    ),
     "track of other size": lambda arrays, meta: arrays.update({"fit.track.now.unit": np.eye(4)}),
     "models of other number": lambda arrays, meta: arrays.update({"fit.track.now.evidence": np.zeros(3)}),
-    "no track": lambda arrays, meta: meta["state"]["fit"]["track"].pop("gram"),
+    "no track": lambda arrays, meta: meta["state"]["fit"]["track"].pop("chosen"),
     "note is text": lambda arrays, meta: meta["state"]["fit"].update(solving=["all is well"]),
     "prior not finite": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.full((3, 3), np.nan)}),
     "prior of other shape": lambda arrays, meta: arrays.update({"parameter.prior_gram": np.eye(4)}),

@@ -24,7 +24,7 @@ def by_hand(model, log, alpha, l2, prior=None):
                 inverse = np.linalg.inv(l2 * np.eye(d) + phi)
                 value = np.array([s @ model.policy_coefs_[episode] for s in S])
                 width = np.array([np.sqrt(s @ inverse @ s) for s in S])
-                steps.append((episode, log.chosen[step], value, alpha * width, S @ model.coef_))
+                steps.append((episode, log.chosen[step], value, alpha * width, S @ model.next_policy_coef_))
         phi = phi + np.array(chosen).T @ np.array(chosen)
     return steps
 
@@ -67,12 +67,12 @@ def test_any_step_can_be_looked_into():
 
 def test_an_exact_fit_leaves_nothing_unexplained():
     log = small_run().log
-    model = IBCB(l2=0.3, solver="hard").fit(log)
+    model = IBCB(l2=0.3, solver="hard", forecast=None).fit(log)
     assert [episode.unexplained for episode in ibcb.explain(model, log).episodes] == [0.0] * 6
     wrong = BehaviorLog(
         log.contexts, log.step_offsets, (log.chosen + 1) % 7, log.episode_offsets, warmup=1, step_ids=log.step_ids
     )
-    robust = IBCB(l2=0.3, solver="robust").fit(wrong)
+    robust = IBCB(l2=0.3, solver="robust", forecast=None).fit(wrong)
     assert max(episode.unexplained for episode in ibcb.explain(robust, wrong).episodes) > 0.1
 
 

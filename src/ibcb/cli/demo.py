@@ -39,7 +39,8 @@ def demo(
     say(f"Simulating an {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
     run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
     rows: list[Row] = [{"policy": "the expert itself", "seconds": None, **_figures(run.expert, run)}]
-    model = ibcb.IBCB(expert=expert, l2=run.expert_settings.l2)
+    # The unit of all weights; choices do not tell it.
+    model = ibcb.IBCB(expert=expert, alpha=run.expert_settings.alpha)
     for name, imitator in (("IBCB", model), ("behaviour cloning (LinearSVC)", ibcb.BaseSVC())):
         say(f"Fitting {name} ...")
         start = time.perf_counter()
@@ -51,7 +52,7 @@ def demo(
     ibcb.save_model(model, model_path)
     say("Writing the report ...")
     write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
-    cosine = _cosine(model.coef_, run.expert.coef_)
+    cosine = _cosine(model.next_policy_coef_, run.expert.coef_)
     if as_json:
         places = {"log": str(log_path), "model": str(model_path), "report": str(page)}
         print_json({"results": rows, "cosine": cosine, **places})
@@ -74,8 +75,8 @@ mean reward   earned on these steps
 OL-Fitness    share of its history the expert repeats if it learns again in the
               recovered reward model; cloning recovers none
 
-From choices alone, without a single reward, IBCB recovered the direction of the
-expert's reward parameters (cosine {cosine:.4f}); their length is not identified.
+From choices alone, without a single reward, IBCB recovered the expert's policy
+(cosine {cosine:.4f}) and the rewards that it was learning.
 
 The log and the model are in {out}/. To go on:
   {program()} fit {log_path} --expert {expert}

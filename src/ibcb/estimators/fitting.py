@@ -239,7 +239,7 @@ def _solve(
     def walk(mode: str) -> Evolution:
         margin = None if kind.adds_bonus else settings.margin
         # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
-        shown = max(1, np.count_nonzero(settings.moments.shown))
+        shown = max(1, int(np.count_nonzero(settings.moments.shown)))
         metric = None if mode == "paper" else Metric(shown * settings.moments.metric)
         evolution = Evolution.begin(settings.prior_gram, kind.regularization, metric, margin, settings.prune)
         where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}

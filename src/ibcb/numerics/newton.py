@@ -1,7 +1,4 @@
-"""Newton's method with a line search, for every smooth problem whose loss stays the same from step to step.
-
-`ibcb.deciders.probit_site` changes its loss on the way, and has a loop of its own.
-"""
+"""Newton's method with a line search, for every smooth problem whose loss stays the same from step to step."""
 
 from __future__ import annotations
 

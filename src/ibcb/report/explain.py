@@ -116,7 +116,7 @@ class Explanation:
 
 
 def explain(model: IBCB, log: BehaviorLog) -> Explanation:
-    """How far exploration made the choices of a log, and what they cost in the eyes of the recovered reward model.
+    """How far exploration made the choices of a log, and what they cost in the eyes of the policy right after it.
 
     Parameters
     ----------
@@ -145,7 +145,9 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     alpha = float(model.to_policy().alpha) if model.decider_.adds_bonus else None
     # A copy: partial_fit may go on while the explanation is kept.
     policies = model.policy_coefs_.copy()
-    decider = Decider(policies, alpha, model.decider_.regularization, model.coef_ / (alpha or 1.0), model.prior_gram)
+    decider = Decider(
+        policies, alpha, model.decider_.regularization, model.next_policy_coef_ / (alpha or 1.0), model.prior_gram
+    )
     episodes, steps = [], []
     for entry in history(log, decider.prior_gram):
         if not entry.by_policy:

@@ -303,12 +303,12 @@ def told(model: IBCB) -> NDArray[np.bool_]:
 
 def decider(model: IBCB) -> Decider:
     """What a walk through the log needs of the model, in the units of the page."""
-    rewards = direction(model.coef_)
+    worth = direction(model.next_policy_coef_)
     if model.decider_.adds_bonus:
         policies = model.policy_coefs_ / model.to_policy().alpha
-        return Decider(policies, 1.0, model.decider_.regularization, rewards, model.prior_gram)
+        return Decider(policies, 1.0, model.decider_.regularization, worth, model.prior_gram)
     policies = direction(model.policy_coefs_)
-    return Decider(policies, None, model.decider_.regularization, rewards, model.prior_gram)
+    return Decider(policies, None, model.decider_.regularization, worth, model.prior_gram)
 
 
 def prediction(model: IBCB) -> Prediction:

@@ -3,8 +3,8 @@
 The score that a recovered SBUCB decider gives a candidate s in episode n has two parts, <p_n, s> for what it expects of
 s and alpha H_n(s) for what it might learn, with p_n the policy of that time and H_n the width of the choices before it.
 A Thompson sampler explores by a draw that the log does not show; the least that it can have added to the chosen
-candidate is what that one lacked to the best. Regret is seen with the reward parameters of the whole log: with what the
-observer knows now, not the decider then.
+candidate is what that one lacked to the best. Regret is seen with the policy right after the log: with what the decider
+knew at the end, not then.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Decider(NamedTuple):
         Weight of the width H in the score; None where the decider explores by luck.
     regularization : Regularization
         Its ridge parameter.
-    rewards : ndarray of shape (d,)
-        Reward weights; the regret is seen with them.
+    worth : ndarray of shape (d,)
+        Weights of the policy right after the log; the regret is seen with them.
     prior_gram : array of shape (d, d) or None
         Gram matrix of the choices before the log.
     """
@@ -47,7 +47,7 @@ class Decider(NamedTuple):
     policies: NDArray[np.float64]
     alpha: float | None
     regularization: Regularization
-    rewards: Vector
+    worth: Vector
     prior_gram: ArrayLike | None
 
     def ridge(self, entry: EpisodePart, steps: int) -> Ridge:
@@ -95,8 +95,8 @@ class EpisodeThoughts(NamedTuple):
     unexplained : float
         Share of choices that are not the best candidate even with exploration; 0 where a draw explains all.
     regret : float
-        Mean over the steps of max_j <coef_, s_j> - <coef_, s_chosen>, divided by alpha for "sbucb". The unit is that of
-        ``coef_``, which the log does not tell: compare episodes, not models.
+        Mean over the steps of max_j <p, s_j> - <p, s_chosen>, with p the policy right after the log, divided by alpha
+        for "sbucb". Compare episodes, not models.
     regret_share : float
         The same as a share of what choices at random would have cost: 0 for the best choices, 1 for random ones. NaN
         where candidates do not differ.
@@ -163,7 +163,7 @@ def score(decider: Decider, number: int, now: Ridge, part: BehaviorLog) -> Score
         explored = np.ones(part.n_steps, dtype=bool)
     else:
         explored = total[_best_rows(expected, part)] < lacking
-    worth: Vector = contexts @ decider.rewards
+    worth: Vector = contexts @ decider.worth
     top = _best(worth, part)
     means = np.add.reduceat(worth, part.step_offsets[:-1]) / np.diff(part.step_offsets)
     regret = top - worth[chosen]

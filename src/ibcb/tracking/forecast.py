@@ -166,7 +166,8 @@ def unidentified(track: Track) -> NDArray[np.int64]:
     at_first = track.kind.scales.policy**2 * now.unit
     if track.kind.scales.alpha:
         # Only ratios are known: variances beside the mean square of the scores.
-        at_first, C = at_first / float(np.sum(at_first * now.within)), C / (float(p @ now.within @ p) or 1.0)
+        spread = float(np.sum(at_first * now.within)) or 1.0
+        at_first, C = at_first / spread, C / (float(p @ now.within @ p) or 1.0)
     vague = C.diagonal() >= at_first.diagonal()
     return np.flatnonzero(((blind**2).sum(axis=1) > _UNDETERMINED_SHARE) | vague)
 

@@ -520,8 +520,8 @@ def _other_units(given: Candidate, best: Candidate) -> Note:
         "l2-in-other-units",
         "warning",
         f"l2={given.l2:g} was given, but the features are in different units, and {best.name} predicts the log "
-        f"better (log-likelihood {best.log_likelihood:.4f} per choice, against "
-        f"{given.log_likelihood:.4f}), so it is used. Leave l2 at 'auto', or give the features in the decider's own units.",
+        f"better (log-likelihood {best.log_likelihood:.4f} per choice, against {given.log_likelihood:.4f}), so it is "
+        "used. Leave l2 at 'auto', or give the features in the decider's own units.",
         {
             "given": given.name,
             "its_log_likelihood": given.log_likelihood,
