@@ -230,3 +230,25 @@ def test_copies_of_the_chosen_candidate_say_nothing_whatever_the_rounding_of_the
     S = rng.normal(size=(300, 200))
     learned = Cone(blocks(log)[0], ridge(S.T @ S, 1.0)).learn(np.zeros(201), np.eye(201))
     assert 143 * 7 - 1 not in learned.rows.places
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
+def test_the_share_of_wrong_rows_is_learned_and_does_no_harm(share):
+    """Choices at random, of which most rows fail: the policy of the others is found, and the share is told."""
+    rng, d, steps = np.random.default_rng(7), 5, 500
+    X, S, p = rng.normal(size=(steps, 6, d)), rng.normal(size=(400, d)), rng.normal(size=d)
+    before = ridge(S.T @ S, 0.3)
+    widths = before.widths(X.reshape(-1, d)).reshape(steps, 6)
+    chosen = (X @ p + widths).argmax(axis=1)
+    wrong = rng.random(steps) < share
+    chosen[wrong] = rng.integers(6, size=wrong.sum())
+    (block,) = blocks(ibcb.BehaviorLog.from_episodes([(X, chosen)]))
+    prior = Beliefs(np.append(np.zeros(d), 1.0)[None], np.diag([4.0] * d + [1.0])[None])
+    (site,), stray = cone_sites(block, before, [prior], STRAY)
+    found = prior.given(site)[0].mean[0]
+    assert found[:d] @ p > 0.99 * np.linalg.norm(found[:d]) * np.linalg.norm(p)
+    # Of a random choice about half of the rows fail.
+    scores = X @ p + widths
+    failing = np.mean((scores > scores[np.arange(steps), chosen][:, None]).sum(axis=1) / 6)
+    assert stray == pytest.approx(failing, abs=0.02)
+    assert (stray > STRAY) == (share > 0)

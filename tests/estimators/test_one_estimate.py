@@ -255,7 +255,7 @@ def test_features_of_any_size_give_finite_weights(expert, size, l2):
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
-def test_fewer_steps_than_features_give_finite_weights(expert):
+def test_fewer_steps_than_features_give_finite_weights_and_are_said(expert):
     rng = np.random.default_rng(3)
     theta = rng.normal(size=12)
     episodes = [(X := rng.normal(size=(3, 4, 12)), (X @ theta).argmax(axis=1)) for _ in range(3)]
@@ -263,3 +263,5 @@ def test_fewer_steps_than_features_give_finite_weights(expert):
     for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
         assert np.isfinite(getattr(model, name)).all()
     assert np.isfinite(model.policy_interval().estimate).all()
+    (note,) = (note for note in model.notes_ if note.code == "few-steps")
+    assert note.figures == {"steps": 6, "features": 12}
