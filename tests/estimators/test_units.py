@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
+from ibcb.estimators.fitting import PENALTIES
 
 SIZE = {"n_episodes": 5, "batch_size": 80}
 EXPERTS = ["sbucb", "sbts", "topk", "stationary", "other", "auto"]
@@ -204,7 +205,7 @@ def test_a_number_is_kept_where_the_decider_had_these_units(seed):
         expert.update(S, S @ (np.array([0.5, -0.3, 0.4]) / scale))
         pairs.append((X, chosen))
     model = IBCB(l2=0.3).fit(BehaviorLog.from_episodes(pairs, warmup=1))
-    assert len(model.evidence_) == 11
+    assert len(model.evidence_) == 1 + sum(map(len, PENALTIES.values()))
     assert (model.l2_, model.units_) == (0.3, "own")
 
 
@@ -240,12 +241,12 @@ def test_a_shift_is_nothing_to_a_decider_that_is_only_tracked(expert, ragged):
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])
 @pytest.mark.parametrize("kind", ["named", "auto"])
 def test_a_shift_changes_little_of_a_learner(expert, kind):
-    """It learned from features with their zero elsewhere; which l2 and units describe it best may change."""
+    """It learned from features with their zero elsewhere; which l2, units and kind describe it best may change."""
     run = world(expert)
     shift = run.log.contexts.std(axis=0) * [1.0, -1.0, 2.0, 0.5, 0.0, -2.0, 1.0, 0.0]
     given = {"expert": expert if kind == "named" else "auto"}
     one, other = (IBCB(**given).fit(log) for log in (run.log, rewritten(run.log, lambda X: X + shift)))
-    assert other.expert_ == one.expert_ == expert
+    assert one.expert_ == expert
     for mine, its in list(zip(one.policy_coefs_, other.policy_coefs_, strict=True))[2:]:
         assert cosine(mine, its) >= 0.98
     assert cosine(one.next_policy_coef_, other.next_policy_coef_) >= 0.98

@@ -35,9 +35,9 @@ __all__ = ["Fit", "Settings", "choose", "continued", "fit_logs"]
 Log = BehaviorLog | DiskLog
 Matrix = NDArray[np.float64]
 
-#: values of l2, in units of the features, and of top_k that "auto" chooses from: a factor of three, and the fair
-#: deciders of the paper's tables
-PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+#: values of l2 by its units, and of top_k, that "auto" chooses from: a factor of three, or of ten where features are
+#: standardised, because the choice is not sharp; and the fair deciders of the paper's tables
+PENALTIES = {"scaled": (0.1, 0.3, 1.0, 3.0, 10.0), "standardized": (0.3, 3.0)}
 BEST_OF = (2, 3, 4)
 
 
@@ -92,7 +92,7 @@ class Settings:
             if KINDS[name].learns:
                 kinds += [KINDS[name](l2=float(self.l2))] if self.l2 != "auto" else []
                 if self.l2 == "auto" or self.doubtful:
-                    kinds += [KINDS[name](l2=l2, frame=frame) for frame in self._frames() for l2 in PENALTIES]
+                    kinds += [KINDS[name](l2=l2, frame=each) for each in self._frames() for l2 in PENALTIES[each.name]]
             elif name in _WITH_TOP_K:
                 best = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
                 kinds += [KINDS[name](top_k=k, frame=self._frames()[0]) for k in best]

@@ -67,9 +67,9 @@ class IBCB(Imitator):
         Exploration weight of an SBUCB or SBTS decider. Only weights over alpha can be told from choices, so alpha
         scales weights and changes nothing else.
     l2 : float or "auto"
-        Ridge parameter lambda of the decider, in the units of the log. "auto": that of 0.1, 0.3, 1, 3 and 10 that
-        predicts the log best, in units of the features themselves: for a decider that brings features to one scale, or
-        to mean 0 and deviation 1. Then units do not matter. Where features seem to be in different units, a number is
+        Ridge parameter lambda of the decider, in the units of the log. "auto": whichever of 0.1 to 10 predicts the log
+        best, in units of the features themselves: for a decider that brings features to one scale, or to mean 0 and
+        deviation 1. Then units do not matter. Where features seem to be in different units, a number is
         compared with these, and kept unless one of them predicts the log clearly better; ``notes_`` say so.
     margin : float
         Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
