@@ -161,6 +161,9 @@ def fit(
     print_verdict(verdict)
     print(f"saved       {out}\n")
     columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
+    if not model.decider_.learns:
+        # coef_ is the policy.
+        del columns["weight"]
     if model.forecast_model_ is not None:
         columns |= {"last": "last policy"} | ({"interval": "90% interval"} if verdict.supported else {})
     print_table(_weights(model), columns)

@@ -31,7 +31,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         policies, reached = unit * evolution.policies, unit * (evolution.ridge().shrinkage @ evolution.theta)
     else:
         # While a log is fitted in steps, a track that chose the kind is ahead of Algorithm 2.
-        seen = track.policies[: len(evolution.policies)]
+        seen = track.believed_policies[: len(evolution.policies)]
         policies, reached = unit * identified(track, seen), policy_ahead(fit, track, alpha, 1)
         found = rewards(track)
         coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)

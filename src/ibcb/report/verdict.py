@@ -36,9 +36,11 @@ class Bars:
     #: good: agreement with the decider's next policy, by each of three estimates: a cautious bound of what is believed,
     #: the preferences that an episode left as they were predicted, and those that its own choices bear out
     agreement: float = 0.98
-    #: good, whatever is believed: so many steps, and so many preferences that they leave, and confirm by themselves
+    #: good, whatever the cautious bound: so many steps, so many preferences that they leave, and confirm by themselves,
+    #: and so many expected to be right (with wrong edges the others mislead: half of the updates are none)
     measured_steps: int = 1000
     measured: float = 0.985
+    expected: float = 0.965
     #: poor: neither of the latter two reaches this
     refuted: float = 0.85
     #: poor: a rival leads by this, and by more than luck explains
@@ -300,7 +302,8 @@ def _supported(model: Any, figures: Figures) -> _Judged:
         )
         steps.append(f"Compare predict with an ibcb.ChoiceModel before relying on it{_or_auto(model)}.")
     low, expected = figures.agreement_low, figures.agreement
-    if figures.steps >= BARS.measured_steps and min(figures.kept, figures.confirmed) >= BARS.measured:
+    likely = expected is None or expected >= BARS.expected
+    if likely and figures.steps >= BARS.measured_steps and min(figures.kept, figures.confirmed) >= BARS.measured:
         reasons.append(
             f"{figures.steps:,} later choices, read by themselves, confirm {figures.confirmed:.1%} of the preferences "
             "predicted."

@@ -54,7 +54,7 @@ def forecast(track: Track, updates: int = 1) -> Vector:
     """
     now = track.seen
     if updates == 0:
-        last: Vector = track.policies[-1]
+        last: Vector = track.believed_policies[-1]
         return last
     p = track.next_policy
     found = track.current_rewards()
@@ -79,12 +79,12 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     Quantiles of what all models of the family believed say together, each as far as the evidence supports it; with
     ``direction``, of policies whose scores over the candidates of a step have deviation 1.
     """
-    now, family = track.seen, track.model_at(track.seen.best).family
+    now, family = track.seen, track.model_at(track.believed_place).family
     draw = _per_alpha if track.kind.scales.alpha else _drawn
     drawn = identified(track, draw(now.last[family], track.by_family(now.evidence)[family], _INTERVAL_DRAWS))
     if track.kind.learns:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
-    estimate = identified(track, track.policies[-1])
+    estimate = identified(track, track.believed_policies[-1])
     if direction:
         drawn, estimate = spread_to_one(now.within, drawn), spread_to_one(now.within, estimate)
     lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)

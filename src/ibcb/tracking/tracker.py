@@ -434,12 +434,17 @@ class Track:
     @property
     def model(self) -> str:
         """The model believed of what comes."""
-        return self.names[self._believed_place]
+        return self.names[self.believed_place]
 
     @property
-    def _believed_place(self) -> int:
+    def believed_place(self) -> int:
         """Of a decider whose policy stays that of the model that is still, whichever was likeliest."""
         return self.seen.best if self.kind.moves else self.names.index("still")
+
+    @property
+    def believed_policies(self) -> Matrix:
+        """The policy of every episode, shape (N, d): of a decider that does not move one and the same."""
+        return self.policies if self.kind.moves else np.tile(self.next_policy, (len(self.policies), 1))
 
     @property
     def learns(self) -> bool:
@@ -460,14 +465,14 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self.belief(self.seen.families, self._believed_place))
+        return self._policy(self.belief(self.seen.families, self.believed_place))
 
     @property
     def next_beliefs(self) -> tuple[Beliefs, Vector]:
         """What the models of the family believed say of the coming episode's policy, and the evidence for each; at the
         scale of their states.
         """
-        family = self.model_at(self._believed_place).family
+        family = self.model_at(self.believed_place).family
         return self.seen.families[family].of_first(self.d), self.by_family(self.seen.evidence)[family]
 
     def rewards(self) -> Rewards | None:
