@@ -70,6 +70,7 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(THREADS) $(BIN)/python benchmarks/uncertainty.py
 	$(THREADS) $(BIN)/python benchmarks/units.py
 	$(THREADS) $(BIN)/python benchmarks/rewards.py
+	$(BIN)/python benchmarks/travel.py
 	$(THREADS) $(BIN)/python benchmarks/dirty.py
 	$(THREADS) $(BIN)/python benchmarks/selection.py
 	$(THREADS) $(BIN)/python benchmarks/verdicts.py

@@ -105,8 +105,10 @@ def test_bars():
     assert level(late(kept=0.7, borne_out=0.7)) == "poor"
     assert level(late(), Agreement(0.99, 0.97)) == level(late(), None) == "fair"
     # Many steps tell by themselves.
-    assert level(late(steps=1000, confirmed=0.99), None) == level(late(steps=1000, confirmed=0.99), Agreement(0.9, 0.8))
-    assert level(late(steps=1000, confirmed=0.99), None) == "good"
+    many = late(steps=1000, confirmed=0.99)
+    assert level(many, None) == level(many, Agreement(0.97, 0.8)) == "good"
+    # Unless what is believed says otherwise.
+    assert level(many, Agreement(0.95, 0.8)) == "fair"
     assert level(late(steps=1000, confirmed=0.98), None) == level(late(confirmed=0.99), None) == "fair"
     ahead = Paired("choice model", 0.97, 0, 20, 0, 20)
     assert level(late(rivals=(ahead,))) == "fair"

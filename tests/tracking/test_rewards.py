@@ -101,8 +101,8 @@ def by_hand(world, policies, covariances):
     moment = sum(A.T @ W @ y for A, W, y in zip(rows, weights, right, strict=True))
     x = np.linalg.solve(normal, moment)
     squares = sum(y @ W @ y for W, y in zip(weights, right, strict=True))
-    left = max((squares - x @ moment) / 24.0, 0.6)
-    return x, left * np.linalg.inv(normal) + 0.03**2 * np.outer(x, x)
+    left = max((squares - x @ moment) / 24.0, 0.4)
+    return x, left * np.linalg.inv(normal)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -111,8 +111,10 @@ def test_the_least_squares_written_out(seed):
     policies = [p * (1 + 0.05 * rng.normal(size=D)) for p, _, _ in world.known]
     roots = [0.05 * rng.normal(size=(D, D)) for _ in policies]
     covariances = [A @ A.T + 1e-4 * np.eye(D) for A in roots]
-    found = world.fit(policies, covariances).solve()
+    fit = world.fit(policies, covariances)
+    found, doubted = fit.solve(), fit.solve(0.1)
     x, covariance = by_hand(world, policies, covariances)
+    assert_allclose(doubted.covariance - found.covariance, 0.01 * np.outer(x, x), rtol=1e-4)
     assert_allclose(np.append(found.theta, found.c), x, rtol=1e-5)
     assert_allclose(found.covariance, covariance, rtol=1e-4, atol=1e-6 * np.abs(covariance).max())
 

@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest

@@ -41,9 +41,7 @@ _MISFIT, _FIRST = 0.03, 0.03
 _SIZE, _LEVEL = 1e-6, 1e-5
 #: sum of the squared residuals that stands for one error, and the least variance of that in units of C
 #: (judged by benchmarks/uncertainty.py)
-_ONE_ERROR, _LEAST_VARIANCE = 24.0, 0.6
-#: share by which alpha, the unit of all weights, may be mistaken as well (judged by benchmarks/uncertainty.py)
-_UNIT_DOUBT = 0.03
+_ONE_ERROR, _LEAST_VARIANCE = 24.0, 0.4
 
 
 class Rewards(NamedTuple):
@@ -136,8 +134,11 @@ class RewardFit:
             self, normal=self.normal + A.T @ WA, right=self.right + y @ WA, squares=self.squares + float(y @ W @ y)
         )
 
-    def solve(self) -> Rewards:
-        """The rewards; zeros where nothing had been learned."""
+    def solve(self, unit_doubt: float = 0.0) -> Rewards:
+        """The rewards; zeros where nothing had been learned.
+
+        ``unit_doubt``: share by which alpha, the unit of all policies, may be mistaken.
+        """
         q = len(self.right)
         if not self.normal.any():
             return Rewards(np.zeros(q - 1), 0.0, np.zeros((q, q)))
@@ -149,7 +150,7 @@ class RewardFit:
         back = symmetric_inverse(scaled) / unit / unit[:, None]
         found = back @ self.right
         left = self.squares - float(found @ self.right)
-        covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + _UNIT_DOUBT**2 * np.outer(found, found)
+        covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + unit_doubt**2 * np.outer(found, found)
         return Rewards(found[:-1], float(found[-1]), covariance)
 
 

@@ -481,7 +481,19 @@ class Track:
         None of kinds of which it is not known how they learn.
         """
         fit = self.seen.rewards
-        return None if fit is None else fit.solve()
+        return None if fit is None else fit.solve(self._unit_doubt)
+
+    @property
+    def _unit_doubt(self) -> float:
+        """Share by which the last policy may be too long or too short: by which its unit, alpha, may be mistaken."""
+        now, d = self.seen, self.d
+        believed = self.belief(now.last, now.best)
+        C, p = believed.covariance[0], believed.mean[0, :d]
+        if self.kind.scales.alpha:
+            return float(np.sqrt(C[d, d])) / self._alpha(believed)
+        along = now.within @ p
+        size = float(p @ along)
+        return float(np.sqrt(max(along @ C[:d, :d] @ along, 0.0))) / size if size > 0 else 0.0
 
     @cached_property
     def blind(self) -> tuple[Vector, Matrix]:
