@@ -60,10 +60,10 @@ standard deviation, and the paper's figure in brackets. Algorithms without a fig
 *IBCB, ours* is `IBCB` with its defaults at the expert's alpha, not knowing its lambda (and with `expert="topk"` where
 the expert draws among its best), *ChoiceModel* a conditional logit. *IBCB* is the paper's own: OSQP at its tolerances,
 alpha 1. The rewards of *IBCB, ours* have an intercept, those of the others have none: OL-Fitness is of both. Of half a
-log *IBCB, ours* forecasts the policy after the whole. **≠** marks a column where the paper's
-algorithms (the expert is none of them) stand in another order than in the paper. Times are processor seconds, as
-multiples of IBCB's when they were recorded; those of *IBCB, ours* include choosing l2 and tracking the policy. Below each
-remark a line, counted from the figures, says whether IBCB leads the paper's three baselines wherever the paper has it lead.
+log *IBCB, ours* forecasts the policy after the whole. **≠** marks a column where the paper's algorithms (the expert is
+none of them) stand in another order than in the paper. Times are processor seconds, as multiples of IBCB's when they
+were recorded; those of *IBCB, ours* include choosing l2 and tracking the policy. Below each remark a line, counted from
+the figures, says whether IBCB leads the paper's three baselines wherever the paper has it lead.
 
 | metric | what it is |
 |---|---|
