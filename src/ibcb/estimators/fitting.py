@@ -267,5 +267,5 @@ def _late_start(log: Log, kind: Kind, settings: Settings) -> tuple[Note, ...]:
     """Whether the first episode looks as if there had been others before it."""
     if settings.late_start or log.warmup or not kind.learns:
         return ()
-    missing = missing_past(first_steps(log), bonus=kind.adds_bonus)
+    missing = missing_past(first_steps(log), bonus=kind.adds_bonus, frame=kind.frame)
     return () if missing is None else (missing,)

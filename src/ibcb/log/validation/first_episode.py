@@ -9,21 +9,31 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.notes import Note
+from ibcb.numerics.ridge import Frame
 
 __all__ = ["missing_past"]
 
 
-def missing_past(first: BehaviorLog, *, bonus: bool) -> Note | None:
+#: share of steps with the candidate of largest norm at which a decider is believed to know nothing: in the units of the
+#: log, where the norm is exact, and in units that are only near to the decider's own; not tuned
+_EXACT_SHARE, _NEAR_SHARE = 0.9, 0.6
+
+
+def missing_past(first: BehaviorLog, *, bonus: bool, frame: Frame | None = None) -> Note | None:
     """Why the first episode does not look like the first: nothing learned, nothing seen. None if it does.
 
-    ``bonus``: of a decider that adds a confidence bonus, or of one that draws from its posterior.
+    ``bonus``: of a decider that adds a confidence bonus, or of one that draws from its posterior. ``frame``: the units
+    of its features, where they are not the log's.
     """
+    if frame is not None:
+        contexts = (first.contexts - frame.origin) / frame.scale
+        first = BehaviorLog(contexts, first.step_offsets, first.chosen, first.episode_offsets)
     remedy = "pass prior_gram= (S'S of the contexts chosen before), or mark a random start with warmup="
     if bonus:
         # A decider with theta = 0 and Phi = 0 takes the candidate of largest norm.
         longest = np.einsum("ij,ij->i", first.contexts, first.contexts)
         share = float(np.mean(longest[first.chosen_rows] >= (1 - 1e-6) * _maximum_per_step(longest, first)))
-        if share >= 0.9:
+        if share >= (_EXACT_SHARE if frame is None else _NEAR_SHARE):
             return None
         return Note(
             "late-start",
