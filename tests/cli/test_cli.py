@@ -12,26 +12,15 @@ import time
 
 import numpy as np
 import pytest
+from commands import ibcb_command, succeeds
 from conftest import heed_interrupts
 from same import assert_same
-from typer.testing import CliRunner
 
 import ibcb
-from ibcb.cli import app
 
 VERBS = ("demo", "simulate", "validate", "convert", "fit", "predict", "evaluate", "report", "explain", "reproduce")
 SMALL = ["--episodes", "4", "--batch-size", "50", "--candidates", "4", "--features", "3", "--warmup", "60"]
 SETTINGS = {"n_episodes": 4, "batch_size": 50, "n_candidates": 4, "n_features": 3, "warmup": 60}
-
-
-def ibcb_command(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def succeeds(*arguments):
-    result = ibcb_command(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def assert_fails(result, code=1, *words):

@@ -7,21 +7,10 @@ import re
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from commands import ibcb_command, succeeds
 from conftest import ragged_log
-from typer.testing import CliRunner
 
 import ibcb
-from ibcb.cli import app
-
-
-def ibcb_command(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def succeeds(*arguments):
-    result = ibcb_command(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 @pytest.fixture(params=[None, "step_ids", "timestamps"])

@@ -6,25 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
+from commands import ibcb_command, succeeds
 from conftest import ragged_log, small_run
 from same import assert_same
-from typer.testing import CliRunner
 
 import ibcb
-from ibcb.cli import app
 from ibcb.log.notes import Note
 
 SIZE = {"n_episodes": 4, "batch_size": 80, "n_candidates": 4, "n_features": 3}
-
-
-def ibcb_command(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def succeeds(*arguments):
-    result = ibcb_command(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def warnings_of(result):
