@@ -267,5 +267,11 @@ def _late_start(log: Log, kind: Kind, settings: Settings) -> tuple[Note, ...]:
     """Whether the first episode looks as if there had been others before it."""
     if settings.late_start or log.warmup or not kind.learns:
         return ()
-    missing = missing_past(first_steps(log), bonus=kind.adds_bonus, frame=kind.frame)
-    return () if missing is None else (missing,)
+    first, found = first_steps(log), list[Note]()
+    # In whichever units the decider had its features: one that knows nothing in some of them may know nothing.
+    for frame in (None, *settings.moments.frames()):
+        missing = missing_past(first, bonus=kind.adds_bonus, frame=frame)
+        if missing is None:
+            return ()
+        found.append(missing)
+    return tuple(found[:1])
