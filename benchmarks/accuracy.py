@@ -37,13 +37,18 @@ def paper_figures() -> dict[tuple[str, str, str, str], float]:
     return found
 
 
+def ours(run: ibcb.Run, **settings: Any) -> ibcb.IBCB:
+    """With the expert's kind and alpha, which is the unit of the rewards."""
+    return ibcb.IBCB(expert=run.expert_settings.kind, alpha=run.expert_settings.alpha, **settings)
+
+
 def measure(expert: str, noise: float, seeds: range) -> Iterator[tuple[str, dict[str, float]]]:
     """Mean metrics over the seeds for the expert itself, the default fit, and the paper's solver."""
     makers: dict[str, Callable[[ibcb.Run], Any]] = {
         expert.upper(): lambda run: run.expert,
-        "IBCB, default": lambda run: ibcb.IBCB(expert=expert).fit(run.log),
-        "IBCB, default, l2 known": lambda run: ibcb.IBCB(expert=expert, l2=run.expert_settings.l2).fit(run.log),
-        "IBCB, paper's solver": lambda run: ibcb.IBCB(expert=expert, solver="paper").fit(run.log),
+        "IBCB, default": lambda run: ours(run).fit(run.log),
+        "IBCB, default, l2 known": lambda run: ours(run, l2=run.expert_settings.l2).fit(run.log),
+        "IBCB, paper's solver": lambda run: ours(run, l2=1.0, solver="paper", forecast=None).fit(run.log),
         "BaseSVC": lambda run: ibcb.BaseSVC().fit(run.log),
     }
     figures: dict[str, list[list[float]]] = {name: [] for name in makers}

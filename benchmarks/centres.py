@@ -105,15 +105,15 @@ def points(run: ibcb.Run, l2: float) -> dict[str, list[tuple[int, Vector]]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         fits = {
-            name: ibcb.IBCB(expert=kind, l2=l2, solver=solver).fit(log)
+            name: ibcb.IBCB(expert=kind, l2=l2, solver=solver, forecast=None).fit(log)
             for name, solver in (("projection", "auto"), ("soft rows", "soft"), ("robust rows", "robust"))
         }
+        fits[BELIEVED] = ibcb.IBCB(expert=kind, l2=l2).fit(log)
     for stored, (_, episode) in enumerate(log.episodes()):
         number = stored - log.warmup
         if number >= 2:
             for name, model in fits.items():
                 found[name].append((number, model.policy_coefs_[number]))
-            found[BELIEVED].append((number, fits["projection"].policy_at(number)))
             if kind == "sbucb":
                 for name, p in alone(episode, phi, l2).items():
                     found[name].append((number, p))
