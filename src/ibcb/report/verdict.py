@@ -387,10 +387,14 @@ def statements(model: Any) -> list[str]:
     found = []
     if named:
         found.append(
-            f"No reward weights explain all choices: {len(named)} steps contradict each other. A decider of this kind "
-            "with these settings leaves no contradictions, so something differs: changed choices, other episodes, "
-            "another l2, a decider that draws."
+            f"No reward weights explain all choices: {_contradicting(len(named))}. A decider of this kind with these "
+            "settings leaves no contradictions, so something differs: changed choices, other episodes, another l2, a "
+            "decider that draws."
         )
     if violated:
         found.append(f"Under the reward weights that come nearest, {left} {goes} against the log.")
     return found
+
+
+def _contradicting(steps: int) -> str:
+    return f"{steps} steps contradict each other" if steps > 1 else "a step contradicts what was learned before it"

@@ -145,9 +145,9 @@ def scales(scan: Scan, varying: Mask) -> Iterator[Finding]:
             "warning",
             "scales",
             f"Within steps {scan.name(large)} varies by {sd[large]:.2g} and {scan.name(small)} by {sd[small]:.2g}, "
-            f"{ratio:.1g} times less: the ridge parameter cannot suit both, and precision suffers.",
+            f"{ratio:.1g} times less: an l2 given as a number cannot suit both.",
             None,
-            "Give the features in the units in which the decider saw them; if it saw these, l2 must be its own.",
+            "Leave l2 at 'auto', which is in units of the features; a number must be the decider's, in these units.",
             _names(scan, odd),
         )
     offset = np.where(varying, peak / np.where(varying, sd, 1.0), 0.0)
