@@ -154,3 +154,15 @@ def test_relations_of_features_that_the_model_does_not_name_are_repeated(log, tm
     assert notes["undetermined-features"] == {"features": ["user"]}
     assert notes["collinear"] == {"features": ["x0", "near"]}
     assert "constant-within-steps" not in notes
+
+
+def test_mixed_units_are_told_and_are_no_doubt(tmp_path):
+    """They matter to an l2 that is a number alone."""
+    log = ragged_log(np.random.default_rng(0), steps=100)
+    episodes = (log.step_offsets, log.chosen, log.episode_offsets)
+    contexts = log.contexts * np.where(np.arange(log.n_features) == 0, 1e6, 1.0)
+    ibcb.write_log(ibcb.BehaviorLog(contexts, *episodes, warmup=log.warmup), tmp_path / "log.parquet")
+    fit = ["fit", tmp_path / "log.parquet", "-o", tmp_path / "m.safetensors", "--json"]
+    told = {note["code"]: note["severity"] for note in json.loads(succeeds(*fit).stdout)["notes"]}
+    assert told["scales"] == "info"
+    assert "scales" not in warnings_of(succeeds(*fit))

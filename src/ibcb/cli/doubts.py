@@ -18,6 +18,8 @@ __all__ = ["Strict", "known_of", "refuse_doubts", "told_once"]
 
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings are errors: exit 1, and nothing is saved.")]
 
+#: findings of `ibcb.validate` that are repeated though they are no warnings: units matter to an l2 that is a number
+_REPEATED = ("scales",)
 #: findings of `ibcb.validate` that say of features what a model's note on undetermined ones says
 _UNDETERMINED = ("constant-within-steps", "collinear")
 
@@ -29,7 +31,8 @@ def known_of(log: ibcb.BehaviorLog | DiskLog) -> tuple[Note, ...]:
     """
     found = ibcb.validate(log)
     # The notes of a log on disk are complete when it has been gone through.
-    return (*log.notes, *(note for note in found.notes if note.severity == "warning"))
+    told = (note for note in found.notes if note.severity == "warning" or note.code in _REPEATED)
+    return (*log.notes, *told)
 
 
 def told_once(known: Iterable[Note], model: ibcb.IBCB) -> list[Note]:

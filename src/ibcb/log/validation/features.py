@@ -142,7 +142,7 @@ def scales(scan: Scan, varying: Mask) -> Iterator[Finding]:
         odd = varying & ((sd > 100 * usual) | (sd < usual / 100))
         odd[[small, large]] = True
         yield Finding(
-            "warning",
+            "note",
             "scales",
             f"Within steps {scan.name(large)} varies by {sd[large]:.2g} and {scan.name(small)} by {sd[small]:.2g}, "
             f"{ratio:.1g} times less: an l2 given as a number cannot suit both.",
