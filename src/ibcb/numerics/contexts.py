@@ -1,7 +1,7 @@
 """Contexts, one row per candidate: a dense array, or a sparse one where most features of a row are 0.
 
 How contexts are stored decides how they are worked with, and nothing else: results are the same up to rounding. Code
-that only multiplies by them (``contexts @ w``), slices rows or asks for their ``shape`` and ``dtype`` need not know; the
+that only multiplies by them (``contexts @ w``), slices rows or asks for ``shape`` and ``dtype`` need not know; the
 rest is here.
 """
 
