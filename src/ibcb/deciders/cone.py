@@ -29,6 +29,7 @@ from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
 from ibcb.engine import Block
+from ibcb.numerics.contexts import is_sparse, row_lengths, taken, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.ridge import Ridge, widths
 
@@ -291,13 +292,20 @@ class Cone:
     def __init__(self, block: Block, ridge: Ridge) -> None:
         self._block, self._whitener = block, ridge.whitener
         wide, d = block.widths(ridge), block.contexts.shape[1]
-        self._leads = np.empty((len(wide), d + 1), dtype=wide.dtype)
-        block.less_chosen(block.contexts, out=self._leads[:, :d])
-        block.less_chosen(wide[:, None], out=self._leads[:, d:])
         # Candidates that do not differ from the chosen one have a row of zeros, which is never open; exactly, whatever
         # the rounding of their widths.
-        self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
-        self._squares = self._leads * self._leads
+        if is_sparse(block.contexts):
+            leads, of_widths = block.all_leads(wide.dtype), np.empty((len(wide), 1), dtype=wide.dtype)
+            block.less_chosen(wide[:, None], out=of_widths)
+            of_widths[np.diff(leads.indptr) == 0] = 0.0
+            self._leads = with_column(leads, of_widths[:, 0])
+            self._squares = self._leads.multiply(self._leads).tocsr()
+        else:
+            self._leads = np.empty((len(wide), d + 1), dtype=wide.dtype)
+            block.less_chosen(block.contexts, out=self._leads[:, :d])
+            block.less_chosen(wide[:, None], out=self._leads[:, d:])
+            self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
+            self._squares = self._leads * self._leads
         self._sum = np.ones(len(wide), dtype=wide.dtype) @ self._leads
 
     def learn(self, mean: Vector, root: Matrix) -> Posterior:
@@ -328,7 +336,7 @@ class Cone:
             learned = propagate(rows, mean, root, stray=self.stray)
             failing, lead = self._failing(learned.mean, rows)
         # The others must be wrong. They still count as unlikely, for every belief alike.
-        white = self._leads.take(failing, axis=0) @ learned.root.astype(lead.dtype)
+        white = self._leads[failing] @ learned.root.astype(lead.dtype)
         spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
         with np.errstate(over="ignore"):
             unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64), self.stray)[0].sum())
@@ -346,6 +354,8 @@ class Cone:
         if typical < 0:
             # The length of w does not matter: deviations at the length that gives the typical row its lead.
             L = L - np.outer(w, (self._sum @ L) / typical)
+        if is_sparse(self._leads):
+            return row_lengths(self._leads[rows], L)
         white = L.T @ self._leads.take(rows, axis=0).T
         np.multiply(white, white, out=white)
         found: NDArray[Any] = np.sqrt(np.add.reduce(white, axis=0))
@@ -391,7 +401,7 @@ class Cone:
         """Some rows in double precision."""
         steps, step = np.unique(self._block.step_of(rows), return_inverse=True)
         places = np.concatenate([rows, self._block.chosen_rows.take(steps)])
-        contexts = self._block.contexts.take(places, axis=0).astype(np.float64, copy=False)
+        contexts = taken(self._block.contexts, places).astype(np.float64, copy=False)
         features = np.column_stack([contexts, widths(self._whitener, contexts)])
         count = len(rows)
         return ConeRows.fresh(features[:count] - features[count:].take(step, axis=0), rows)

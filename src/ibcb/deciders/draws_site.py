@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
+from ibcb.numerics.contexts import shown_features, step_products
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
@@ -103,7 +104,7 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     """
     X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], np.diff(block.offsets)
     # A feature that is always 0 takes no part in the luck either.
-    shown = X.any(axis=0)
+    shown = shown_features(X)
     spread = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix
     spread = spread[spread.any(axis=1)]
     scores = X @ p
@@ -116,7 +117,7 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     rng, thresholds = np.random.default_rng(0), list[Vector]()
     for _ in range(-(-_DRAWS // steps)):
         drawn = rng.standard_normal((steps, len(spread))) @ spread
-        luck = np.einsum("rd,rd->r", X, np.repeat(drawn, counts, axis=0))
+        luck = step_products(X, drawn, counts)
         luck = np.repeat(luck[greedy], counts) - luck
         # Candidates that the mean does not tell apart are left out: no length does.
         ratio = np.divide(-luck, lead, out=np.full(len(lead), -np.inf), where=lead > 0)
@@ -129,7 +130,7 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
 
 def _rows(block: Block, ridge: Ridge) -> tuple[Matrix, NDArray[np.int64]]:
     """Leads of the candidates that were not chosen, of length 1 in the metric of Psi^-1, and the step of each."""
-    others = np.ones(len(block.contexts), dtype=bool)
+    others = np.ones(block.n_rows, dtype=bool)
     others[block.chosen_rows] = False
     places = np.flatnonzero(others)
     step = block.step_of(places)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import candidate_array
 from ibcb.numerics.checks import at_least_zero, gram_matrix, positive, whole
+from ibcb.numerics.contexts import dense
 from ibcb.numerics.ridge import gram, ridge
 
 __all__ = ["RidgePolicy", "as_candidate_sets", "as_choice"]
@@ -144,7 +145,7 @@ def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]
 
 def as_candidate_sets(candidates: Any, d: int) -> NDArray[Any]:
     """Candidate sets of d features: shape (M, d), or (B, M, d)."""
-    array = candidate_array(candidates)
+    array = dense(candidate_array(candidates))
     if array.shape[-1] != d:
         raise ValueError(f"the candidates have {array.shape[-1]} features but the expert was made for {d} features.")
     return array

@@ -18,6 +18,7 @@ from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.checks import one_of
+from ibcb.numerics.contexts import is_sparse, step_sums
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
@@ -25,6 +26,9 @@ __all__ = ["DRAWS", "SBTS", "SbtsKind"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+
+#: a mean square below this share of what it is the difference of is rounding
+_ROUNDING = 1e-12
 
 DRAWS = ("step", "episode")
 
@@ -71,8 +75,14 @@ class SbtsKind(Kind):
         """In units of the step's width: the less a decider has seen, the more widely it draws."""
         X, starts, counts = block.contexts, block.offsets[:-1], np.diff(block.offsets)
         scores: Vector = X @ policy
-        middle = np.add.reduceat(X, starts, axis=0) / counts[:, None]
-        square = np.add.reduceat(before.lengths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
+        middle = step_sums(X, block.offsets) / counts[:, None]
+        if is_sparse(X):
+            # The mean of squares less the square of the mean: leads of the mean itself would not be sparse.
+            whole = np.add.reduceat(before.lengths(X) ** 2, starts) / counts
+            square = whole - before.lengths(middle) ** 2
+            square[square <= _ROUNDING * whole] = 0.0
+        else:
+            square = np.add.reduceat(before.lengths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
         # Steps whose candidates do not differ have no width, and no lead either.
         unit = np.sqrt(np.where(square > 0, square, 1.0))
         scores /= np.repeat(unit, counts)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import plain
+from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, taken
 from ibcb.numerics.ridge import Ridge, Whitener
 
 __all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
@@ -37,7 +38,7 @@ class Workup(NamedTuple):
         Of the `Ridge` whose confidence widths the bonuses are; None where they are something else.
     """
 
-    contexts: NDArray[Any] | None
+    contexts: Contexts | None
     bonus: NDArray[Any]
     bonus_error: float
     squares: float
@@ -46,7 +47,7 @@ class Workup(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return self.bonus.nbytes + (0 if self.contexts is None else self.contexts.nbytes)
+        return self.bonus.nbytes + (0 if self.contexts is None else nbytes(self.contexts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Block:
 
     Attributes
     ----------
-    contexts : ndarray of shape (rows, d)
+    contexts : Contexts of shape (rows, d)
+        Dense or sparse.
     chosen_rows : ndarray of shape (steps,)
         Row of the chosen candidate of each step.
     offsets : ndarray of shape (steps + 1,)
@@ -68,7 +70,7 @@ class Block:
         What `ibcb.inverse.constraints` has worked out for the block's rows before the first look at them.
     """
 
-    contexts: NDArray[Any]
+    contexts: Contexts
     chosen_rows: NDArray[np.int64]
     offsets: NDArray[np.int64]
     width: int | None
@@ -78,11 +80,12 @@ class Block:
 
     def __post_init__(self) -> None:
         # Blocks come from Dask, mapped files and Arrow too; kernels give the same bits only for the same layout.
-        for name in ("contexts", "chosen_rows", "offsets"):
+        object.__setattr__(self, "contexts", arranged(self.contexts))
+        for name in ("chosen_rows", "offsets"):
             object.__setattr__(self, name, plain(getattr(self, name)))
         if self.work is not None:
             own = self.work.contexts
-            work = self.work._replace(contexts=None if own is None else plain(own), bonus=plain(self.work.bonus))
+            work = self.work._replace(contexts=None if own is None else arranged(own), bonus=plain(self.work.bonus))
             object.__setattr__(self, "work", work)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -125,10 +128,21 @@ class Block:
         steps = (len(of_chosen), self.width, k)
         np.subtract(values.reshape(steps), of_chosen[:, None], out=out.reshape(steps), casting="same_kind")
 
+    @property
+    def n_rows(self) -> int:
+        return int(self.contexts.shape[0])
+
+    def all_leads(self, dtype: Any) -> Contexts:
+        """Contexts of all rows minus those of the candidates chosen in their steps, of sparse contexts."""
+        X = self.contexts.astype(dtype, copy=False)
+        leads = X - repeated(X[self.chosen_rows], np.diff(self.offsets))
+        leads.eliminate_zeros()
+        return leads
+
     def lead_contexts(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Contexts of some rows minus those of the candidates chosen in their steps, in float64."""
-        lead = self.contexts.take(rows, axis=0).astype(np.float64, copy=False)
-        lead -= self.contexts.take(self.chosen_rows.take(steps), axis=0)
+        """Contexts of some rows minus those of the candidates chosen in their steps, dense, in float64."""
+        lead = taken(self.contexts, rows).astype(np.float64, copy=False)
+        lead -= taken(self.contexts, self.chosen_rows.take(steps))
         return lead
 
 

@@ -11,6 +11,7 @@ from ibcb.engine.block import Block
 from ibcb.engine.homes import episodes
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
+from ibcb.numerics.contexts import dense, is_sparse, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
@@ -93,15 +94,21 @@ class CandidateMoments:
 
 def candidate_moments(block: Block) -> CandidateMoments:
     """Of a block's candidates."""
-    X, counts = block.contexts.astype(np.float64, copy=False), np.diff(block.offsets)
-    means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]
-    centred = X - np.repeat(means, counts, axis=0)
-    second = X.T @ X
-    present = np.count_nonzero(X, axis=0)
+    X, counts, rows = block.contexts.astype(np.float64, copy=False), np.diff(block.offsets), block.n_rows
+    second = dense(X.T @ X)
+    if is_sparse(X):
+        sums = step_sums(X, block.offsets)
+        within = second - dense(sums.T @ (sums / counts[:, None]))
+        present = np.bincount(X.indices, minlength=X.shape[1])
+    else:
+        means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]
+        centred = X - np.repeat(means, counts, axis=0)
+        within = centred.T @ centred
+        present = np.count_nonzero(X, axis=0)
     return CandidateMoments(
         mean=X.mean(axis=0),
-        second=second / len(X),
-        within=centred.T @ centred / len(X),
+        second=second / rows,
+        within=within / rows,
         shown=second.diagonal() / np.maximum(present, 1),
     )
 

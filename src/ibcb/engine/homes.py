@@ -9,7 +9,7 @@ from ibcb.engine.block import blocks
 from ibcb.engine.rows import MemoryRows, Rows
 from ibcb.engine.stream import StreamedRows
 from ibcb.engine.threads import Workers
-from ibcb.log import BehaviorLog
+from ibcb.log.behavior_log import BehaviorLog, dense_pieces
 from ibcb.log.disk import DiskLog
 
 __all__ = ["Episode", "episodes", "first_steps"]
@@ -48,4 +48,4 @@ def first_steps(log: BehaviorLog | DiskLog) -> BehaviorLog:
     """The first episode that the policy chose, or as much of it as is read at a time."""
     if isinstance(log, BehaviorLog):
         return log[0]
-    return next(part for number, part in log.parts() if number >= 0)
+    return next(dense_pieces(next(part for number, part in log.parts() if number >= 0)))

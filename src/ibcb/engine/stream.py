@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine.block import Block, Workup, block_edges
 from ibcb.engine.threads import Workers, in_order
 from ibcb.log import BehaviorLog
+from ibcb.numerics.contexts import Contexts, nbytes, stacked
 
 __all__ = ["StreamedRows", "ahead", "reblocked"]
 
@@ -64,7 +64,7 @@ class StreamedRows:
         kept: list[Block] | None = []
         size = 0
         for block in ahead(reblocked(self._parts())):
-            size += block.contexts.nbytes
+            size += nbytes(block.contexts)
             if kept is not None:
                 kept = [*kept, block] if size <= self._keep else None
             yield block
@@ -110,7 +110,7 @@ class _PreparedRows:
 
 def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
     """The blocks of an episode from parts of any size."""
-    contexts: NDArray[Any] | None = None
+    contexts: Contexts | None = None
     counts = chosen = np.empty(0, dtype=np.int64)
     first_step = first_row = 0
 
@@ -136,7 +136,8 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]
 
     for part in parts:
-        contexts = part.contexts if contexts is None or not len(contexts) else np.concatenate([contexts, part.contexts])
+        waiting = contexts is not None and contexts.shape[0] > 0
+        contexts = stacked([contexts, part.contexts]) if waiting else part.contexts
         counts = np.concatenate([counts, np.diff(part.step_offsets)])
         chosen = np.concatenate([chosen, part.chosen])
         yield from cut(last=False)

@@ -12,6 +12,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.history import history
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.contexts import with_column
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import Stopping
 from ibcb.numerics.ridge import ridge
@@ -87,7 +88,7 @@ class ChoiceModel(Imitator):
         steps = slice(int(log.episode_offsets[log.warmup + first]), log.n_steps)
         contexts, offsets, chosen = log.step_arrays(steps)
         if width:
-            contexts = np.column_stack([contexts, _widths(log, first, l2)])
+            contexts = with_column(contexts, _widths(log, first, l2))
         loss = ChoiceLoss(contexts, offsets, chosen)
         if loss.empty:
             raise ValueError(

@@ -172,7 +172,7 @@ def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
         return log, False
     contexts = candidate_array(log)
     alone = contexts.ndim == 2
-    sets = contexts[None] if alone else contexts
+    sets = [contexts] if alone else contexts
     return BehaviorLog.from_episodes([(sets, np.zeros(len(sets), dtype=np.int64))]), alone
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block, Workup
+from ibcb.numerics.contexts import Contexts, is_sparse, taken
 from ibcb.numerics.ridge import Chosen, Whitener, gram, widths
 
 __all__ = [
@@ -180,7 +181,7 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
         squares, longest = _lengths(contexts.astype(np.float64, copy=False))
     if rule.whitener is None:
         error = _rounding(contexts) * rule.margin
-        work = Workup(copy, np.zeros(len(contexts), dtype=contexts.dtype), error, squares, longest)
+        work = Workup(copy, np.zeros(block.n_rows, dtype=contexts.dtype), error, squares, longest)
         work.bonus[_copies_of_chosen(block.with_work(work))] = -np.inf
         work.bonus[block.chosen_rows] = -rule.margin
     else:
@@ -192,9 +193,12 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
     return block.with_work(work)
 
 
-def _lengths(contexts: NDArray[Any]) -> tuple[float, float]:
+def _lengths(contexts: Contexts) -> tuple[float, float]:
     """The sum of the squared contexts, and a bound on the length of each."""
     rows, d = contexts.shape
+    if is_sparse(contexts):
+        sums = contexts.multiply(contexts).sum(axis=1, dtype=np.float64)
+        return float(sums.sum()), math.sqrt(float(sums.max(initial=0.0)))
     # A few at a time: sums of long vectors are quick, and a few are not much longer than the longest of them.
     few = max(1, _NUMBERS_PER_SUM // d)
     whole = rows - rows % few
@@ -231,7 +235,7 @@ def experienced(block: Block) -> Experience:
     """What the choices of a block teach."""
     chosen = block.chosen_rows - block.offsets[:-1]
     counts = np.diff(block.offsets) if block.width is None else np.full(len(chosen), block.width)
-    S = block.contexts.take(block.chosen_rows, axis=0)
+    S = block.contexts[block.chosen_rows]
     return Experience(gram(S), counts, chosen, S.sum(axis=0, dtype=np.float64))
 
 
@@ -286,7 +290,7 @@ def all_rows(block: Block, *, look: Look) -> RowSet:
 
 def row_places(block: Block, *, keys: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which keys lie in this block, and their (step, chosen, other)."""
-    inside = (keys >= block.first_row) & (keys < block.first_row + len(block.contexts))
+    inside = (keys >= block.first_row) & (keys < block.first_row + block.n_rows)
     rows = keys[inside] - block.first_row
     steps = block.step_of(rows)
     starts = block.offsets[steps]
@@ -308,7 +312,7 @@ def _exactly(block: Block, rows: NDArray[np.int64], look: Look) -> RowSet:
     """Some rows in float64; the matrix has contexts less the chosen ones', which the view takes on to theta."""
     count = len(rows)
     chosen = block.chosen_rows.take(block.step_of(rows))
-    both = block.contexts.take(np.concatenate([rows, chosen]), axis=0).astype(np.float64, copy=False)
+    both = taken(block.contexts, np.concatenate([rows, chosen])).astype(np.float64, copy=False)
     lead = both[:count] - both[count:]
     if look.rule.whitener is None:
         rhs = np.full(count, -look.rule.margin)
@@ -330,7 +334,7 @@ def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
     return scores, _rounding(contexts) * size
 
 
-def _rounding(contexts: NDArray[Any]) -> float:
+def _rounding(contexts: Contexts) -> float:
     """Relative error of a sum of d products in the contexts' precision, with room for that of its factors and sums."""
     return float((contexts.shape[1] + 4) * _EPSILON[contexts.dtype.char])
 

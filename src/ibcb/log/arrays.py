@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from ibcb.numerics.arrays import plain
+from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
 
 __all__ = [
     "EpisodeArrays",
@@ -23,6 +25,7 @@ __all__ = [
     "read_episode",
     "rising_offsets",
     "shown",
+    "sparse_array",
     "warmup_count",
     "whole_numbers",
 ]
@@ -37,7 +40,7 @@ class LogFormatError(ValueError):
 class EpisodeArrays(NamedTuple):
     """One episode's arrays on their way into a log."""
 
-    contexts: NDArray[Any]
+    contexts: Contexts
     counts: NDArray[np.int64]
     chosen: NDArray[np.int64]
 
@@ -54,6 +57,8 @@ def read_episode(pair: Any, place: str, first: EpisodeArrays | None) -> EpisodeA
     picks = whole_numbers(chosen, f"{place}: chosen")
     if isinstance(contexts, np.ndarray) and contexts.dtype != object:
         rows, counts = _dense(contexts, place)
+    elif is_sparse(contexts):
+        rows, counts = _sparse(contexts, len(picks), place)
     else:
         rows, counts = _ragged(contexts, place)
     if len(counts) == 0:
@@ -63,6 +68,7 @@ def read_episode(pair: Any, place: str, first: EpisodeArrays | None) -> EpisodeA
     if first is not None:
         _check_same("features", rows.shape[1], first.contexts.shape[1], place)
         _check_same("dtype", rows.dtype, first.contexts.dtype, place)
+        _check_same("contexts", _stored(rows), _stored(first.contexts), place)
     return EpisodeArrays(rows, counts, picks)
 
 
@@ -77,7 +83,29 @@ def _dense(contexts: NDArray[Any], place: str) -> tuple[NDArray[Any], NDArray[np
     return rows, np.full(steps, candidates, dtype=np.int64)
 
 
-def _ragged(contexts: Any, place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _sparse(contexts: Any, steps: int, place: str) -> tuple[Contexts, NDArray[np.int64]]:
+    """All candidates of an episode in one sparse matrix, those of a step together."""
+    rows, d = contexts.shape
+    if d == 0 or steps == 0 or rows == 0 or rows % steps:
+        raise LogFormatError(
+            f"{place}: contexts is a sparse matrix of shape {contexts.shape}, for {plural(steps, 'step')}; expected "
+            "equally many rows for every step, or a list of sparse (candidates, features) matrices, one per step."
+        )
+    return sparse_array(contexts, f"{place}: contexts"), np.full(steps, rows // steps, dtype=np.int64)
+
+
+def sparse_array(contexts: Any, what: str) -> Contexts:
+    """Any sparse matrix in rows of float32 or float64; whole numbers and booleans become float64."""
+    if contexts.ndim != 2:
+        raise LogFormatError(f"{what} is sparse and has shape {contexts.shape}; expected (rows, features).")
+    if contexts.dtype.kind in "iub":
+        contexts = contexts.astype(np.float64)
+    if contexts.dtype.newbyteorder("=") not in _FLOATS:
+        raise TypeError(f"{what} has dtype {contexts.dtype}; use float32 or float64.")
+    return ordered(contexts)
+
+
+def _ragged(contexts: Any, place: str) -> tuple[Contexts, NDArray[np.int64]]:
     try:
         steps = list(contexts)
     except TypeError:
@@ -85,9 +113,10 @@ def _ragged(contexts: Any, place: str) -> tuple[NDArray[Any], NDArray[np.int64]]
             f"{place}: contexts is {type(contexts).__name__}; expected an array (steps, candidates, features) "
             "or a list of (candidates, features) arrays."
         ) from None
-    rows: list[NDArray[Any]] = []
+    rows: list[Contexts] = []
     for step, candidates in enumerate(steps):
-        array = float_array(candidates, f"{place}, step {step}: contexts")
+        read = sparse_array if is_sparse(candidates) else float_array
+        array = read(candidates, f"{place}, step {step}: contexts")
         if array.ndim != 2 or array.shape[1] == 0:
             raise LogFormatError(
                 f"{place}, step {step}: contexts has shape {array.shape}; expected (candidates, features)."
@@ -95,16 +124,22 @@ def _ragged(contexts: Any, place: str) -> tuple[NDArray[Any], NDArray[np.int64]]
         if rows:
             _check_same("features", array.shape[1], rows[0].shape[1], f"{place}, step {step}", "the step before it")
             _check_same("dtype", array.dtype, rows[0].dtype, f"{place}, step {step}", "the step before it")
+            _check_same("contexts", _stored(array), _stored(rows[0]), f"{place}, step {step}", "the step before it")
         rows.append(array)
-    counts = np.array([len(array) for array in rows], dtype=np.int64)
-    return (np.concatenate(rows) if rows else np.empty((0, 1))), counts
+    counts = np.array([array.shape[0] for array in rows], dtype=np.int64)
+    return (stacked(rows) if rows else np.empty((0, 1))), counts
+
+
+def _stored(contexts: Contexts) -> str:
+    return "sparse" if is_sparse(contexts) else "dense"
 
 
 def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "the first episode") -> None:
     if found != expected:
-        remedy = (
-            "convert them with astype to one of the two" if what == "dtype" else "every step needs the same features"
-        )
+        remedy = {
+            "dtype": "convert them with astype to one of the two",
+            "contexts": "convert them with scipy.sparse.csr_array or toarray to one of the two",
+        }.get(what, "every step needs the same features")
         raise LogFormatError(f"{place}: {what} is {found} but {other} has {expected}; {remedy}.")
 
 
@@ -192,25 +227,34 @@ def distinct_names(names: Sequence[str] | None, d: int) -> tuple[str, ...] | Non
     return result
 
 
-def per_step(values: ArrayLike | None, steps: int, what: str) -> NDArray[Any] | None:
-    """One entry per step, read-only."""
+def per_step(values: ArrayLike | None, steps: int, what: str, unit: str = "step") -> NDArray[Any] | None:
+    """One entry per step, or per row, read-only."""
     if values is None:
         return None
     array = np.asarray(values)
     if array.shape != (steps,):
-        raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per step, ({steps},).")
-    return frozen(array)
+        raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
+    found: NDArray[Any] = frozen(array)
+    return found
 
 
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
+def frozen(array: Any) -> Any:
     """A read-only view: slices share memory, so nobody may write through one."""
+    if is_sparse(array):
+        parts = (frozen(array.data), frozen(array.indices), frozen(array.indptr))
+        return sparse.csr_array(parts, shape=array.shape)
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def candidate_array(candidates: Any) -> NDArray[Any]:
-    """Candidate sets without choices: finite floats of shape (M, d) or (steps, M, d)."""
+def candidate_array(candidates: Any) -> Contexts:
+    """Candidate sets without choices: finite floats of shape (M, d) or (steps, M, d), or sparse ones of (M, d)."""
+    if is_sparse(candidates):
+        matrix = sparse_array(candidates, "candidates")
+        if not np.isfinite(matrix.data).all():
+            raise ValueError("candidates has a number that is not finite; features must be.")
+        return matrix
     try:
         array = np.asarray(candidates)
     except ValueError:

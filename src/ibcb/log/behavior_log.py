@@ -21,6 +21,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ibcb.log.arms import ArmSteps, arm_rows, never_chosen, read_arms
+from ibcb.log.arms import arm_feature_names as named_features
 from ibcb.log.arrays import (
     EpisodeArrays,
     LogFormatError,
@@ -31,16 +33,20 @@ from ibcb.log.arrays import (
     plural,
     read_episode,
     rising_offsets,
+    sparse_array,
     warmup_count,
     whole_numbers,
 )
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
+from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
 
-__all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step"]
+__all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step", "dense_pieces"]
 
 _FINITE_CHECK_ROWS = 65_536
 _PART_ROWS = 1 << 18
+#: what sparse contexts may become at a time where they are needed dense, 32 MB; not tuned finely
+DENSE_NUMBERS = 1 << 22
 
 
 class BehaviorLog:
@@ -51,8 +57,9 @@ class BehaviorLog:
 
     Parameters
     ----------
-    contexts : array of shape (rows, d)
-        float32 or float64, kept as given; integers and booleans become float64.
+    contexts : array of shape (rows, d), or a sparse one of SciPy
+        float32 or float64, kept as given; integers and booleans become float64. Sparse contexts stay sparse: with
+        features that are mostly 0, such as those of arms, they take less memory and time.
     step_offsets : array of shape (steps + 1,)
         First row of every step, and the number of rows at the end.
     chosen : array of shape (steps,)
@@ -65,6 +72,9 @@ class BehaviorLog:
     feature_names : sequence of d str, optional
     timestamps : array of shape (steps,), optional
     step_ids : array of shape (steps,), optional
+    candidate_ids : array of shape (rows,), optional
+        What each row's candidate is called: an item's id, an arm's name. `ibcb predict` writes them. Like notes they
+        are no part of what the log says.
     preparation : Preparation, optional
         How the features were made of raw columns, where a reader made them; models keep it for `predict`.
     notes : iterable of Note
@@ -85,6 +95,7 @@ class BehaviorLog:
 
     __slots__ = (
         "_origin",
+        "candidate_ids",
         "candidates_per_step",
         "chosen",
         "contexts",
@@ -98,7 +109,7 @@ class BehaviorLog:
         "warmup",
     )
 
-    contexts: NDArray[Any]
+    contexts: Contexts
     step_offsets: NDArray[np.int64]
     chosen: NDArray[np.int64]
     episode_offsets: NDArray[np.int64]
@@ -106,6 +117,7 @@ class BehaviorLog:
     feature_names: tuple[str, ...] | None
     timestamps: NDArray[Any] | None
     step_ids: NDArray[Any] | None
+    candidate_ids: NDArray[Any] | None
     preparation: Preparation | None
     notes: tuple[Note, ...]
     #: the common number of candidates of every step, or None where it varies
@@ -113,7 +125,7 @@ class BehaviorLog:
 
     def __init__(
         self,
-        contexts: ArrayLike,
+        contexts: Contexts,
         step_offsets: ArrayLike,
         chosen: ArrayLike,
         episode_offsets: ArrayLike,
@@ -122,17 +134,19 @@ class BehaviorLog:
         feature_names: Sequence[str] | None = None,
         timestamps: ArrayLike | None = None,
         step_ids: ArrayLike | None = None,
+        candidate_ids: ArrayLike | None = None,
         preparation: Preparation | None = None,
         notes: Iterable[Note] = (),
     ) -> None:
         self._fill(
             contexts, step_offsets, chosen, episode_offsets, warmup, feature_names, timestamps, step_ids, preparation
         )
+        self.candidate_ids = per_step(candidate_ids, self.n_rows, "candidate_ids", "row")
         self.notes = tuple(notes)
 
     def _fill(
         self,
-        contexts: ArrayLike,
+        contexts: Contexts,
         step_offsets: ArrayLike,
         chosen: ArrayLike,
         episode_offsets: ArrayLike,
@@ -145,20 +159,20 @@ class BehaviorLog:
     ) -> None:
         # Where in its log a part of one begins: episode and step.
         self._origin = origin
-        matrix = float_array(contexts, "contexts")
+        matrix = (sparse_array if is_sparse(contexts) else float_array)(contexts, "contexts")
         if matrix.ndim != 2 or matrix.shape[1] == 0:
             raise LogFormatError(
                 f"contexts has shape {matrix.shape}; it must be (rows, features) with at least one feature."
             )
         self.contexts = frozen(matrix)
         self.chosen = frozen(whole_numbers(chosen, "chosen"))
-        self.step_offsets = frozen(rising_offsets(step_offsets, len(matrix), "step_offsets", "rows"))
+        self.step_offsets = frozen(rising_offsets(step_offsets, matrix.shape[0], "step_offsets", "rows"))
         self.episode_offsets = frozen(rising_offsets(episode_offsets, len(self.chosen), "episode_offsets", "steps"))
         self.warmup = warmup_count(warmup, len(self.episode_offsets) - 1)
         self.feature_names = distinct_names(feature_names, matrix.shape[1])
         self.timestamps = per_step(timestamps, len(self.chosen), "timestamps")
         self.step_ids = per_step(step_ids, len(self.chosen), "step_ids")
-        self.preparation, self.notes = preparation, ()
+        self.preparation, self.notes, self.candidate_ids = preparation, (), None
         self.candidates_per_step = _common(np.diff(self.step_offsets))
         self._check_choices()
         self._check_finite()
@@ -166,7 +180,7 @@ class BehaviorLog:
     @classmethod
     def part(
         cls,
-        contexts: NDArray[Any],
+        contexts: Contexts,
         counts: NDArray[np.int64],
         chosen: NDArray[np.int64],
         *,
@@ -174,6 +188,7 @@ class BehaviorLog:
         feature_names: Sequence[str] | None = None,
         timestamps: NDArray[Any] | None = None,
         step_ids: NDArray[Any] | None = None,
+        candidate_ids: NDArray[Any] | None = None,
         preparation: Preparation | None = None,
     ) -> BehaviorLog:
         """Some steps of one episode of a log that is never whole in memory; ``origin``: the episode, the first step."""
@@ -181,6 +196,7 @@ class BehaviorLog:
         offsets = np.concatenate([[0], np.cumsum(counts)])
         edges = np.array([0, len(chosen)])
         part._fill(contexts, offsets, chosen, edges, 0, feature_names, timestamps, step_ids, preparation, origin=origin)
+        part.candidate_ids = per_step(candidate_ids, part.n_rows, "candidate_ids", "row")
         return part
 
     @classmethod
@@ -199,8 +215,8 @@ class BehaviorLog:
         ----------
         episodes : iterable of (contexts, chosen)
             contexts: array of shape (B, M, d), or a list of B arrays of shape (M_b, d) where the number of
-            candidates varies. chosen: B whole numbers, counted from 0. d and the float type must be the same
-            throughout.
+            candidates varies; or sparse: one matrix of shape (B * M, d), the rows of a step together, or a list of B
+            matrices. chosen: B whole numbers, counted from 0. d and the float type must be the same throughout.
         warmup : int
             How many leading episodes were a random start, not chosen by the policy.
         feature_names, timestamps, step_ids
@@ -223,7 +239,7 @@ class BehaviorLog:
         counts = np.concatenate([part.counts for part in parts])
         steps = np.array([len(part.chosen) for part in parts])
         return cls(
-            np.concatenate([part.contexts for part in parts]),
+            stacked([part.contexts for part in parts]),
             np.concatenate([[0], np.cumsum(counts)]),
             np.concatenate([part.chosen for part in parts]),
             np.concatenate([[0], np.cumsum(steps)]),
@@ -231,6 +247,98 @@ class BehaviorLog:
             feature_names=feature_names,
             timestamps=timestamps,
             step_ids=step_ids,
+        )
+
+    @classmethod
+    def from_arms(
+        cls,
+        episodes: Iterable[tuple[ArrayLike, ArrayLike]],
+        *,
+        n_arms: int | None = None,
+        available: Sequence[Any] | None = None,
+        arm_features: ArrayLike | None = None,
+        warmup: int = 0,
+        feature_names: Sequence[str] | None = None,
+        arm_names: Sequence[Any] | None = None,
+        arm_feature_names: Sequence[str] | None = None,
+        timestamps: ArrayLike | None = None,
+        step_ids: ArrayLike | None = None,
+    ) -> BehaviorLog:
+        """Build a log of choices among a fixed set of arms, each with its own weights on the features of the step.
+
+        The candidates of a step are its available arms, in their order; ``log.candidate_ids`` has their names.
+
+        Parameters
+        ----------
+        episodes : iterable of (X, arm)
+            X: array of shape (B, m), the features of each step; with (B, 0) an arm has one weight, its constant. No
+            constant is added to features: give a column of ones for weights of an arm's own level. arm: B whole
+            numbers from 0.
+        n_arms : int, optional
+            By default as many as the largest number, or the names or features of arms, tell.
+        available : sequence, optional
+            One entry per episode: None if all arms are available, an array of n_arms bools, one of shape (B, n_arms),
+            or B lists of arms. Arms may appear late, and retire.
+        arm_features : array of shape (n_arms, q), optional
+            Features of the arms, with weights that all arms share.
+        warmup, timestamps, step_ids
+            As in :meth:`from_episodes`.
+        feature_names, arm_feature_names : sequences of m and of q str, optional
+        arm_names : sequence of n_arms names, optional
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> episodes = [(rng.normal(size=(50, 2)), rng.integers(3, size=50)) for _ in range(4)]
+        >>> log = BehaviorLog.from_arms(episodes, arm_names=["a", "b", "c"], feature_names=["age", "visits"])
+        >>> log.feature_names
+        ('arm=a:age', 'arm=a:visits', 'arm=b:age', 'arm=b:visits', 'arm=c:age', 'arm=c:visits')
+        """
+        pairs = list(episodes)
+        if not pairs:
+            raise LogFormatError("The log is empty: from_arms got no episode; it needs at least one.")
+        shared = None if arm_features is None else float_array(arm_features, "arm_features")
+        if shared is not None and (shared.ndim != 2 or shared.shape[1] == 0):
+            raise LogFormatError(f"arm_features has shape {shared.shape}; expected (arms, features).")
+        K = _arm_count(n_arms, arm_names, shared, pairs)
+        could = [None] * len(pairs) if available is None else list(available)
+        if len(could) != len(pairs):
+            raise LogFormatError(
+                f"available has {len(could)} entries but there are {plural(len(pairs), 'episode')}; give one for each."
+            )
+        before = warmup if isinstance(warmup, int) else 0
+        read = [
+            read_arms(pair, K, some, f"episode {place - before}")
+            for place, (pair, some) in enumerate(zip(pairs, could, strict=True))
+        ]
+        m = read[0].features.shape[1]
+        for place, part in enumerate(read):
+            if part.features.shape[1] != m:
+                raise LogFormatError(
+                    f"episode {place - before}: X has {plural(part.features.shape[1], 'feature')} but the first "
+                    f"episode has {m}; every step needs the same features."
+                )
+        made = [arm_rows(part.features, part.available, shared) for part in read]
+        names = [f"x{place}" for place in range(m)] if feature_names is None else list(feature_names)
+        own = distinct_names(names, m) if m else ("",)
+        q = 0 if shared is None else shared.shape[1]
+        of_arms = [f"arm_x{place}" for place in range(q)] if arm_feature_names is None else list(arm_feature_names)
+        arms = range(K) if arm_names is None else list(arm_names)
+        never = K - len(np.unique(np.concatenate([part.arms for part in read])))
+        counts = np.concatenate([each[2] for each in made])
+        steps = np.array([len(part.arms) for part in read])
+        return cls(
+            compact(stacked([each[0] for each in made])),
+            np.concatenate([[0], np.cumsum(counts)]),
+            np.concatenate([_positions(part) for part in read]),
+            np.concatenate([[0], np.cumsum(steps)]),
+            warmup=warmup,
+            feature_names=named_features(arms, own or (), distinct_names(of_arms, q) or ()),
+            timestamps=timestamps,
+            step_ids=step_ids,
+            candidate_ids=np.asarray(arms)[np.concatenate([each[1] for each in made])],
+            notes=[never_chosen(never, K)] if never else [],
         )
 
     # -- size ------------------------------------------------------------------------------------------------
@@ -251,14 +359,22 @@ class BehaviorLog:
     @property
     def n_rows(self) -> int:
         """Number of candidate rows, the warm-up's included."""
-        return len(self.contexts)
+        return int(self.contexts.shape[0])
 
     @property
     def policy_steps(self) -> slice:
         """The steps that the policy chose: all but the warm-up's."""
         return slice(int(self.episode_offsets[self.warmup]), self.n_steps)
 
-    def step_arrays(self, steps: slice) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    def densified(self) -> BehaviorLog:
+        """The same log with dense contexts; itself if it has them."""
+        if not is_sparse(self.contexts):
+            return self
+        same = self._slice(0, len(self.episode_offsets) - 1)
+        same._origin, same.contexts = self._origin, frozen(dense(self.contexts))
+        return same
+
+    def step_arrays(self, steps: slice) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
         """Contexts, offsets and choices of consecutive steps, sharing the log's arrays."""
         offsets = self.step_offsets[steps.start : steps.stop + 1]
         return self.contexts[offsets[0] : offsets[-1]], offsets - offsets[0], self.chosen[steps]
@@ -269,7 +385,7 @@ class BehaviorLog:
         rows: NDArray[np.int64] = self.step_offsets[:-1] + self.chosen
         return rows
 
-    def candidates(self, step: int) -> NDArray[Any]:
+    def candidates(self, step: int) -> Contexts:
         """Feature rows of one step's candidates, shape (M, d); the warm-up's steps are counted, as in ``chosen``."""
         if not -self.n_steps <= step < self.n_steps:
             raise IndexError(f"step {step} does not exist; the log has steps 0 to {self.n_steps - 1}.")
@@ -331,6 +447,7 @@ class BehaviorLog:
         part.preparation, part.notes = self.preparation, self.notes
         part.timestamps = None if self.timestamps is None else self.timestamps[steps]
         part.step_ids = None if self.step_ids is None else self.step_ids[steps]
+        part.candidate_ids = None if self.candidate_ids is None else self.candidate_ids[offsets[0] : offsets[-1]]
         part.candidates_per_step = self.candidates_per_step
         if part.candidates_per_step is None:
             part.candidates_per_step = _common(np.diff(part.step_offsets))
@@ -345,14 +462,19 @@ class BehaviorLog:
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
         """Every stored episode as ``(number, part)``, large ones in several parts; the warm-up's number is negative."""
+        most = max(1, DENSE_NUMBERS // self.n_features) if is_sparse(self.contexts) else _PART_ROWS
         for number, (_, episode) in enumerate(self.episodes(), start=-self.warmup):
-            offsets = episode.step_offsets
-            first = 0
-            while first < episode.n_steps:
-                last = int(np.searchsorted(offsets, offsets[first] + _PART_ROWS, side="right")) - 1
-                last = min(max(last, first + 1), episode.n_steps)
-                yield number, episode if last - first == episode.n_steps else episode._steps(first, last)
-                first = last
+            for piece in episode.pieces(most):
+                yield number, piece
+
+    def pieces(self, most: int) -> Iterator[BehaviorLog]:
+        """A single episode in parts of so many rows at most, whole steps each."""
+        offsets, first = self.step_offsets, 0
+        while first < self.n_steps:
+            last = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1
+            last = min(max(last, first + 1), self.n_steps)
+            yield self if last - first == self.n_steps else self._steps(first, last)
+            first = last
 
     def _steps(self, first: int, last: int) -> BehaviorLog:
         """Steps first to last - 1 of a single episode, sharing the arrays."""
@@ -365,6 +487,7 @@ class BehaviorLog:
         part.episode_offsets = frozen(np.array([0, last - first]))
         part.timestamps = None if self.timestamps is None else self.timestamps[first:last]
         part.step_ids = None if self.step_ids is None else self.step_ids[first:last]
+        part.candidate_ids = None if self.candidate_ids is None else self.candidate_ids[rows]
         part.candidates_per_step = _common(np.diff(part.step_offsets))
         return part
 
@@ -396,8 +519,10 @@ class BehaviorLog:
             )
 
     def _check_finite(self) -> None:
+        if is_sparse(self.contexts) and np.isfinite(self.contexts.data).all():
+            return
         for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
-            block = self.contexts[start : start + _FINITE_CHECK_ROWS]
+            block = dense(self.contexts[start : start + _FINITE_CHECK_ROWS])
             # A sum is finite unless a term is not, or it overflows: rarely needs the elementwise look.
             with np.errstate(over="ignore", invalid="ignore"):
                 if np.isfinite(block.sum()):
@@ -429,8 +554,36 @@ class BehaviorLog:
             each = f"{counts.min()} to {counts.max()} candidates"
         return (
             f"BehaviorLog({plural(len(self), 'episode')}{warmup}, {plural(self.n_steps, 'step')}, {each}, "
-            f"{plural(self.n_features, 'feature')}, {self.contexts.dtype})"
+            f"{plural(self.n_features, 'feature')}, {'sparse ' if is_sparse(self.contexts) else ''}"
+            f"{self.contexts.dtype})"
         )
+
+
+def _arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pairs: Sequence[Any]) -> int:
+    """How many arms there are, by all that says it."""
+    told = {
+        "n_arms": given,
+        "arm_names": None if names is None else len(names),
+        "arm_features": None if features is None else len(features),
+    }
+    counts = {what: operator.index(count) for what, count in told.items() if count is not None}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{what} says {count}" for what, count in counts.items())
+        raise LogFormatError(f"how many arms are there? {said}; they must agree.")
+    if not counts:
+        arms = [whole_numbers(pair[1], "arm", "the number of the chosen arm, from 0") for pair in pairs]
+        counts = {"arm": 1 + max(int(each.max(initial=0)) for each in arms)}
+    count = next(iter(counts.values()))
+    if count < 1:
+        raise LogFormatError(f"there are {count} arms; a log needs at least one.")
+    return count
+
+
+def _positions(part: ArmSteps) -> NDArray[np.int64]:
+    """Place of the chosen arm among the available ones."""
+    ranks = np.cumsum(part.available, axis=1) - 1
+    places: NDArray[np.int64] = ranks[np.arange(len(part.arms)), part.arms]
+    return places
 
 
 def _common(counts: NDArray[np.int64]) -> int | None:
@@ -443,6 +596,15 @@ def _rebased(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _show(key: slice) -> str:
     return ":".join("" if part is None else str(part) for part in (key.start, key.stop, key.step)).removesuffix(":")
+
+
+def dense_pieces(episode: BehaviorLog) -> Iterator[BehaviorLog]:
+    """A single episode, or part of one, with dense contexts: itself, or in pieces that are small enough."""
+    if not is_sparse(episode.contexts):
+        yield episode
+        return
+    for piece in episode.pieces(max(1, DENSE_NUMBERS // episode.n_features)):
+        yield piece.densified()
 
 
 def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
+from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 
 __all__ = ["DiskLog", "IndexedSource", "named", "short_message"]
 
@@ -124,7 +125,7 @@ class DiskLog:
         for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
             waiting += parts
             if number >= 0:
-                rows = sum(len(part.contexts) for _, part in waiting)
+                rows = sum(part.n_rows for _, part in waiting)
                 yield _gathered(waiting, rows, lambda: self.notes)
                 waiting = []
 
@@ -139,7 +140,7 @@ class DiskLog:
         with named(self.name, self._kind):
             for steps in self._steps.episode(row_groups):
                 everything = slice(0, len(steps.counts))
-                yield self._part(steps, everything, slice(0, len(steps.contexts)), (number, first))
+                yield self._part(steps, everything, slice(0, steps.contexts.shape[0]), (number, first))
                 first += len(steps.counts)
 
     @property
@@ -223,6 +224,7 @@ class DiskLog:
             feature_names=self.feature_names,
             timestamps=None if steps.timestamps is None else steps.timestamps[some],
             step_ids=None if steps.step_ids is None else steps.step_ids[some],
+            candidate_ids=None if steps.candidate_ids is None else steps.candidate_ids[rows],
             preparation=self.preparation,
         )
 
@@ -239,7 +241,7 @@ class DiskLog:
             batches = [pair[1] for pair in pairs]
             edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
             return BehaviorLog(
-                _joined([steps.contexts for steps in batches]),
+                stacked([steps.contexts for steps in batches]),
                 np.concatenate([[0], np.cumsum(_joined([steps.counts for steps in batches]))]),
                 _joined([steps.chosen for steps in batches]),
                 edges,
@@ -247,6 +249,7 @@ class DiskLog:
                 feature_names=self.feature_names,
                 timestamps=_optional([steps.timestamps for steps in batches]),
                 step_ids=_optional([steps.step_ids for steps in batches]),
+                candidate_ids=_optional([steps.candidate_ids for steps in batches]),
                 preparation=self.preparation,
                 notes=self.notes,
             )
@@ -267,23 +270,28 @@ def _gathered(
     pairs = iter(pairs)
     first = next(pairs)
     head = first[1]
-    contexts, at = np.empty((rows, head.n_features), dtype=head.contexts.dtype), 0
+    contexts, at = np.empty((0 if is_sparse(head.contexts) else rows, head.n_features), dtype=head.contexts.dtype), 0
+    sparse_parts = list[Contexts]()
     numbers, counts, chosen = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
-    timestamps, step_ids = list[Any](), list[Any]()
+    timestamps, step_ids, candidate_ids = list[Any](), list[Any](), list[Any]()
     for number, part in chain([first], pairs):
-        if contexts.dtype != part.contexts.dtype:
-            contexts = contexts.astype(np.result_type(contexts, part.contexts))
-        contexts[at : at + len(part.contexts)] = part.contexts
-        at += len(part.contexts)
+        if is_sparse(part.contexts):
+            sparse_parts.append(part.contexts)
+        else:
+            if contexts.dtype != part.contexts.dtype:
+                contexts = contexts.astype(np.result_type(contexts, part.contexts))
+            contexts[at : at + part.n_rows] = part.contexts
+            at += part.n_rows
         numbers.append(np.full(part.n_steps, number))
         counts.append(np.diff(part.step_offsets))
         chosen.append(part.chosen)
         timestamps.append(part.timestamps)
         step_ids.append(part.step_ids)
+        candidate_ids.append(part.candidate_ids)
     episode = np.concatenate(numbers)
     edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     return BehaviorLog(
-        contexts,
+        stacked(sparse_parts) if sparse_parts else contexts,
         np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
         np.concatenate(chosen),
         edges,
@@ -291,6 +299,7 @@ def _gathered(
         feature_names=head.feature_names,
         timestamps=_optional(timestamps),
         step_ids=_optional(step_ids),
+        candidate_ids=_optional(candidate_ids),
         preparation=head.preparation,
         notes=notes(),
     )

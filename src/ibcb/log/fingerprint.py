@@ -45,7 +45,7 @@ def log_fingerprint(*logs: BehaviorLog | DiskLog) -> str:
     for number, parts in chain.from_iterable(groupby(log.parts(), key=itemgetter(0)) for log in logs):
         phi, counts, chosen = np.zeros((1, 1)), [], []
         for _, part in parts:
-            phi = phi + gram(part.contexts.take(part.chosen_rows, axis=0))
+            phi = phi + gram(part.contexts[part.chosen_rows])
             counts.append(np.diff(part.step_offsets))
             chosen.append(part.chosen)
         name = with_episode(name, np.concatenate(counts), np.concatenate(chosen), phi, by_policy=number >= 0)

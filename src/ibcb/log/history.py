@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.behavior_log import BehaviorLog, dense_pieces
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.ridge import gram
 
@@ -90,10 +90,13 @@ def history(log: BehaviorLog | DiskLog, prior_gram: ArrayLike | None = None) -> 
 
 def _numbered(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, BehaviorLog]]:
     if isinstance(log, DiskLog):
-        yield from log.parts()
+        for number, part in log.parts():
+            for piece in dense_pieces(part):
+                yield number, piece
     else:
         for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
-            yield number, episode
+            for piece in dense_pieces(episode):
+                yield number, piece
 
 
 # An overflow is reported by `ibcb.numerics.ridge.ridge`, with its remedy.

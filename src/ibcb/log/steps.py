@@ -20,6 +20,7 @@ from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import whole
+from ibcb.numerics.contexts import Contexts
 
 __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_seconds"]
 
@@ -40,17 +41,18 @@ _FAR = 10**11
 class Steps(NamedTuple):
     """Some consecutive steps, whole, in the order of the log.
 
-    ``contexts`` (rows, d) has the candidates of all of them, ``counts`` says how many each has, ``chosen`` the position
-    of the chosen one. ``episode`` is a label per step of whatever kind the log has, ``step_ids`` and ``timestamps``
-    likewise; None where the log has none.
+    ``contexts`` (rows, d), dense or sparse, has the candidates of all of them, ``counts`` says how many each has,
+    ``chosen`` the position of the chosen one. ``episode`` is a label per step of whatever kind the log has,
+    ``step_ids`` and ``timestamps`` likewise; ``candidate_ids`` has a name per row. None where the log has none.
     """
 
-    contexts: NDArray[Any]
+    contexts: Contexts
     counts: NDArray[np.int64]
     chosen: NDArray[np.int64]
     episode: NDArray[Any] | None = None
     step_ids: NDArray[Any] | None = None
     timestamps: NDArray[Any] | None = None
+    candidate_ids: NDArray[Any] | None = None
 
 
 class Source(Protocol):

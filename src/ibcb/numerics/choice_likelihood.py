@@ -30,6 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.numerics.contexts import Contexts, taken
+
 __all__ = ["ChoiceLoss", "Expansion"]
 
 Vector = NDArray[np.float64]
@@ -58,7 +60,7 @@ class ChoiceLoss:
 
     Parameters
     ----------
-    contexts : ndarray of shape (rows, d)
+    contexts : Contexts of shape (rows, d)
     offsets : ndarray of shape (steps + 1,)
         Step t owns the rows offsets[t] to offsets[t + 1] - 1.
     chosen : ndarray of shape (steps,)
@@ -77,7 +79,7 @@ class ChoiceLoss:
 
     def __init__(
         self,
-        contexts: NDArray[Any],
+        contexts: Contexts,
         offsets: NDArray[np.int64],
         chosen: NDArray[np.int64],
         scale: float = 1.0,
@@ -224,7 +226,7 @@ class ChoiceLoss:
 
 
 def _lead_blocks(
-    contexts: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], scale: float
+    contexts: Contexts, offsets: NDArray[np.int64], chosen: NDArray[np.int64], scale: float
 ) -> Iterator[NDArray[Any]]:
     """Leads of runs of steps with equally many candidates, each of shape (d, candidates - 1, steps).
 
@@ -242,7 +244,8 @@ def _lead_blocks(
             start, c = offsets[block], chosen[block]
             others = np.arange(count - 1)[:, None]
             others = others + (others >= c)
-            leads = contexts[start + others] - contexts[start + c]
+            leads = taken(contexts, (start + others).ravel()).reshape(count - 1, len(block), -1)
+            leads -= taken(contexts, start + c)
             yield np.ascontiguousarray((scale * leads).astype(contexts.dtype, copy=False).transpose(2, 0, 1))
 
 

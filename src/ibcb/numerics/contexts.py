@@ -16,13 +16,31 @@ from scipy import sparse
 
 from ibcb.numerics.arrays import plain
 
-__all__ = ["Contexts", "compact", "dense", "is_sparse", "nbytes", "ordered", "stacked", "taken"]
+__all__ = [
+    "Contexts",
+    "arranged",
+    "compact",
+    "dense",
+    "is_sparse",
+    "nbytes",
+    "ordered",
+    "repeated",
+    "row_lengths",
+    "shown_features",
+    "stacked",
+    "step_products",
+    "step_sums",
+    "taken",
+    "with_column",
+]
 
 #: ndarray of shape (rows, d), or `scipy.sparse.csr_array` of the same shape with its columns in order
 Contexts = Any
 
 #: with fewer features, or a larger share of numbers that are not 0, a dense array is quicker; not tuned finely
 _FEW_FEATURES, _SPARSE = 64, 0.2
+#: numbers that a product of some sparse rows may have at a time; not tuned finely
+_PRODUCT_NUMBERS = 1 << 18
 
 
 def is_sparse(contexts: Contexts) -> bool:
@@ -57,6 +75,16 @@ def ordered(contexts: Any) -> sparse.csr_array:
     return found
 
 
+def arranged(contexts: Contexts) -> Contexts:
+    """The same numbers in the layout that kernels want, whoever made them; see `ibcb.numerics.arrays.plain`."""
+    if not is_sparse(contexts):
+        return plain(contexts)
+    parts = (contexts.data, contexts.indices, contexts.indptr)
+    if all(part is plain(part) for part in parts):
+        return contexts
+    return sparse.csr_array(tuple(map(plain, parts)), shape=contexts.shape)
+
+
 def stacked(parts: Sequence[Contexts]) -> Contexts:
     """One below the other; sparse if any of them is."""
     if len(parts) == 1:
@@ -67,6 +95,60 @@ def stacked(parts: Sequence[Contexts]) -> Contexts:
 def taken(contexts: Contexts, rows: NDArray[np.int64]) -> NDArray[Any]:
     """Some rows, as a dense array."""
     found: NDArray[Any] = contexts[rows].toarray() if is_sparse(contexts) else contexts.take(rows, axis=0)
+    return found
+
+
+def row_lengths(contexts: Contexts, matrix: NDArray[Any], offset: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Length of every row of ``contexts @ matrix - offset``, of sparse contexts, in their float type."""
+    rows = contexts.shape[0]
+    squares = np.empty(rows, dtype=contexts.dtype)
+    stretch = max(64, _PRODUCT_NUMBERS // matrix.shape[1])
+    for start in range(0, rows, stretch):
+        product = contexts[start : start + stretch] @ matrix
+        if offset is not None:
+            product -= offset
+        np.einsum("ro,ro->r", product, product, out=squares[start : start + stretch])
+    return np.sqrt(squares, out=squares)
+
+
+def step_sums(contexts: Contexts, offsets: NDArray[np.int64]) -> Contexts:
+    """Sum over the rows of each step; step t owns the rows offsets[t] to offsets[t + 1] - 1. Shape (steps, d)."""
+    if not is_sparse(contexts):
+        return np.add.reduceat(contexts, offsets[:-1], axis=0)
+    rows = contexts.shape[0]
+    owner = sparse.csr_array((np.ones(rows, contexts.dtype), np.arange(rows), offsets), shape=(len(offsets) - 1, rows))
+    return owner @ contexts
+
+
+def repeated(contexts: Contexts, counts: NDArray[np.int64]) -> Contexts:
+    """Each row so many times."""
+    return contexts[np.repeat(np.arange(len(counts)), counts)]
+
+
+def step_products(contexts: Contexts, matrix: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Product of every row with its step's row of a matrix, shape (steps, d) to (rows,); ``counts``: rows per step."""
+    if not is_sparse(contexts):
+        found: NDArray[Any] = np.einsum("rd,rd->r", contexts, np.repeat(matrix, counts, axis=0))
+        return found
+    owner = np.repeat(np.repeat(np.arange(len(counts)), counts), np.diff(contexts.indptr))
+    products = contexts.data * matrix[owner, contexts.indices]
+    return np.bincount(
+        np.repeat(np.arange(contexts.shape[0]), np.diff(contexts.indptr)), products, minlength=contexts.shape[0]
+    ).astype(matrix.dtype, copy=False)
+
+
+def with_column(contexts: Contexts, column: NDArray[Any]) -> Contexts:
+    """One more feature, the last."""
+    if is_sparse(contexts):
+        return sparse.hstack([contexts, sparse.csr_array(column[:, None])], format="csr")
+    return np.column_stack([contexts, column])
+
+
+def shown_features(contexts: Contexts) -> NDArray[np.bool_]:
+    """Which features are not always 0. Shape (d,)."""
+    if is_sparse(contexts):
+        return np.bincount(contexts.indices, minlength=contexts.shape[1]) > 0
+    found: NDArray[np.bool_] = contexts.any(axis=0)
     return found
 
 

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
+
 __all__ = ["Chosen", "Frame", "Regularization", "Ridge", "Whitener", "gram", "ridge", "widths"]
 
 Matrix = NDArray[np.float64]
@@ -190,23 +192,25 @@ class Ridge:
         inverse: Matrix = lapack.dtrtri(self.cholesky, lower=1)[0]
         return Whitener(inverse, None if self.origin is None else inverse @ self.origin)
 
-    def widths(self, contexts: NDArray[Any]) -> NDArray[Any]:
+    def widths(self, contexts: Contexts) -> NDArray[Any]:
         """Confidence width H(s) = sqrt(s' Psi^-1 s) of every row: shape (rows, d) to (rows,).
 
         ``H_n`` of the paper's formulation (label eq:inverse:opt:constriant), in the contexts' own float type.
         """
         return widths(self.whitener, contexts)
 
-    def lengths(self, leads: NDArray[Any]) -> NDArray[Any]:
+    def lengths(self, leads: Contexts) -> NDArray[Any]:
         """The same of differences of contexts, which do not depend on the origin."""
         return widths(Whitener(self.whitener.matrix, None), leads)
 
 
-def widths(whitener: Whitener, contexts: NDArray[Any]) -> NDArray[Any]:
+def widths(whitener: Whitener, contexts: Contexts) -> NDArray[Any]:
     """|W s - W o| of every row s, with a `Ridge.whitener`: its confidence width."""
     W = whitener.matrix.astype(contexts.dtype, copy=False)
     offset = None if whitener.offset is None else whitener.offset.astype(contexts.dtype, copy=False)[:, None]
     rows, d = contexts.shape
+    if is_sparse(contexts):
+        return row_lengths(contexts, W.T, None if offset is None else offset[:, 0])
     # A stretch at a time, so that the whitened rows stay in the processor's cache; as columns, so that they are summed
     # as long vectors.
     stretch = min(max(256, _CACHE_BYTES // (d * contexts.itemsize)), max(rows, 1))
@@ -262,9 +266,9 @@ def _condition_at_unit_diagonal(psi: Matrix) -> float:
     return 0.0 if failed else _condition(factor, scaled)
 
 
-def gram(chosen_contexts: NDArray[Any]) -> Matrix:
+def gram(chosen_contexts: Contexts) -> Matrix:
     """Phi = S'S of chosen contexts S, shape (steps, d), in float64."""
     S = chosen_contexts.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported by `ridge`, with its remedy
-        phi: Matrix = S.T @ S
+        phi: Matrix = dense(S.T @ S)
     return phi

@@ -243,6 +243,6 @@ class Scored(NamedTuple):
 
 def scored(block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector | None]]) -> Scored:
     """The steps of a block, and the scores of all candidates by each of some policies."""
-    nothing = np.full(len(block.contexts), np.nan)
+    nothing = np.full(block.n_rows, np.nan)
     scores = [nothing if policy is None else kind.scores(block, before, policy) for kind, before, policy in asked]
     return Scored(np.diff(block.offsets), block.chosen_rows - block.offsets[:-1], scores)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
+from ibcb.numerics.contexts import taken
 
 __all__ = ["ContextSample", "best_rows", "picked"]
 
@@ -77,4 +78,5 @@ def picked(block: Block, *, most: float, episode: int) -> ContextSample:
     """The steps of a block whose keys are at most ``most``; keys depend on the episode's number alone."""
     keys, counts = np.random.default_rng(episode).random(len(block.chosen_rows)), np.diff(block.offsets)
     kept = keys < most
-    return ContextSample(block.contexts[np.repeat(kept, counts)].astype(np.float32), counts[kept], keys[kept])
+    rows = np.flatnonzero(np.repeat(kept, counts))
+    return ContextSample(taken(block.contexts, rows).astype(np.float32), counts[kept], keys[kept])

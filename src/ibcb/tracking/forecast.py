@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.ridge import ridge
 from ibcb.tracking.rewards import Rewards
@@ -142,7 +143,7 @@ def _per_alpha(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
     return np.concatenate(drawn)
 
 
-def certainty(track: Track, contexts: NDArray[Any], offsets: NDArray[np.int64], picked: NDArray[np.int64]) -> Vector:
+def certainty(track: Track, contexts: Contexts, offsets: NDArray[np.int64], picked: NDArray[np.int64]) -> Vector:
     """Probability that the next policy likes the picked candidate of each step, given by its row, as well as any other.
 
     By all models of the family believed, each as far as the evidence supports it. Candidates that do not differ are

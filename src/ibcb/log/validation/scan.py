@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from ibcb.log import BehaviorLog
+from ibcb.log.behavior_log import BehaviorLog, dense_pieces
 from ibcb.log.validation.constancy import Change, find_change, whitening
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
@@ -167,7 +167,8 @@ def scan(log: Log) -> Scan:
     with np.errstate(over="ignore", invalid="ignore"):
         for number, part in log.parts():
             walk = walk or _Walk(Scan(part.n_features, part.feature_names))
-            walk.add(number, part)
+            for piece in dense_pieces(part):
+                walk.add(number, piece)
     if walk is None:
         return Scan(0, None)
     walk.finish()
