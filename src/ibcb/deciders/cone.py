@@ -13,12 +13,14 @@ this site) cut by the row. Laplace's approximation would not do: it goes by slop
 The product of the sites is one Gaussian factor, which stands for the whole episode. Beliefs that are not far from the
 one it was found with can learn from it by a Kalman update.
 
-A row may be wrong with probability ``stray``: one that contradicts what is firmly known is left alone. Where more rows
+A row may be wrong with probability ``stray``, and all copies of it with that to the power of their number: one that
+contradicts what is firmly known is left alone. Where more rows
 fail than that, they are learned from once more, with the share that failed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -29,7 +31,7 @@ from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
 from ibcb.engine import Block
-from ibcb.numerics.contexts import is_sparse, row_lengths, taken, with_column
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, stacked, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.ridge import Ridge, widths
 
@@ -84,6 +86,12 @@ class RowSearch:
 _EP, _SEARCH = EPSettings(), RowSearch()
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 _TINY = float(np.finfo(np.float64).tiny)
+#: rows among which copies are looked for first, and the share of distinct ones below which they are counted; not tuned
+_LOOKED_AT, _FEW_COPIES = 1024, 0.9
+#: how much longer one pair of numbers takes than one product within a product of matrices; not tuned finely
+_PAIR_COST = 128
+#: digits that equal products have in common, whatever their rounding
+_NAME_BITS = 36
 #: place of the row that says alpha > 0, which is none of the log's
 _ALPHA = -1
 
@@ -93,27 +101,31 @@ class ConeRows(NamedTuple):
 
     Attributes
     ----------
-    leads : ndarray of shape (n, o)
+    leads : Contexts of shape (n, o)
+        Dense, or sparse where the contexts are.
     places : ndarray of shape (n,)
         Where each is among the rows of its block.
+    times : ndarray of shape (n,)
+        How often it is there: equal rows are one.
     precision, shift : ndarray of shape (n,)
         Natural parameters of the sites; zeros of rows of which nothing is known yet.
     """
 
-    leads: Matrix
+    leads: Contexts
     places: NDArray[np.int64]
+    times: Vector
     precision: Vector
     shift: Vector
 
     @classmethod
-    def fresh(cls, leads: Matrix, places: NDArray[np.int64]) -> ConeRows:
+    def fresh(cls, leads: Contexts, places: NDArray[np.int64], times: Vector) -> ConeRows:
         """Rows of which nothing is known yet."""
-        return cls(leads, places, np.zeros(len(leads)), np.zeros(len(leads)))
+        return cls(leads, places, times, np.zeros(len(places)), np.zeros(len(places)))
 
     def joined(self, other: ConeRows) -> ConeRows:
         """These rows and then the others."""
-        leads, places, precision, shift = (np.concatenate(both) for both in zip(self, other, strict=True))
-        return ConeRows(leads, places, precision, shift)
+        rest = (np.concatenate(both) for both in zip(self[1:], other[1:], strict=True))
+        return ConeRows(stacked([self.leads, other.leads]), *rest)
 
 
 class Posterior(NamedTuple):
@@ -157,30 +169,22 @@ def propagate(
     tolerance : float
         The move in posterior deviations at which passes end.
     """
-    # In coordinates v with w = mean + root v the belief is N(0, I).
-    B, ahead, o = rows.leads @ root, rows.leads @ mean, len(mean)
-    places = np.arange(len(B))
-    # Sites of x = y - ahead, the row's product with v: natural parameters tau (precision) and nu (shift).
+    ahead, o = rows.leads @ mean, len(mean)
+    belief = _SparseRows(rows.leads, root) if _few_pairs(rows.leads) else _DenseRows(dense(rows.leads), root)
+    places = np.arange(len(ahead))
+    # That all copies of a row are wrong.
+    astray = rows.times * np.log(stray)
+    # Sites of x = y - ahead, the row's product with w - mean: natural parameters tau (precision) and nu (shift).
     tau, nu = rows.precision, rows.shift - rows.precision * ahead
-    v, longest, stride, moved_before, of_dropped = np.zeros(o), 1.0, 1.0, np.inf, 0.0
+    longest, stride, moved_before, of_dropped = 1.0, 1.0, np.inf, 0.0
     for passes in range(_EP.max_passes + 1):
-        scaled = B * np.sqrt(tau)[:, None]
-        precision = scaled.T @ scaled
-        precision.flat[:: o + 1] += 1.0
-        C, failed = lapack.dpotrf(precision, lower=1, clean=1)
-        if failed:
-            raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
-        half = blas.dtrsv(C, nu @ B, lower=1)
-        reached = blas.dtrsv(C, half, lower=1, trans=1)
-        step, v = blas.dtrmv(C, reached - v, lower=1, trans=1), reached
-        moved = float(step @ step) ** 0.5
+        moved = belief.given(tau, nu)
         # The cavity of x, and what the row itself makes of it.
-        white = blas.dtrsm(1.0, C, B.T, lower=1)
-        marginal = np.maximum(np.einsum("on,on->n", white, white), _TINY)
+        marginal = np.maximum(belief.marginal, _TINY)
         share_left = np.maximum(1 - tau * marginal, 1e-3)
         cavity = marginal / share_left
-        x = (half @ white - nu * marginal) / share_left
-        likelihood, pull, shrink = _tilt(ahead + x, cavity, stray)
+        x = (belief.middle - nu * marginal) / share_left
+        likelihood, pull, shrink = _tilt(ahead + x, cavity, astray)
         if (passes and moved < tolerance * stride) or passes == _EP.max_passes:
             break
         wanted = shrink / (1 - shrink) / cavity
@@ -195,33 +199,156 @@ def propagate(
         kept = (shrink > _EP.settled) | (tau * cavity > _EP.settled)
         if passes and np.count_nonzero(kept) < (1 - _EP.dropped) * len(kept):
             of_dropped += float(likelihood[~kept].sum())
-            places, B, ahead, tau, nu = places[kept], B[kept], ahead[kept], tau[kept], nu[kept]
+            belief.keep(kept)
+            places, ahead, tau, nu, astray = places[kept], ahead[kept], tau[kept], nu[kept], astray[kept]
     # What each site replaces, and what all of them together make of the prior.
     apart = (x + nu * cavity) ** 2 / (cavity * (1 + tau * cavity))
     each = likelihood + 0.5 * (np.log1p(tau * cavity) + x**2 / cavity - apart)
     log_scale = float(each.sum()) + of_dropped
-    total = log_scale + 0.5 * float(half @ half) - float(np.log(C.diagonal()).sum())
-    if not (np.isfinite(total) and np.isfinite(v).all()):
+    total = log_scale + belief.log_mass
+    offset, after = belief.posterior()
+    if not (np.isfinite(total) and np.isfinite(offset).all()):
         raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
     # An approximation may be more than certain of what it has seen.
     excess = max(total, 0.0)
     return Posterior(
-        mean + root @ v,
-        blas.dtrsm(1.0, C, root, side=1, lower=1, trans_a=1),
+        mean + offset,
+        after,
         total - excess,
         log_scale - excess - float((nu + 0.5 * tau * ahead) @ ahead),
-        ConeRows(rows.leads[places], rows.places[places], tau, nu + tau * ahead),
+        ConeRows(rows.leads[places], rows.places[places], rows.times[places], tau, nu + tau * ahead),
     )
 
 
-def _tilt(x: Vector, spread: Vector, stray: float) -> tuple[Vector, Vector, Vector]:
+class _DenseRows:
+    """A belief N(0, root root') about w - mean, given sites of the products of dense rows with it.
+
+    In coordinates v with w = mean + root v, where it is N(0, I).
+    """
+
+    #: mean and variance of each row's product, and the log of what the sites make of the belief's mass
+    middle: Vector
+    marginal: Vector
+    log_mass: float
+
+    def __init__(self, leads: Matrix, root: Matrix) -> None:
+        self._B, self._root, self._v = leads @ root, root, np.zeros(len(root))
+
+    def given(self, tau: Vector, nu: Vector) -> float:
+        """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
+        B, o = self._B, len(self._v)
+        scaled = B * np.sqrt(tau)[:, None]
+        precision = scaled.T @ scaled
+        precision.flat[:: o + 1] += 1.0
+        C = self._C = _cholesky(precision)
+        half = blas.dtrsv(C, nu @ B, lower=1)
+        reached = blas.dtrsv(C, half, lower=1, trans=1)
+        step, self._v = blas.dtrmv(C, reached - self._v, lower=1, trans=1), reached
+        white = blas.dtrsm(1.0, C, B.T, lower=1)
+        self.middle, self.marginal = half @ white, np.einsum("on,on->n", white, white)
+        self.log_mass = 0.5 * float(half @ half) - float(np.log(C.diagonal()).sum())
+        return math.sqrt(float(step @ step))
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Leave the others out."""
+        self._B = self._B[rows]
+
+    def posterior(self) -> tuple[Vector, Matrix]:
+        """Mean of w less what it was, and a root of its covariance."""
+        return self._root @ self._v, blas.dtrsm(1.0, self._C, self._root, side=1, lower=1, trans_a=1)
+
+
+class _SparseRows:
+    """The same of sparse rows: in the coordinates of w, where a row's own square touches few entries of a matrix."""
+
+    middle: Vector
+    marginal: Vector
+    log_mass: float
+
+    def __init__(self, leads: Contexts, root: Matrix) -> None:
+        self._A, self._offset = leads, np.zeros(len(root))
+        back = np.linalg.inv(root)
+        self._precision = back.T @ back
+        self._log_det = float(np.linalg.slogdet(root)[1])
+        self._pair_up()
+
+    def _pair_up(self) -> None:
+        """Of each row: places and products of every two of its numbers, those below the diagonal once."""
+        A, o = self._A, len(self._offset)
+        counts = np.diff(A.indptr)
+        owners, places, products = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
+        for count in np.unique(counts[counts > 0]).tolist():
+            rows = np.flatnonzero(counts == count)
+            at = A.indptr[rows][:, None] + np.arange(count)
+            column, value = A.indices[at].astype(np.int64), A.data[at]
+            i, j = np.tril_indices(count)
+            owners.append(np.repeat(rows, len(i)))
+            places.append((column[:, i] * o + column[:, j]).ravel())
+            products.append((value[:, i] * value[:, j]).ravel())
+        none = [np.empty(0, dtype=np.int64)]
+        self._owner, self._place = np.concatenate(owners or none), np.concatenate(places or none)
+        self._product = np.concatenate(products or [np.empty(0)])
+        self._below = np.where(self._place // o == self._place % o, 1.0, 2.0) * self._product
+
+    def given(self, tau: Vector, nu: Vector) -> float:
+        """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
+        A, o = self._A, len(self._offset)
+        sums = np.bincount(self._place, tau[self._owner] * self._product, minlength=o * o)
+        lower: Matrix = sums.astype(np.float64, copy=False).reshape(o, o)
+        precision = self._precision + lower
+        precision += np.tril(lower, -1).T
+        # At unit diagonal: features may have any unit.
+        unit = self._unit = np.sqrt(precision.diagonal())
+        C = self._C = _cholesky(precision / unit / unit[:, None])
+        slope = (nu @ A) / unit
+        half = blas.dtrsv(C, slope, lower=1)
+        reached = blas.dtrsv(C, half, lower=1, trans=1) / unit
+        step, self._offset = blas.dtrmv(C, unit * (reached - self._offset), lower=1, trans=1), reached
+        covariance = lapack.dpotri(C, lower=1)[0] / unit / unit[:, None]
+        each = covariance.ravel()[self._place] * self._below
+        self.middle, self.marginal = A @ reached, np.bincount(self._owner, each, minlength=A.shape[0])
+        log_det = float(np.log(C.diagonal()).sum() + np.log(unit).sum()) + self._log_det
+        self.log_mass = 0.5 * float(half @ half) - log_det
+        return math.sqrt(float(step @ step))
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Leave the others out."""
+        self._A = self._A[np.flatnonzero(rows)]
+        kept = rows[self._owner]
+        self._owner = (np.cumsum(rows) - 1)[self._owner[kept]]
+        self._place, self._product, self._below = self._place[kept], self._product[kept], self._below[kept]
+
+    def posterior(self) -> tuple[Vector, Matrix]:
+        """Mean of w less what it was, and a root of its covariance."""
+        return self._offset, lapack.dtrtri(self._C, lower=1)[0].T / self._unit[:, None]
+
+
+def _few_pairs(leads: Contexts) -> bool:
+    """Whether rows are so sparse that going through every two numbers of each is quicker than products of matrices."""
+    if not is_sparse(leads):
+        return False
+    n, o = leads.shape
+    counts = np.diff(leads.indptr).astype(np.int64)
+    return bool(_PAIR_COST * float(counts @ (counts + 1)) / 2 < n * o * o)
+
+
+def _cholesky(precision: Matrix) -> Matrix:
+    C, failed = lapack.dpotrf(precision, lower=1, clean=1)
+    if failed:
+        raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
+    found: Matrix = C
+    return found
+
+
+def _tilt(x: Vector, spread: Vector, astray: Vector) -> tuple[Vector, Vector, Vector]:
     """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
-    that it takes away.
+    that it takes away. ``astray``: the log-probability that it is wrong.
     """
     deviation = np.sqrt(spread)
     z = -x / deviation
-    likelihood: Vector = np.logaddexp(np.log(stray), np.log1p(-stray) + log_ndtr(z))
-    r = np.exp(np.log1p(-stray) - _LOG_ROOT - 0.5 * z * z - likelihood)
+    meant = np.log1p(-np.exp(astray))
+    likelihood: Vector = np.logaddexp(astray, meant + log_ndtr(z))
+    r = np.exp(meant - _LOG_ROOT - 0.5 * z * z - likelihood)
     # A row that is more probably wrong than right would widen the belief: it is left alone.
     r = np.where(r + z > 0, r, 0.0)
     return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
@@ -261,8 +388,8 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: fl
             failed = cone.failing_share(learned)
         else:
             # Not from the sites of another belief: where rows contradict each other they would lead back to it.
-            logged = learned.rows.places != _ALPHA
-            rows = ConeRows.fresh(learned.rows.leads[logged], learned.rows.places[logged])
+            logged, known = np.flatnonzero(learned.rows.places != _ALPHA), learned.rows
+            rows = ConeRows.fresh(known.leads[logged], known.places[logged], known.times[logged])
             learned = cone.learn_all(_alpha_row(len(mean)).joined(rows), mean, root)
         found.append(_as_one(learned))
     return found, failed
@@ -270,13 +397,13 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: fl
 
 def _alpha_row(o: int) -> ConeRows:
     """That alpha > 0."""
-    return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]))
+    return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]), np.ones(1))
 
 
 def _as_one(learned: Posterior) -> Site:
     """The product of the sites."""
     rows, w = learned.rows, learned.mean
-    information = rows.leads.T @ (rows.precision[:, None] * rows.leads)
+    information = dense(rows.leads.T @ (rows.leads * rows.precision[:, None]))
     site = site_at(w, information, information @ w - rows.shift @ rows.leads, 0.0, least=1e-12)
     return replace(site, constant=learned.log_scale + 0.5 * float(site.seen @ site.seen))
 
@@ -306,7 +433,11 @@ class Cone:
             block.less_chosen(wide[:, None], out=self._leads[:, d:])
             self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
             self._squares = self._leads * self._leads
-        self._sum = np.ones(len(wide), dtype=wide.dtype) @ self._leads
+        self._rows, times = _distinct(block)
+        if len(times) < len(wide):
+            self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
+        self._times = times
+        self._sum = times.astype(wide.dtype) @ self._leads
 
     def learn(self, mean: Vector, root: Matrix) -> Posterior:
         """What a belief N(mean, root root') becomes, with alpha > 0.
@@ -323,7 +454,7 @@ class Cone:
                 break
             learned = propagate(rows, mean, root, stray=self.stray, tolerance=_SEARCH.tolerance)
             rows, centre, spread = learned.rows, learned.mean, _SEARCH.widening * learned.root
-            most = max(2 * _SEARCH.few_rows, _SEARCH.most_rows * len(mean)) - len(rows.leads)
+            most = max(2 * _SEARCH.few_rows, _SEARCH.most_rows * len(mean)) - len(rows.places)
         return self.learn_all(rows, mean, root)
 
     def learn_all(self, rows: ConeRows, mean: Vector, root: Matrix) -> Posterior:
@@ -338,15 +469,17 @@ class Cone:
         # The others must be wrong. They still count as unlikely, for every belief alike.
         white = self._leads[failing] @ learned.root.astype(lead.dtype)
         spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
+        astray = self._times[failing] * np.log(self.stray)
         with np.errstate(over="ignore"):
-            unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64), self.stray)[0].sum())
+            unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64), astray)[0].sum())
         return learned._replace(
             log_likelihood=learned.log_likelihood + unlikely, log_scale=learned.log_scale + unlikely
         )
 
     def failing_share(self, learned: Posterior) -> float:
         """Share of the rows that fail by what was learned."""
-        return float(np.mean(self._leads @ learned.mean.astype(self._leads.dtype) > 0))
+        fails = self._leads @ learned.mean.astype(self._leads.dtype) > 0
+        return float(np.average(fails, weights=self._times))
 
     def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Of the products of some rows with w."""
@@ -399,9 +532,38 @@ class Cone:
 
     def _exactly(self, rows: NDArray[np.int64]) -> ConeRows:
         """Some rows in double precision."""
-        steps, step = np.unique(self._block.step_of(rows), return_inverse=True)
-        places = np.concatenate([rows, self._block.chosen_rows.take(steps)])
-        contexts = taken(self._block.contexts, places).astype(np.float64, copy=False)
-        features = np.column_stack([contexts, widths(self._whitener, contexts)])
+        own = self._rows[rows]
+        steps, step = np.unique(self._block.step_of(own), return_inverse=True)
+        places = np.concatenate([own, self._block.chosen_rows.take(steps)])
+        contexts = self._block.contexts[places].astype(np.float64, copy=False)
+        features = with_column(contexts, widths(self._whitener, contexts))
         count = len(rows)
-        return ConeRows.fresh(features[:count] - features[count:].take(step, axis=0), rows)
+        return ConeRows.fresh(features[:count] - features[count:][step], rows, self._times[rows])
+
+
+def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector]:
+    """Rows of a block of which no two are equal, and how often each is there; all of them where hardly any are.
+
+    Steps among a few arms, or items known by their names alone, have the same candidates again and again.
+    """
+    n, d = block.n_rows, block.contexts.shape[1]
+    # Equal candidates have equal products with any vector; with this one others hardly do.
+    mixture = np.cos(np.arange(1, d + 1))
+    some = np.arange(n) if n <= _LOOKED_AT else np.random.default_rng(0).choice(n, _LOOKED_AT, replace=False)
+    of_chosen = block.chosen_rows[block.step_of(some)]
+    names = _pair_names(block.contexts[some] @ mixture, block.contexts[of_chosen] @ mixture)
+    if len(np.unique(names)) > _FEW_COPIES * len(some):
+        return np.arange(n), np.ones(n)
+    products = block.contexts @ mixture
+    names = _pair_names(products, np.repeat(products[block.chosen_rows], np.diff(block.offsets)))
+    _, first, times = np.unique(names, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], times[order].astype(np.float64)
+
+
+def _pair_names(one: Vector, other: Vector) -> NDArray[np.uint64]:
+    """One number for every two, equal where they are, up to rounding."""
+    size = max(float(np.abs(one).max()), float(np.abs(other).max()), _TINY)
+    whole = [np.round(values * (2.0**_NAME_BITS / size)).astype(np.int64).astype(np.uint64) for values in (one, other)]
+    names: NDArray[np.uint64] = whole[0] * np.uint64(0x9E3779B97F4A7C15) + whole[1]
+    return names
