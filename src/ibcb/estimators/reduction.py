@@ -135,8 +135,8 @@ class Reduction:
         d, own = len(self.others), len(self.kept)
         text = (
             f"the log has {d} features; with more than {WIDE} only the {own} that show most are tracked one by one, "
-            f"and the other {d - own} together, as a conditional logit of the whole log compares them. Pool rare levels "
-            "(min_count, --min-count) or leave columns out to have all of them tracked."
+            f"and the other {d - own} together, as a conditional logit of the whole log compares them. Pool rare "
+            "levels (min_count, --min-count) or leave columns out to have all of them tracked."
         )
         return Note("many-features", "info", text, {"features": d, "tracked": own})
 

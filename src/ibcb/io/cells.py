@@ -46,6 +46,8 @@ class Stored(NamedTuple):
     #: with a row per candidate: the columns of the features, and of the roles
     features: tuple[str, ...] | None = None
     roles: tuple[tuple[str, str], ...] = ()
+    #: with a row per step: whether only the numbers that are not 0 are there
+    sparse: bool = False
 
 
 def metadata(schema: pa.Schema) -> Stored:
@@ -79,7 +81,10 @@ def metadata(schema: pa.Schema) -> Stored:
     absent = [name for name in (*(features or ()), *roles.values()) if name not in schema.names]
     if absent:
         raise _damaged(f"it names a column {shown(absent[0])}, which is not there")
-    return Stored(n_features, names, preparation, features, tuple(roles.items()))
+    sparse = meta.get("sparse", False)
+    if type(sparse) is not bool or (sparse and n_features is None):
+        raise _damaged(f"sparse {shown(sparse)}")
+    return Stored(n_features, names, preparation, features, tuple(roles.items()), sparse)
 
 
 def _names(meta: dict[str, Any], key: str) -> tuple[str, ...] | None:

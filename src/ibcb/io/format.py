@@ -37,6 +37,8 @@ class Format:
         Writes the parts of a log to a path.
     write_long : callable, optional
         Likewise, with one row per candidate, where the format has both forms.
+    keeps_sparse : bool
+        Whether sparse contexts are written as such; others are made dense, a few at a time.
     loses : str
         What a written log no longer has.
     """
@@ -48,6 +50,7 @@ class Format:
     tables: Callable[[Path, ReadOptions], Tables] | None = None
     write: _Writer | None = None
     write_long: _Writer | None = None
+    keeps_sparse: bool = False
     loses: str = ""
 
     def recognises(self, source: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, warmup_count
+from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.steps import ReadOptions
 
@@ -137,12 +138,19 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
         raise TypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
     format = _WRITTEN.get(Path(path).suffix.lower())
     write = None if format is None else (format.write_long if long else None) or format.write
-    if write is None:
+    if format is None or write is None:
         raise LogFormatError(
             f"{Path(path).name}: a log cannot be written under that name; it must end in one of {', '.join(WRITABLE)}."
         )
     with atomic(path) as temporary:
-        write(_some_chosen(log), temporary)
+        parts = _some_chosen(log)
+        write(parts if write is format.write and format.keeps_sparse else _dense(parts), temporary)
+
+
+def _dense(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, BehaviorLog]]:
+    for number, part in parts:
+        for piece in dense_pieces(part):
+            yield number, piece
 
 
 def _some_chosen(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, BehaviorLog]]:

@@ -12,6 +12,10 @@ warmup              ()                         how many leading episodes the pol
 feature_names       (d,)                       text
 timestamps          (steps,)                   times, numbers or text
 step_ids            (steps,)                   whole numbers or text
+candidate_ids       (rows,)                    whole numbers or text: what each candidate is called
+contexts_columns    (numbers,)                 of a sparse log: the feature of each number in ``contexts`` (numbers,)
+contexts_offsets    (rows + 1,)                of a sparse log: the first number of every row, and how many there are
+n_features          ()                         of a sparse log
 preparation         ()                         text: how the features were made, as JSON
 =================== ========================== ========================================================================
 
@@ -36,6 +40,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ibcb.io.files import machine_memory
 from ibcb.io.format import Format
@@ -56,6 +61,7 @@ from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offse
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Steps
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered
 
 __all__ = ["FORMAT", "NpzSource", "write_npz"]
 
@@ -69,9 +75,19 @@ _ARRAYS = (
     "feature_names",
     "timestamps",
     "step_ids",
+    "candidate_ids",
+    "contexts_columns",
+    "contexts_offsets",
+    "n_features",
     "preparation",
 )
-_KINDS = {"episode": "iufbMUS", "timestamps": "iufMU", "step_ids": "iufMU", "feature_names": "U"}
+_KINDS = {
+    "episode": "iufbMUS",
+    "timestamps": "iufMU",
+    "step_ids": "iufMU",
+    "feature_names": "U",
+    "candidate_ids": "iuU",
+}
 _SAYS = "; save it as numbers, times or text (dtype 'U')"
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
 
@@ -120,6 +136,9 @@ class NpzSource:
                 "array 'contexts' is missing; a log has contexts and chosen, this file has "
                 f"{some(self._arrays, 10) or 'no array'}."
             )
+        self._sparse = self._read_sparse(contexts) if "contexts_columns" in self._arrays else None
+        if self._sparse is not None:
+            contexts = contexts._replace(shape=self._sparse.shape)
         if len(contexts.shape) not in (2, 3) or 0 in contexts.shape:
             raise LogFormatError(
                 f"contexts has shape {contexts.shape}; expected (rows, features) with step_offsets, or (steps, "
@@ -134,6 +153,7 @@ class NpzSource:
         self._episode = self._read_episode(steps)
         self._timestamps = self._per_step("timestamps", steps)
         self._step_ids = self._per_step("step_ids", steps)
+        self._candidate_ids = self._per_step("candidate_ids", int(self._counts.sum()))
         refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
         refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
         self.feature_names, self._columns = self._features(contexts.shape[-1], options)
@@ -279,8 +299,30 @@ class NpzSource:
         if array.dtype.kind not in _KINDS[name]:
             raise LogFormatError(f"{name} has dtype {array.dtype}{_SAYS}.")
         if array.shape != (steps,):
-            raise LogFormatError(f"{name} has shape {array.shape}; expected one entry per step, ({steps},).")
+            unit = "row" if name == "candidate_ids" else "step"
+            raise LogFormatError(f"{name} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
         return self._load(name)
+
+    def _read_sparse(self, contexts: _Array) -> Contexts:
+        """The contexts of a sparse log, all at once: they take little room."""
+        parts = [self._load(name) for name in ("contexts", "contexts_columns", "contexts_offsets", "n_features")]
+        if any(part is None for part in parts) or any(part is not None and part.ndim > 1 for part in parts):
+            raise LogFormatError(
+                "a sparse log has the vectors contexts, contexts_columns and contexts_offsets, and n_features; write "
+                "it again."
+            )
+        data, columns, offsets, count = (np.asarray(part) for part in parts)
+        if contexts.dtype.kind != "f" or contexts.dtype.itemsize not in (4, 8):
+            raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
+        places = whole_numbers(columns, "contexts_columns", "the number of a feature")
+        starts = rising_offsets(offsets, len(data), "contexts_offsets", "numbers")
+        d = int(count) if count.dtype.kind in "iu" and count.ndim == 0 else 0
+        if len(places) != len(data) or d < 1 or (len(places) and not (places.min() >= 0 and places.max() < d)):
+            raise LogFormatError(
+                f"contexts has {plural(len(data), 'number')} and contexts_columns {len(places)}, of {d} features; they "
+                "do not go together. Write the log again."
+            )
+        return ordered(csr_array((data, places, starts), shape=(len(starts) - 1, d)))
 
     def _features(self, d: int, options: ReadOptions) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
         """Names of the features to read, and their columns; None: all of them."""
@@ -309,7 +351,8 @@ class NpzSource:
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         try:
-            yield from self._in_memory() if self._order is not None or self._contexts.fortran else self._streamed()
+            at_once = self._order is not None or self._contexts.fortran or self._sparse is not None
+            yield from self._in_memory() if at_once else self._streamed()
         except LogFormatError as error:
             raise LogFormatError(f"{self.name}: {error}") from None
 
@@ -328,9 +371,11 @@ class NpzSource:
 
     def _in_memory(self) -> Iterator[Steps]:
         """All contexts at once: sorted, or stored column by column."""
-        contexts = self._load("contexts")
-        assert contexts is not None
-        contexts = contexts.reshape(-1, contexts.shape[-1])
+        contexts = self._sparse
+        if contexts is None:
+            loaded = self._load("contexts")
+            assert loaded is not None
+            contexts = loaded.reshape(-1, loaded.shape[-1])
         starts = np.cumsum(self._counts) - self._counts
         order = np.arange(len(starts)) if self._order is None else self._order
         for first, end in self._cuts(order):
@@ -349,13 +394,15 @@ class NpzSource:
             yield first, end
             first, before = end, int(ends[end - 1])
 
-    def _steps(self, contexts: NDArray[Any], steps: NDArray[np.int64], offset: int | None) -> Steps:
+    def _steps(self, contexts: Contexts, steps: NDArray[np.int64], offset: int | None) -> Steps:
         kind = contexts.dtype.newbyteorder("=") if contexts.dtype.kind == "f" else np.dtype(np.float64)
         contexts = contexts.astype(kind, copy=False)
         if self._columns is not None:
-            contexts = np.ascontiguousarray(contexts[:, self._columns])
-        bad = ~np.isfinite(contexts)
-        if bad.any():
+            contexts = contexts[:, self._columns]
+            contexts = contexts if is_sparse(contexts) else np.ascontiguousarray(contexts)
+        if not np.isfinite(contexts.data if is_sparse(contexts) else contexts).all():
+            contexts = dense(contexts)
+            bad = ~np.isfinite(contexts)
             row, column = (int(i) for i in np.argwhere(bad)[0])
             step = int(steps[int(np.searchsorted(np.cumsum(self._counts[steps]), row, side="right"))])
             where = "" if offset is None else f", row {offset + row} of contexts"
@@ -364,6 +411,10 @@ class NpzSource:
                 f"step {step}{where}: feature {feature} is {contexts[row, column]}; contexts must be finite. Impute "
                 "the value or drop the step."
             )
+        ids = self._candidate_ids
+        if ids is not None:
+            starts = np.cumsum(self._counts) - self._counts
+            ids = ids[np.concatenate([np.arange(starts[t], starts[t] + self._counts[t]) for t in steps])]
         return Steps(
             contexts,
             self._counts[steps],
@@ -371,6 +422,7 @@ class NpzSource:
             episode=None if self._episode is None else self._episode[steps],
             step_ids=None if self._step_ids is None else self._step_ids[steps],
             timestamps=None if self._timestamps is None else self._timestamps[steps],
+            candidate_ids=ids,
         )
 
 
@@ -433,17 +485,25 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
             if rows and part.contexts.dtype != dtype:
                 raise LogFormatError(f"episode {number}: contexts are {part.contexts.dtype}, those before {dtype}.")
             names, d, dtype = part.feature_names, part.n_features, part.contexts.dtype
-            preparation = part.preparation
-            waiting.write(np.ascontiguousarray(part.contexts).data)
+            preparation, sparse = part.preparation, is_sparse(part.contexts)
+            waiting.write(np.ascontiguousarray(part.contexts.data if sparse else part.contexts).data)
+            if sparse:
+                small.setdefault("contexts_columns", []).append(part.contexts.indices)
+                small.setdefault("sizes", []).append(np.diff(part.contexts.indptr))
             rows += part.n_rows
             small.setdefault("counts", []).append(np.diff(part.step_offsets))
             small.setdefault("chosen", []).append(part.chosen)
             small.setdefault("episode", []).append(np.full(part.n_steps, number, dtype=np.int64))
-            for name, values in (("timestamps", part.timestamps), ("step_ids", part.step_ids)):
+            for name in ("timestamps", "step_ids", "candidate_ids"):
+                values = getattr(part, name)
                 if values is not None:
                     small.setdefault(name, []).append(_storable(values, name))
         arrays = {name: np.concatenate(values) for name, values in small.items()}
         arrays["step_offsets"] = np.concatenate([[0], np.cumsum(arrays.pop("counts"))])
+        shape: tuple[int, ...] = (rows, d)
+        if "sizes" in arrays:
+            arrays["contexts_offsets"] = np.concatenate([[0], np.cumsum(arrays.pop("sizes"), dtype=np.int64)])
+            arrays["n_features"], shape = np.array(d), (len(arrays["contexts_columns"]),)
         if names is not None:
             arrays["feature_names"] = _storable(np.array(names, dtype=object), "feature_names")
         if preparation is not None:
@@ -452,7 +512,7 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             with archive.open(zipfile.ZipInfo("contexts.npy"), "w", force_zip64=True) as file:
                 descr = np.lib.format.dtype_to_descr(dtype)
-                header = {"descr": descr, "fortran_order": False, "shape": (rows, d)}
+                header = {"descr": descr, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
                 shutil.copyfileobj(waiting, file, 2**22)
             for name, values in arrays.items():
@@ -470,4 +530,4 @@ def _storable(values: NDArray[Any], what: str) -> NDArray[Any]:
     return values.astype(np.str_)
 
 
-FORMAT = Format(name="NumPy archive", open=NpzSource, suffixes=(".npz",), write=write_npz)
+FORMAT = Format(name="NumPy archive", open=NpzSource, suffixes=(".npz",), write=write_npz, keeps_sparse=True)

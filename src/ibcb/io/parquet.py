@@ -2,7 +2,8 @@
 
 Columns: ``episode`` (negative for the warm-up, then 0, 1, ...), ``step`` (counted from 0 within the episode),
 ``chosen``, ``n_candidates``, ``contexts`` (the candidates' features, one after the other), and where the log has them
-``timestamp`` and ``step_id``. The number of features, their names, how they were made and the format's version are in
+``timestamp``, ``step_id`` and ``candidate_ids`` (a list per step). Of a sparse log ``contexts`` has only the numbers that
+are not 0; ``columns`` says which features they are of, and ``sizes`` how many each candidate has. The number of features, their names, how they were made and the format's version are in
 the schema metadata under the key ``ibcb``. Each episode is a row group of its own, or several if it is large.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from ibcb.io.cells import KEY, VERSION, sound
 from ibcb.io.files import beginning, machine_memory, refuse_disguise
@@ -27,6 +29,7 @@ from ibcb.io.tables import RowGroups, Tables
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.contexts import is_sparse, stacked
 
 __all__ = ["FORMAT", "write_steps"]
 
@@ -76,10 +79,10 @@ def joined(parts: list[BehaviorLog]) -> BehaviorLog:
     steps = [part.n_steps for part in parts]
     extras: dict[str, Any] = {
         name: None if getattr(head, name) is None else np.concatenate([getattr(part, name) for part in parts])
-        for name in ("timestamps", "step_ids")
+        for name in ("timestamps", "step_ids", "candidate_ids")
     }
     return BehaviorLog(
-        np.concatenate([part.contexts for part in parts]),
+        stacked([part.contexts for part in parts]),
         np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.step_offsets) for part in parts]))]),
         np.concatenate([part.chosen for part in parts]),
         [0, sum(steps)],
@@ -96,19 +99,37 @@ def _schema(log: BehaviorLog) -> pa.Schema:
         "feature_names": log.feature_names,
         "preparation": None if log.preparation is None else log.preparation.to_json(),
     }
+    if is_sparse(log.contexts):
+        meta["sparse"] = True
     fields = [pa.field(name, pa.int64()) for name in ("episode", "step", "chosen", "n_candidates")]
     fields.append(pa.field("contexts", pa.large_list(pa.from_numpy_dtype(log.contexts.dtype))))
-    fields += [pa.field(name, values.type) for name, values in extras(log).items()]
+    if is_sparse(log.contexts):
+        fields += [pa.field(name, pa.large_list(pa.int32())) for name in ("columns", "sizes")]
+    fields += [pa.field(name, values.type) for name, values in _more(log).items()]
     return pa.schema(fields, metadata={KEY: json.dumps(meta).encode()})
 
 
 def _table(number: int, first: int, episode: BehaviorLog, schema: pa.Schema) -> pa.Table:
-    steps = episode.n_steps
-    offsets = pa.array(episode.step_offsets * episode.n_features)
-    lists = pa.LargeListArray.from_arrays(offsets, pa.array(episode.contexts.reshape(-1)))
+    steps, X = episode.n_steps, episode.contexts
+    if is_sparse(X):
+        ends = X.indptr[episode.step_offsets].astype(np.int64)
+        sizes = np.diff(X.indptr).astype(np.int32)
+        lists = [_lists(ends, X.data), _lists(ends, X.indices), _lists(episode.step_offsets, sizes)]
+    else:
+        lists = [_lists(episode.step_offsets * episode.n_features, X.reshape(-1))]
     columns = [pa.array(np.full(steps, number)), pa.array(np.arange(first, first + steps)), pa.array(episode.chosen)]
-    columns += [pa.array(np.diff(episode.step_offsets)), lists, *extras(episode).values()]
+    columns += [pa.array(np.diff(episode.step_offsets)), *lists, *_more(episode).values()]
     return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _lists(offsets: NDArray[Any], values: NDArray[Any]) -> pa.LargeListArray:
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
+
+
+def _more(log: BehaviorLog) -> dict[str, pa.Array]:
+    """What else the log has of its steps, by the names of their columns."""
+    ids = log.candidate_ids
+    return extras(log) | ({} if ids is None else {"candidate_ids": _lists(log.step_offsets, ids)})
 
 
 def _write_long(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
@@ -185,4 +206,5 @@ FORMAT = table_format(
     tables=_tables,
     write=write_steps,
     write_long=_write_long,
+    keeps_sparse=True,
 )

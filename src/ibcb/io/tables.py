@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ibcb.io.cells import (
     Stored,
@@ -37,6 +38,7 @@ from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions, Source, Steps
+from ibcb.numerics.contexts import Contexts
 
 __all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
 
@@ -279,7 +281,8 @@ class StepRows:
                 f"column 'contexts' holds {shown_type(kind)}; it must hold lists of numbers, all features of a step's "
                 "candidates. CSV cannot hold lists: give it a row per candidate and a column per feature."
             )
-        roles, _ = assign_roles([name for name in names if name not in ("contexts", "n_candidates")], options)
+        own = ("contexts", "n_candidates", "columns", "sizes", "candidate_ids")
+        roles, _ = assign_roles([name for name in names if name not in own], options)
         cut = options.episode_every is not None or options.episode_size is not None
         needed = ["contexts", *([] if self._nested else ["n_candidates"])]
         needed += ([] if cut else ["episode"]) + (["chosen"] if options.choices else [])
@@ -293,7 +296,11 @@ class StepRows:
         self._roles = {role: column for role, column in roles.items() if role != "candidate"}
         check_roles(tables.schema, self._roles)
         self._counted = "n_candidates" in names
-        self._d = stored.n_features
+        self._d, self._sparse = stored.n_features, stored.sparse
+        self._named = "candidate_ids" in names and is_list(tables.schema.field("candidate_ids").type)
+        for column in ("columns", "sizes") if self._sparse else ():
+            if column not in names or not is_list(tables.schema.field(column).type):
+                raise LogFormatError(f"column {column!r} of a sparse log is missing; write the log again.")
         self.feature_names, self._kept = _selected(stored.feature_names, options, names)
         self.preparation = _recipe(stored, self.feature_names)
 
@@ -302,7 +309,9 @@ class StepRows:
         return self._batches(self._tables.read(self._columns(), whole))
 
     def _columns(self) -> list[str]:
-        return [*self._roles.values(), "contexts", *(("n_candidates",) if self._counted else ())]
+        optional = {"n_candidates": self._counted, "candidate_ids": self._named}
+        optional |= {"columns": self._sparse, "sizes": self._sparse}
+        return [*self._roles.values(), "contexts", *(name for name, there in optional.items() if there)]
 
     def index(self) -> list[tuple[int, list[int]]] | None:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
@@ -358,18 +367,49 @@ class StepRows:
             chosen = whole_column(table, self._roles["chosen"], row)
         else:
             chosen = np.zeros(table.num_rows, dtype=np.int64)
-        contexts, counts = self._contexts(table, row, d)
+        contexts, counts = (self._sparse_contexts if self._sparse else self._contexts)(table, row, d)
         d = contexts.shape[1]
         if self._kept is not None:
             if self._kept.max() >= d:
                 raise LogFormatError(
                     f"the metadata names a feature {self._kept.max()} (from 0) but contexts has {d}; write it again."
                 )
-            contexts = np.ascontiguousarray(contexts[:, self._kept])
+            contexts = contexts[:, self._kept] if self._sparse else np.ascontiguousarray(contexts[:, self._kept])
         if "step" in labels and "episode" in labels:
             order(labels["step"], labels["episode"])
-        steps = Steps(contexts, counts, chosen, labels.get("episode"), labels.get("step_id"), labels.get("timestamp"))
-        return steps, d
+        ids = self._candidate_ids(table, row, counts) if self._named else None
+        more = (labels.get("episode"), labels.get("step_id"), labels.get("timestamp"), ids)
+        return Steps(contexts, counts, chosen, *more), d
+
+    def _candidate_ids(self, table: pa.Table, row: int, counts: NDArray[np.int64]) -> NDArray[Any]:
+        """The names of all candidates."""
+        values, lengths = flattened(one_array(table["candidate_ids"]))
+        if (lengths != counts).any():
+            at = int(np.argmax(lengths != counts))
+            raise LogFormatError(
+                f"row {row + at}: candidate_ids has {plural(int(lengths[at]), 'name')} but the step has "
+                f"{plural(int(counts[at]), 'candidate')}; give each one, or leave the column out (--drop "
+                "candidate_ids)."
+            )
+        return values_of(pa.chunked_array([values]))
+
+    def _sparse_contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[Contexts, NDArray[np.int64]]:
+        """As `_contexts`, of a log that was written sparse."""
+        assert d is not None  # a sparse log says how many
+        counts = whole_column(table, "n_candidates", row)
+        parts = {name: flattened(one_array(table[name])) for name in ("contexts", "columns", "sizes")}
+        for name, (values, lengths) in parts.items():
+            _refuse_holes(one_array(table[name]), lengths, values, row)
+        data, columns, sizes = (values.to_numpy(zero_copy_only=False) for values, _ in parts.values())
+        each = parts["contexts"][1]
+        sound = np.array_equal(each, parts["columns"][1]) and np.array_equal(counts, parts["sizes"][1])
+        if sound and len(sizes):
+            owner = np.repeat(np.arange(len(counts)), counts)
+            sound = bool((sizes >= 0).all()) and np.array_equal(np.bincount(owner, sizes, len(counts)), each)
+        if not sound or (len(columns) and not (columns.min() >= 0 and columns.max() < d)):
+            raise LogFormatError(f"rows {row} to {row + table.num_rows - 1}: lists of a sparse log do not go together.")
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        return csr_array((data, columns, offsets), shape=(len(sizes), d)), counts
 
     def _contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Contexts (rows, d), and how many of the rows each step has; ``row`` is the table's first."""
