@@ -2,9 +2,10 @@
 
 Columns: ``episode`` (negative for the warm-up, then 0, 1, ...), ``step`` (counted from 0 within the episode),
 ``chosen``, ``n_candidates``, ``contexts`` (the candidates' features, one after the other), and where the log has them
-``timestamp``, ``step_id`` and ``candidate_ids`` (a list per step). Of a sparse log ``contexts`` has only the numbers that
-are not 0; ``columns`` says which features they are of, and ``sizes`` how many each candidate has. The number of features, their names, how they were made and the format's version are in
-the schema metadata under the key ``ibcb``. Each episode is a row group of its own, or several if it is large.
+``timestamp``, ``step_id`` and ``candidate_ids`` (a list per step). Of a sparse log ``contexts`` has only the numbers
+that are not 0; ``columns`` says which features they are of, and ``sizes`` how many each candidate has. The number of
+features, their names, how they were made and the format's version are in the schema metadata under the key ``ibcb``.
+Each episode is a row group of its own, or several if it is large.
 """
 
 from __future__ import annotations
