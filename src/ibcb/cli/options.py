@@ -125,7 +125,19 @@ _READING: dict[str, tuple[Any, Any]] = {
     ),
     "one_hot": (
         Annotated[
-            list[str] | None, typer.Option(help="A column of text to encode, or 'all'; repeatable.", metavar="NAME")
+            list[str] | None,
+            typer.Option(help="A column to encode, ids too; 'all': all of text; repeatable.", metavar="NAME"),
+        ],
+        None,
+    ),
+    "min_count": (
+        Annotated[int, typer.Option(help="Encoded values with fewer rows share a feature.", min=1, metavar="N")],
+        1,
+    ),
+    "cross": (
+        Annotated[
+            list[str] | None,
+            typer.Option(help="Products of columns; of VW namespaces as -q; repeatable.", metavar="'USER_*,ITEM_*'"),
         ],
         None,
     ),
@@ -166,6 +178,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "drop": given["drop"] or [],
         "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
+        "cross": [tuple(name.strip() for name in names.split(",")) for names in given["cross"] or []],
     }
     try:
         ReadOptions(**options)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ibcb.io import csvfiles, dsjson, frames, ipc, npz, openbandit, parquet, vw
+from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
@@ -64,7 +65,15 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Columns that are features though their names say otherwise: a ``cost`` that was known before the choice is no
         outcome. Of tables with a row per candidate; elsewhere no feature is left out because of its name.
     one_hot : list of str, or True
-        Columns of text to encode as one feature per value; True: all of them.
+        Columns to encode as one feature per value, of text, numbers or ids (``["item_id"]``); True: all of text.
+    min_count : int
+        Values that fewer rows have share one feature of an encoded column, ``item_id=other``; so do values that come
+        later, in new data.
+    cross : list of tuples of str
+        Products of features: ``[("user_*", "item_*")]`` multiplies every feature of a user's column with every one of
+        an item's, as ``user_age*item_price``. Names may have the wildcards of a shell; text columns are encoded.
+        Columns that are the same for all candidates of a step, which alone say nothing, are used in products only. In
+        Vowpal Wabbit text and dsjson names are those of namespaces, and ``("ui",)`` is ``-q ui``, their first letters.
     missing : {"refuse", "mean", "zero"}
         What to do about missing numbers.
     standardize : bool
@@ -113,10 +122,10 @@ def open_log(source: Any, **options: Any) -> DiskLog:
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source) if isinstance(source, Path) else _object_format(source)
     with named(source_name(source), format.name):
-        steps = standardized(format.open(source, how), how)
-        if how.standardize:
-            # Whoever opens it again need not find the means again.
-            options = options | {"preparation": steps.preparation, "standardize": False}
+        steps = crossed(standardized(format.open(source, how), how), how)
+        if how.standardize or how.cross:
+            # Whoever opens it again need not find the means, or what only steps have, again.
+            options = options | {"preparation": steps.preparation, "standardize": False, "cross": ()}
         where = (source.absolute(), options) if isinstance(source, Path) else None
         return DiskLog(steps, how, where, format.name)
 

@@ -96,6 +96,8 @@ class ReadOptions:
     drop: Sequence[str] = ()
     keep: Sequence[str] = ()
     one_hot: Sequence[str] | bool = ()
+    min_count: int = 1
+    cross: Sequence[Sequence[str]] = ()
     missing: str = "refuse"
     standardize: bool = False
     delimiter: str | None = None
@@ -111,9 +113,15 @@ class ReadOptions:
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
-        for option in ("features", "drop", "keep", "one_hot"):
+        for option in ("features", "drop", "keep", "one_hot", "cross"):
             if isinstance(names := getattr(self, option), str):
                 raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
+        for names in self.cross:
+            if isinstance(names, str):
+                raise TypeError(f"cross has {names!r}, a text; give the names of the columns to multiply: ('a', 'b').")
+            if not names or not all(isinstance(name, str) and name for name in names):
+                raise ValueError(f"cross has {names!r}; give the names of the columns to multiply: ('a', 'b').")
+        whole("min_count", self.min_count, 1, "it is the number of rows that a category needs for a feature of its own")
         if self.missing not in ("refuse", "mean", "zero"):
             raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
@@ -133,6 +141,11 @@ class ReadOptions:
     def encoded(self) -> list[str]:
         """The columns that were named to be encoded."""
         return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
+
+    @property
+    def crossed(self) -> list[str]:
+        """The names in crosses, and the patterns."""
+        return list(dict.fromkeys(name for names in self.cross for name in names))
 
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
