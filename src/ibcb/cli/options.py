@@ -141,6 +141,21 @@ _READING: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
+    "arm": (
+        Annotated[
+            str | None,
+            typer.Option(help="A row per step: the column of the arm chosen; the rest are features.", metavar="NAME"),
+        ],
+        None,
+    ),
+    "available": (
+        Annotated[str | None, typer.Option(help="With --arm: the column of arms available, a|b.", metavar="NAME")],
+        None,
+    ),
+    "arm_features": (
+        Annotated[str | None, typer.Option(help="With --arm: a table with a row per arm.", metavar="FILE")],
+        None,
+    ),
     "missing": (
         Annotated[Literal["refuse", "mean", "zero"], typer.Option(help="What to do about missing numbers.")],
         "refuse",

@@ -22,6 +22,7 @@ __all__ = [
     "flattened",
     "is_list",
     "metadata",
+    "names_of",
     "one_array",
     "plain_text",
     "sound",
@@ -118,6 +119,14 @@ def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
     if array.dtype == object and all(isinstance(value, str) for value in array):
         return array.astype(np.str_)
     return array
+
+
+def names_of(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The names in a column, which may be missing: as texts then, and empty."""
+    if column.null_count:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        column = pc.fill_null(column.cast(kind).cast(pa.string()), "")
+    return values_of(column)
 
 
 def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
 __all__ = [
     "Plan",
+    "as_text",
     "assign_roles",
     "category_codes",
     "check_followed",
@@ -128,8 +129,13 @@ def plan_features(
     rest: Sequence[str],
     options: ReadOptions,
     tables: _Reader,
+    *,
+    optional: bool = False,
 ) -> Plan:
-    """Decide on the features; looks through the data only where categories or means must be found."""
+    """Decide on the features, which may be none if they are optional.
+
+    Looks through the data only where categories or means must be found.
+    """
     if options.preparation is not None:
         check_followed(options, options.preparation, schema.names)
         return _follow(schema, options.preparation, rest, tables)
@@ -137,7 +143,7 @@ def plan_features(
     _check_keep(options, schema.names, roles)
     notes: list[Note] = []
     names = list(options.features) if options.features is not None else _guess(rest, options, notes)
-    if not names:
+    if not names and not optional:
         raise LogFormatError(
             f"no column is left for the features; the columns are {listed(schema.names)}, of which "
             f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
@@ -212,7 +218,7 @@ class _Entries:
 def category_codes(values: pa.Array | pa.ChunkedArray, column: FeatureColumn) -> tuple[NDArray[np.int64], int]:
     """Which of its features is 1 for every value, -1: none; and how many values no category knew."""
     categories = column.categories or ()
-    codes = pc.index_in(_text(values), value_set=pa.array(categories, pa.string()))
+    codes = pc.index_in(as_text(values), value_set=pa.array(categories, pa.string()))
     found = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     if column.pooled:
         found[(found < 0) & values.is_valid().to_numpy(zero_copy_only=False)] = len(categories)
@@ -370,7 +376,7 @@ def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) ->
 def _no_number(name: str, tables: _Reader) -> str | None:
     """The first text of a column that is no number, if one of the first rows has it."""
     for table in tables([name]):
-        for value in _text(table[name].slice(0, _BLOCK)).to_pylist():
+        for value in as_text(table[name].slice(0, _BLOCK)).to_pylist():
             try:
                 float(value or 0)
             except ValueError:
@@ -448,7 +454,7 @@ def _categories(names: Sequence[str], options: ReadOptions, tables: _Reader) -> 
     row = 0
     for table in tables(names) if names else ():
         for name in names:
-            values = _text(table[name])
+            values = as_text(table[name])
             if values.null_count and options.missing == "refuse":
                 raise _missing(name, values, row)
             for each in pc.value_counts(values).to_pylist():
@@ -485,7 +491,8 @@ def _plain(values: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
-def _text(values: pa.Array) -> pa.Array:
+def as_text(values: pa.Array | pa.ChunkedArray) -> Any:
+    """Some values of a column as texts."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return values.cast(pa.string())

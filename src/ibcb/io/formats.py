@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ibcb.io import csvfiles, dsjson, frames, ipc, npz, openbandit, parquet, vw
+from ibcb.io.armtables import ArmRows
 from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
@@ -74,6 +78,16 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         an item's, as ``user_age*item_price``. Names may have the wildcards of a shell; text columns are encoded.
         Columns that are the same for all candidates of a step, which alone say nothing, are used in products only. In
         Vowpal Wabbit text and dsjson names are those of namespaces, and ``("ui",)`` is ``-q ui``, their first letters.
+    arm : str, optional
+        The column that names the arm chosen, in a table with a row per step whose other columns are features of the
+        step. Every arm is a candidate, with a constant and weights of its own on these features: ``arm=7``,
+        ``arm=7:age``.
+    available : str, optional
+        With ``arm``: the column of arms that could be chosen at each step, as lists or as texts (``a|b|c``); an empty
+        cell, and a log without such a column, means all of them.
+    arm_features : path, or DataFrame, optional
+        With ``arm``: a table with a row per arm, under the same name of the column. Its other columns are features with
+        weights that all arms share.
     missing : {"refuse", "mean", "zero"}
         What to do about missing numbers.
     standardize : bool
@@ -121,11 +135,20 @@ def open_log(source: Any, **options: Any) -> DiskLog:
     how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source) if isinstance(source, Path) else _object_format(source)
+    if how.arm_features is not None:
+        how = replace(how, arm_features=_side_table(how.arm_features, how))
     with named(source_name(source), format.name):
-        steps = crossed(standardized(format.open(source, how), how), how)
-        if how.standardize or how.cross:
-            # Whoever opens it again need not find the means, or what only steps have, again.
-            options = options | {"preparation": steps.preparation, "standardize": False, "cross": ()}
+        steps = format.open(source, how)
+        if not isinstance(steps, ArmRows):
+            steps = crossed(standardized(steps, how), how)
+        if how.standardize or how.cross or how.arm is not None:
+            # Whoever opens it again need not find the means, the arms, or what only steps have, again.
+            options = options | {
+                "preparation": steps.preparation,
+                "standardize": False,
+                "cross": (),
+                "arm_features": None,
+            }
         where = (source.absolute(), options) if isinstance(source, Path) else None
         return DiskLog(steps, how, where, format.name)
 
@@ -174,6 +197,22 @@ def _object_format(source: Any) -> Format:
             f"{type(source).__name__}{lazy}."
         )
     return found
+
+
+def _side_table(source: Any, options: ReadOptions) -> pa.Table:
+    """A table beside the log, in memory."""
+    source = Path(source) if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(source, Path):
+        return pa.table(source)
+    if not source.exists():
+        raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
+    found = next((format for format in _TABLES if format.recognises(source)), None)
+    if found is None or found.tables is None:
+        known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
+        raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
+    with named(source.name, found.name):
+        rows = found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal))
+        return pa.concat_tables(rows.read(rows.schema.names, True))
 
 
 def _path_format(path: Path) -> Format:

@@ -137,6 +137,8 @@ def kept_features(names: tuple[str, ...], options: ReadOptions) -> tuple[tuple[s
 
 def refuse_roles(options: ReadOptions, name: str, known: tuple[str, ...] = ()) -> None:
     """Raise where a column was named for a role that this format has no columns for."""
+    if options.arm is not None:
+        raise LogFormatError(f"{name}: {options.arm!r} was named as the column of arms; only tables have one.")
     for role, column in options.columns.items():
         if role not in known:
             takes = f"it takes {', '.join(known)}" if known else "it has no columns to name"

@@ -22,7 +22,7 @@ from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered, sparse_pays
 
-__all__ = ["Moments", "standardized"]
+__all__ = ["Moments", "standardized", "with_moments"]
 
 _BLOCK = 1 << 14
 
@@ -90,7 +90,9 @@ class Moments:
 
 def standardized(source: Source, options: ReadOptions) -> Source:
     """The source with its features made as the options ask."""
-    has_products = source.preparation is not None and bool(source.preparation.crosses)
+    made = source.preparation
+    # Centres and scales are those of the features that products and arms are made of.
+    has_products = made is not None and (bool(made.crosses) or made.arms is not None)
     if options.preparation is not None:
         wanted = options.preparation if has_products else options.preparation.uncrossed
         return _made_as(source, wanted, ())
@@ -120,7 +122,7 @@ def standardized(source: Source, options: ReadOptions) -> Source:
     # What has no finite numbers, or none at all, is refused with its place as soon as it is read.
     if moments.rows == 0 or not np.isfinite([moments.low, moments.high]).all():
         return source
-    return _made_as(source, *_with_moments(raw, moments))
+    return _made_as(source, *with_moments(raw, moments))
 
 
 def _numbers(raw: Preparation) -> NDArray[np.int64]:
@@ -129,7 +131,7 @@ def _numbers(raw: Preparation) -> NDArray[np.int64]:
     return np.flatnonzero(kinds)
 
 
-def _with_moments(raw: Preparation, moments: Moments) -> tuple[Preparation, tuple[Note, ...]]:
+def with_moments(raw: Preparation, moments: Moments) -> tuple[Preparation, tuple[Note, ...]]:
     """A recipe that centres and scales numbers too, and what to know of it."""
     columns: list[FeatureColumn] = []
     constant: list[str] = []
@@ -166,11 +168,15 @@ def _made_as(source: Source, wanted: Preparation, notes: tuple[Note, ...]) -> So
         made = np.zeros(len(center)), np.ones(len(center))
     if np.array_equal(made, (center, scale)):
         return source
+    if wanted.crosses or wanted.arms is not None:
+        raise _multiplied("the features that they are made of are to be centred and scaled in another way")
     return _Standardized(source, wanted, made, notes)
 
 
 def _multiplied(what: str) -> LogFormatError:
-    return LogFormatError(f"the log has products of features (cross), and {what}; read the file that it was made of.")
+    return LogFormatError(
+        f"the log has products of features (cross), or arms, and {what}; read the file that it was made of."
+    )
 
 
 class _Standardized(MappedSource):

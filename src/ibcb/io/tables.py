@@ -11,13 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ibcb.io.armtables import ArmRows
 from ibcb.io.cells import (
+    KEY,
     Stored,
     complete,
     flags,
     flattened,
     is_list,
     metadata,
+    names_of,
     one_array,
     values_of,
     whole_column,
@@ -77,6 +80,11 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
     if options.sort:
         tables = _sorted(tables, options)
+    made = options.preparation
+    if options.arm is not None or (
+        made is not None and made.arms is not None and KEY not in (tables.schema.metadata or {})
+    ):
+        return ArmRows(tables.name, tables.schema, lambda columns: tables.read(columns, False), options)
     # A row per candidate may have a feature of that name.
     ours = {"contexts", "n_candidates"}.intersection(names).difference(options.features or (), options.drop)
     return StepRows(tables, options) if ours else _CandidateRows(tables, options)
@@ -144,7 +152,7 @@ class _CandidateRows:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange = {}
         features = [column.name for column in self._plan.preparation.columns]
-        columns = list(dict.fromkeys([*(self._roles[role] for role in self._used()), *features]))
+        columns = list(dict.fromkeys([*self._roles.values(), *features]))
         order = _Order()
         held: pa.Table | None = None
         row = 0
@@ -194,6 +202,7 @@ class _CandidateRows:
             at_start.get("episode"),
             at_start.get("step_id", None if _counts_steps(self._roles["step"]) else at_start["step"]),
             at_start.get("timestamp"),
+            names_of(rows[self._roles["candidate"]]) if "candidate" in self._roles else None,
         )
 
     def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], labels: dict[str, Any], row: int) -> NDArray[np.int64]:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.log.arms import arm_feature_names
 from ibcb.log.arrays import LogFormatError
 
-__all__ = ["Cross", "FeatureColumn", "Preparation"]
+__all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
 
 #: the factors of products: for each of them, which features of the columns it may be, by position
 Cross = tuple[tuple[int, ...], ...]
@@ -54,11 +55,32 @@ class FeatureColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Arms:
+    """The arms of a log, each with weights of its own on the features of the step and on a constant 1.
+
+    Attributes
+    ----------
+    column : str
+        It has the arm chosen.
+    names : tuple of str
+    features : tuple of (str, tuple of float)
+        Features of the arms, with weights that all share: name, and the number of each arm.
+    available : str, optional
+        The column of the arms that could be chosen.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    features: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    available: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Preparation:
     """The columns that a log's features come from, in order, and which columns played which role.
 
     The features are those of the columns, but for the ``hidden``, and then the products of ``crosses``. Both name
-    features of the columns by their position.
+    features of the columns by their position. With ``arms``, columns are of steps, and the features those of every arm.
 
     >>> made = Preparation((FeatureColumn("price", center=3.0, scale=2.0), FeatureColumn("genre", ("a", "b"))))
     >>> made.feature_names
@@ -76,10 +98,13 @@ class Preparation:
     roles: tuple[tuple[str, str], ...] = ()
     crosses: tuple[Cross, ...] = ()
     hidden: tuple[int, ...] = ()
+    arms: Arms | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         names = self.column_features
+        if self.arms is not None:
+            return arm_feature_names(self.arms.names, ["", *names], [name for name, _ in self.arms.features])
         if not self.crosses:
             return names
         hidden = set(self.hidden)
@@ -141,6 +166,8 @@ class Preparation:
     def only(self, names: Iterable[str]) -> Preparation:
         """How some of the features are made, in that order."""
         names = list(names)
+        if self.arms is not None:
+            return self if names == list(self.feature_names) else Preparation(tuple(map(FeatureColumn, names)))
         if self.crosses:
             return self._only_products(names)
         home = {feature: column for column in self.columns for feature in column.feature_names}
@@ -183,7 +210,7 @@ class Preparation:
         data: dict[str, Any] = {"columns": [asdict(column) for column in self.columns], "roles": dict(self.roles)}
         if self.crosses:
             data |= {"crosses": self.crosses, "hidden": self.hidden}
-        return data
+        return data if self.arms is None else data | {"arms": asdict(self.arms)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preparation:
@@ -204,7 +231,16 @@ class Preparation:
         )
         d = len(made.column_features)
         crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in data.get("crosses", ()))
-        return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d))
+        arms = None if data.get("arms") is None else _arms(data["arms"])
+        return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms)
+
+
+def _arms(data: Mapping[str, Any]) -> Arms:
+    names = tuple(map(str, data["names"]))
+    features = tuple((str(name), tuple(map(_finite, values))) for name, values in data["features"])
+    if any(len(values) != len(names) for _, values in features):
+        raise ValueError(f"a feature of arms has not one number for each of the {len(names)} arms")
+    return Arms(str(data["column"]), names, features, None if data["available"] is None else str(data["available"]))
 
 
 def _places(values: Any, d: int) -> tuple[int, ...]:

@@ -98,6 +98,9 @@ class ReadOptions:
     one_hot: Sequence[str] | bool = ()
     min_count: int = 1
     cross: Sequence[Sequence[str]] = ()
+    arm: str | None = None
+    available: str | None = None
+    arm_features: Any = None
     missing: str = "refuse"
     standardize: bool = False
     delimiter: str | None = None
@@ -122,6 +125,11 @@ class ReadOptions:
             if not names or not all(isinstance(name, str) and name for name in names):
                 raise ValueError(f"cross has {names!r}; give the names of the columns to multiply: ('a', 'b').")
         whole("min_count", self.min_count, 1, "it is the number of rows that a category needs for a feature of its own")
+        for option in ("available", "arm_features"):
+            if getattr(self, option) is not None and self.arm is None and self.preparation is None:
+                raise ValueError(
+                    f"{option} is of arms; name the column that has the arm chosen, too: arm='arm' (--arm)."
+                )
         if self.missing not in ("refuse", "mean", "zero"):
             raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
