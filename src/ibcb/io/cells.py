@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
@@ -21,6 +23,7 @@ __all__ = [
     "flags",
     "flattened",
     "is_list",
+    "is_ours",
     "metadata",
     "names_of",
     "one_array",
@@ -81,6 +84,22 @@ def metadata(schema: pa.Schema) -> Stored:
     if absent:
         raise _damaged(f"it names a column {shown(absent[0])}, which is not there")
     return Stored(n_features, names, preparation, features, tuple(roles.items()))
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a log that we wrote, which has its own episodes."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".parquet", ".pq"):
+            schema = pq.read_schema(path)
+        elif suffix in (".arrow", ".feather", ".ipc"):
+            with pa.memory_map(str(path)) as file:
+                schema = pa.ipc.open_file(file).schema
+        else:
+            return suffix == ".npz"
+    except (OSError, pa.ArrowException):
+        return False
+    return KEY in (schema.metadata or {})
 
 
 def _names(meta: dict[str, Any], key: str) -> tuple[str, ...] | None:

@@ -27,6 +27,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,6 +60,9 @@ class DSJsonSource(SparseSource):
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         refuse_roles(options, Path(path).name, _ROLES)
+        if options.preparation is not None:
+            before = {role: key for role, key in options.preparation.roles if role in _ROLES}
+            options = replace(options, columns=before | dict(options.columns))
         self._lines_without = {"no decision": 0, "not learned from": 0}
         self._shared: dict[str, None] = {}
         self._private: dict[str, None] = {}

@@ -16,6 +16,7 @@ from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
+from ibcb.io.optionfiles import load_options
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
@@ -107,6 +108,8 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
     choices : bool
         False: candidate sets without choices, for `predict`.
+    options : path, optional
+        A TOML file with any of these, which others given here overrule; ``ibcb validate --save-options`` writes one.
     preparation : Preparation, optional
         Make the features as for another log: ``model.preparation_``. A log that does not say how its features were made
         is taken to hold raw numbers, to be centred and scaled where those of the other were.
@@ -129,6 +132,8 @@ def open_log(source: Any, **options: Any) -> DiskLog:
 
     Takes what `read_log` takes. Nothing but the header is read yet.
     """
+    if "options" in options:
+        options = load_options(options.pop("options")) | options
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")

@@ -82,7 +82,8 @@ class SparseSource:
         names = self._all_names() if asked is None else self._of_those(asked)
         self._columns = {name: column for column, name in enumerate(names)}
         self.feature_names = tuple(names)
-        preparation = options.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
+        columns = tuple(FeatureColumn(name, fill=0.0) for name in names)
+        preparation = options.preparation or Preparation(columns, tuple(options.columns.items()))
         if preparation.feature_names != self.feature_names:
             preparation = preparation.uncrossed
         self.preparation = preparation.raw

@@ -81,6 +81,7 @@ class Preparation:
 
     The features are those of the columns, but for the ``hidden``, and then the products of ``crosses``. Both name
     features of the columns by their position. With ``arms``, columns are of steps, and the features those of every arm.
+    ``reading`` has the other options of `ibcb.read_log` that were given.
 
     >>> made = Preparation((FeatureColumn("price", center=3.0, scale=2.0), FeatureColumn("genre", ("a", "b"))))
     >>> made.feature_names
@@ -99,6 +100,7 @@ class Preparation:
     crosses: tuple[Cross, ...] = ()
     hidden: tuple[int, ...] = ()
     arms: Arms | None = None
+    reading: tuple[tuple[str, Any], ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -210,6 +212,7 @@ class Preparation:
         data: dict[str, Any] = {"columns": [asdict(column) for column in self.columns], "roles": dict(self.roles)}
         if self.crosses:
             data |= {"crosses": self.crosses, "hidden": self.hidden}
+        data |= {"reading": dict(self.reading)} if self.reading else {}
         return data if self.arms is None else data | {"arms": asdict(self.arms)}
 
     @classmethod
@@ -232,7 +235,8 @@ class Preparation:
         d = len(made.column_features)
         crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in data.get("crosses", ()))
         arms = None if data.get("arms") is None else _arms(data["arms"])
-        return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms)
+        reading = tuple((str(name), value) for name, value in data.get("reading", {}).items())
+        return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms, reading=reading)
 
 
 def _arms(data: Mapping[str, Any]) -> Arms:

@@ -33,6 +33,13 @@ ROLES: dict[str, tuple[str, ...]] = {
     "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
     "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
 }
+#: options that a `Preparation` keeps in its own way, or that are of no use to another log
+_OF_FEATURES = frozenset(
+    [
+        *("columns", "features", "drop", "keep", "one_hot", "min_count", "cross", "missing", "standardize"),
+        *("arm", "available", "arm_features", "choices", "preparation"),
+    ]
+)
 _LARGEST = int(np.iinfo(np.int64).max)
 #: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
 _FAR = 10**11
@@ -149,6 +156,15 @@ class ReadOptions:
     def encoded(self) -> list[str]:
         """The columns that were named to be encoded."""
         return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
+
+    def kept(self) -> tuple[tuple[str, Any], ...]:
+        """What the preparation of a log does not say of how it was read, for others like it."""
+        before = {} if self.preparation is None else dict(self.preparation.reading)
+        usual = ReadOptions()
+        names = (name for name in self.__dataclass_fields__ if name not in _OF_FEATURES)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
+        plain = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
+        return tuple((before | plain).items())
 
     @property
     def crossed(self) -> list[str]:
