@@ -42,10 +42,11 @@ def predict(
 ) -> None:
     """Say what a saved model chooses at every step.
 
-    Writes episode, step, chosen, score: CSV on stdout, or a file. Chooses without
-    exploration, with the policy right after the fitted log. The features are made
-    as they were for the log that the model was fitted on: what is saved with the
-    model wins over --features, --drop, --keep, --one-hot, --missing and
+    Writes episode, step, chosen, score: CSV on stdout, or a file; where candidates
+    or arms have names, candidate_id too. Chooses without exploration, with the
+    policy right after the fitted log. The log is read, and its features are made,
+    as the one that the model was fitted on: what is saved with the model wins over
+    --features, --drop, --keep, --one-hot, --min-count, --cross, --missing and
     --standardize.
 
     A model of 20 episodes chooses as in the first with --at-episode 0, as in the

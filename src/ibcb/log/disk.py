@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
@@ -255,6 +256,9 @@ class DiskLog:
                 preparation=self.preparation,
                 notes=self.notes,
             )
+
+    def _repr_html_(self) -> str:
+        return log_html(self)
 
     def __repr__(self) -> str:
         known = "" if self._index is None else f", {plural(len(self), 'episode')}"
