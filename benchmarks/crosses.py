@@ -4,7 +4,7 @@
 
 What an item is worth depends on the user. The learner (``--cb_explore_adf -q ui``) sees features of both, the user's on
 the ``shared`` line, learns between batches and is frozen within them; its log is Vowpal Wabbit text. IBCB is fitted to
-it with ``cross=[("ui",)]`` and without. Printed is how often each agrees with the learner's own greedy choices after the
+it with ``cross=[("ui",)]`` and without. Printed is how often each agrees with the learner's greedy choices after the
 log, on fresh steps. Exit code 1 if the cross does not gain 10 points on average, for each of the ways to explore.
 
 Needs ``pip install "ibcb[test]"``.
