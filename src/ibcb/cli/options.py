@@ -146,6 +146,36 @@ _READING: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "decimal": (Annotated[str, typer.Option(help="Decimal point of CSV.")], "."),
+    "format": (
+        Annotated[
+            str | None,
+            typer.Option(help="Format, where the file's name does not tell: csv, vw, jsonl, ...", metavar="NAME"),
+        ],
+        None,
+    ),
+    "alternatives": (
+        Annotated[
+            str | None,
+            typer.Option(help="A row per step: the alternatives in its columns, as in price_car.", metavar="A,B,C"),
+        ],
+        None,
+    ),
+    "items": (
+        Annotated[str | None, typer.Option(help="Table of items, joined on the candidate's id.", metavar="FILE")],
+        None,
+    ),
+    "date_format": (
+        Annotated[str | None, typer.Option(help="How times are written: '%d.%m.%Y %H:%M'.", metavar="TEXT")],
+        None,
+    ),
+    "deduplicate": (
+        Annotated[bool, typer.Option("--deduplicate", help="Leave out repeated rows of a table; in memory.")],
+        False,
+    ),
+    "skip_unlabelled": (
+        Annotated[bool, typer.Option("--skip-unlabelled", help="Leave out steps without a chosen candidate.")],
+        False,
+    ),
 }
 
 
@@ -166,6 +196,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "drop": given["drop"] or [],
         "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
+        "alternatives": [name.strip() for name in (given["alternatives"] or "").split(",") if name.strip()],
     }
     try:
         ReadOptions(**options)

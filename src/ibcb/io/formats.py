@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ibcb.io import csvfiles, dsjson, frames, ipc, npz, openbandit, parquet, vw
+import pyarrow as pa
+
+from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
+from ibcb.io.rows import whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
@@ -20,16 +25,17 @@ from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMATS", "LOST", "WRITABLE", "open_log", "read_log", "write_log"]
 
-_TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT)
+_TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
 FORMATS = (
     frames.FORMAT,
+    feedback.FORMAT,
     openbandit.FORMAT,
     folder_format(_TABLES),
-    *_TABLES,
-    npz.FORMAT,
     vw.FORMAT,
     dsjson.FORMAT,
+    *_TABLES,
+    npz.FORMAT,
 )
 _WRITTEN = {format.suffixes[0]: format for format in FORMATS if format.write is not None}
 WRITABLE = tuple(_WRITTEN)
@@ -111,7 +117,9 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
     how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
-    format = _path_format(source) if isinstance(source, Path) else _object_format(source)
+    format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
+    if how.items is not None:
+        how = replace(how, items=_items(how.items, how))
     with named(source_name(source), format.name):
         steps = standardized(format.open(source, how), how)
         if how.standardize:
@@ -167,7 +175,23 @@ def _object_format(source: Any) -> Format:
     return found
 
 
-def _path_format(path: Path) -> Format:
+def _items(source: Any, options: ReadOptions) -> pa.Table:
+    """The table of items, in memory."""
+    plain = ReadOptions(delimiter=options.delimiter, decimal=options.decimal)
+    source = Path(source) if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(source, Path):
+        return frames.arrow_table(source)
+    if not source.exists():
+        raise FileNotFoundError(f"{source} does not exist; items (--items) is the path of the table of items.")
+    found = next((format for format in _TABLES if format.recognises(source)), None)
+    if found is None or found.tables is None:
+        known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
+        raise LogFormatError(f"{source.name}: the table of items must be one of {known}.")
+    with named(source.name, found.name):
+        return whole_table(found.tables(source, plain))
+
+
+def _path_format(path: Path, name: str | None = None) -> Format:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
     if not path.is_file() and not path.is_dir():
@@ -176,8 +200,23 @@ def _path_format(path: Path) -> Format:
         )
     if not os.access(path, os.R_OK):
         raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
+    if name is not None:
+        return _format_called(name, path)
     found = next((format for format in FORMATS if format.recognises(path)), None)
     if found is None:
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
-        raise LogFormatError(f"{path.name}: the format is not known by the name; it must end in one of {known}.")
+        raise LogFormatError(
+            f"{path.name}: the format is not known by the name; it must end in one of {known}. Or name it: "
+            "format='csv' (--format csv)."
+        )
     return found
+
+
+def _format_called(name: str, path: Path) -> Format:
+    known = {format.key: format for format in FORMATS if format.key}
+    found = known.get(name.lower().removeprefix("."))
+    if found is None:
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"format={name!r} is unknown{meant}; choose one of {', '.join(known)}.")
+    return folder_format([found]) if path.is_dir() and found in _TABLES else found
