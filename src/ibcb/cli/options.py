@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: what a log can be
-LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files."
+LOG = "Parquet, CSV, JSON lines, Arrow or npz, VW text or dsjson, or a folder of such files."
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
@@ -181,6 +181,7 @@ _READING: dict[str, tuple[Any, Any]] = {
 
 def _reading(given: dict[str, Any]) -> dict[str, Any]:
     """The options as `ibcb.read_log` takes them."""
+    from ibcb.io.formats import format_called
     from ibcb.log.steps import ReadOptions
 
     columns = {}
@@ -200,6 +201,8 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     }
     try:
         ReadOptions(**options)
+        if given["format"] is not None:
+            format_called(given["format"])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options

@@ -149,11 +149,10 @@ def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
 def marked(table: pa.Table, name: str, row: int) -> NDArray[np.bool_]:
     """True where a candidate is marked as chosen: by words, numbers, or an x where the others have nothing."""
     column = table[name]
-    texts = as_texts(column)
     if column.null_count and pa.types.is_string(column.type):
-        cross = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=pa.array(_MARKS))
-        if pc.all(pc.or_(cross, pc.is_null(texts))).as_py():
-            return np.asarray(cross.to_numpy())
+        crosses = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(column)), value_set=pa.array(_MARKS))
+        if pc.all(pc.or_(crosses, pc.is_null(column))).as_py():
+            return np.asarray(crosses.to_numpy())
     return flags(complete(table, name, row), name, row, "marks the chosen one")
 
 

@@ -126,7 +126,7 @@ def plan_features(
     Columns in ``of_step`` are the same for all candidates of a step, and features only where they are named. Raises
     all ``problems`` at once, those found before included.
     """
-    problems = problems or Problems()
+    problems = Problems() if problems is None else problems
     if options.preparation is not None:
         with problems.noted():
             check_followed(options, options.preparation, schema.names)

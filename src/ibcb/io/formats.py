@@ -23,7 +23,7 @@ from ibcb.log.arrays import LogFormatError, warmup_count
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.steps import ReadOptions
 
-__all__ = ["FORMATS", "LOST", "WRITABLE", "open_log", "read_log", "write_log"]
+__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "open_log", "read_log", "write_log"]
 
 _TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
@@ -49,15 +49,18 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     Parameters
     ----------
     source : path, or DataFrame
-        Parquet, CSV or TSV (also gzipped) or Arrow IPC, or a folder of such files, read in the order of their names;
-        or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy archives
-        (``.npz``), Vowpal Wabbit text (``.vw``), dsjson, and folders of the Open Bandit Dataset: see `ibcb.io.npz`,
-        `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`.
+        Parquet, CSV or TSV, JSON lines (also gzipped) or Arrow IPC, or a folder of such files, read in the order of
+        their names; or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy
+        archives (``.npz``), Vowpal Wabbit text (``.vw``, ``.ldf``), dsjson, folders of the Open Bandit Dataset, and the
+        feedback dicts of its pipeline: see `ibcb.io.npz`, `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`,
+        `ibcb.io.feedback`.
 
-        Two forms are understood. *One row per candidate* (long): columns that name the step and mark the chosen
-        candidate, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``, ``chosen`` (the
-        position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one after the other,
-        or a list of such lists. Rows of a step stand together, steps in the order of time.
+        *One row per candidate* (long): columns that name the step and mark the chosen candidate, by 1, true, yes (in a
+        few languages) or an x, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``,
+        ``chosen`` (the position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one
+        after the other, or a list of such lists. *One row per step* with a list of objects, the candidates
+        (`ibcb.io.lists`), or with columns for each alternative (``alternatives``). Rows of a step stand together, steps
+        in the order of time.
     columns : dict, optional
         Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
         candidate. ``{"step": "request"}``.
@@ -88,6 +91,19 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Sort the rows by episode, time and step first; needs all of them in memory.
     delimiter, decimal : str
         Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
+    format : str, optional
+        The format, where the name of the file does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.
+    alternatives : list of str
+        The table has a row per step and columns per alternative, as ``price_car``: these are the alternatives. Their
+        name is a column ``alternative``, which one-hot makes constants of them; see `ibcb.io.wide`.
+    items : path, or table
+        Features of the items, joined on the id of the candidate (role ``candidate``, or the column that both have).
+    date_format : str, optional
+        How times are written, as for `datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``.
+    deduplicate : bool
+        Leave out rows of a table that repeat an earlier one in all columns that are not dropped; in memory.
+    skip_unlabelled : bool
+        Leave out steps without a chosen candidate; by default they are refused.
     choices : bool
         False: candidate sets without choices, for `predict`.
     preparation : Preparation, optional
@@ -201,7 +217,8 @@ def _path_format(path: Path, name: str | None = None) -> Format:
     if not os.access(path, os.R_OK):
         raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
     if name is not None:
-        return _format_called(name, path)
+        called = format_called(name)
+        return folder_format([called]) if path.is_dir() and called in _TABLES else called
     found = next((format for format in FORMATS if format.recognises(path)), None)
     if found is None:
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
@@ -212,11 +229,12 @@ def _path_format(path: Path, name: str | None = None) -> Format:
     return found
 
 
-def _format_called(name: str, path: Path) -> Format:
+def format_called(name: str) -> Format:
+    """The format that users call so; ValueError where there is none."""
     known = {format.key: format for format in FORMATS if format.key}
     found = known.get(name.lower().removeprefix("."))
     if found is None:
         near = difflib.get_close_matches(name.lower(), known, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
         raise ValueError(f"format={name!r} is unknown{meant}; choose one of {', '.join(known)}.")
-    return folder_format([found]) if path.is_dir() and found in _TABLES else found
+    return found

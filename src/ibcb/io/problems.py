@@ -19,10 +19,11 @@ class Problems:
     >>> for name in ("a", "b"):
     ...     with problems.noted():
     ...         raise LogFormatError(f"column {name!r} is empty.")
-    >>> problems.settle()
-    Traceback (most recent call last):
-    ...
-    ibcb.log.arrays.LogFormatError: 2 problems. (1) column 'a' is empty. (2) column 'b' is empty.
+    >>> try:
+    ...     problems.settle()
+    ... except LogFormatError as error:
+    ...     print(error)
+    2 problems. (1) column 'a' is empty. (2) column 'b' is empty.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,9 @@ class Problems:
         """Keep what is raised for later."""
         try:
             yield
+        except _Several as error:
+            for message in error.messages:
+                self.add(message)
         except LogFormatError as error:
             self.add(str(error))
 
@@ -51,4 +55,10 @@ class Problems:
         if messages:
             each = " ".join(f"({place}) {message}" for place, message in enumerate(messages[:_MOST], start=1))
             more = f" And {len(messages) - _MOST} more." if len(messages) > _MOST else ""
-            raise LogFormatError(f"{len(messages)} problems. {each}{more}")
+            raise _Several(f"{len(messages)} problems. {each}{more}", messages)
+
+
+class _Several(LogFormatError):
+    def __init__(self, text: str, messages: list[str]) -> None:
+        super().__init__(text)
+        self.messages = messages

@@ -103,15 +103,22 @@ class _CandidateRows:
         with problems.noted():
             check_roles(tables.schema, roles)
         self._roles = roles
-        self._plan: Plan = plan_features(
-            tables.schema,
-            roles,
-            rest,
-            options,
-            lambda columns: tables.read(columns, False),
-            of_step=tables.of_step,
-            problems=problems,
-        )
+        try:
+            self._plan: Plan = plan_features(
+                tables.schema,
+                roles,
+                rest,
+                options,
+                lambda columns: tables.read(columns, False),
+                of_step=tables.of_step,
+                problems=problems,
+            )
+        except LogFormatError:
+            if problems and roles.keys() >= {"step", "chosen"}:
+                with problems.noted():
+                    self._check_marks()
+                problems.settle()
+            raise
         self.preparation: Preparation | None = self._plan.preparation
         self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
         if stored.features is not None:
@@ -183,8 +190,12 @@ class _CandidateRows:
         }
         order(at_start["step"], at_start.get("episode"))
         counts = np.diff(starts, append=rows.num_rows)
-        chosen = self._chosen(rows, starts, row)
-        contexts, strange = feature_matrix(rows, self._plan, row)
+        problems = Problems()
+        with problems.noted():
+            chosen = self._chosen(rows, starts, row)
+        with problems.noted():
+            contexts, strange = feature_matrix(rows, self._plan, row)
+        problems.settle()
         for name, count in strange.items():
             self._strange[name] = self._strange.get(name, 0) + count
         steps = Steps(
@@ -204,7 +215,7 @@ class _CandidateRows:
             return np.zeros(len(starts), dtype=np.int64)
         marks, found = self._marks(rows, starts, row)
         if (found > 1).any() or ((found == 0).any() and not self._options.skip_unlabelled):
-            raise self._mismarked()
+            self._check_marks()
         chosen = np.full(len(starts), -1)
         chosen[found == 1] = np.flatnonzero(marks) - starts[found == 1]
         return chosen
@@ -216,8 +227,8 @@ class _CandidateRows:
         marks = marked(rows, self._roles["chosen"], row)
         return marks, np.add.reduceat(marks.astype(np.int64), starts)
 
-    def _mismarked(self) -> LogFormatError:
-        """That steps have no chosen candidate, or several: how many of the log, and the first few."""
+    def _check_marks(self) -> None:
+        """Refuse steps without a chosen candidate, or with several: how many of the log, and the first few."""
         columns = [self._roles[role] for role in ("episode", "step", "chosen") if role in self._roles]
         wrong: list[tuple[str, int]] = []
         for rows, starts, row in self._whole_steps(columns, False):
@@ -226,6 +237,8 @@ class _CandidateRows:
             first = rows.take(pa.array(starts[bad]))
             labels = {role: values_of(first[name]) for role, name in self._roles.items() if role in ("episode", "step")}
             wrong += [(_place(labels, at), int(found[step])) for at, step in enumerate(bad)]
+        if not wrong:
+            return
         place, count = wrong[0]
         what = "no candidate is" if count == 0 else f"{count} candidates are"
         others = ""
@@ -237,7 +250,7 @@ class _CandidateRows:
                 f"({some})."
             )
         skip = ", or leave such steps out with skip_unlabelled=True (--skip-unlabelled)" if count == 0 else ""
-        return LogFormatError(
+        raise LogFormatError(
             f"{place}: {what} marked in column {shown(self._roles['chosen'])}; every step needs exactly one chosen "
             f"candidate. Leave the step out, or mark one{skip}.{others}"
         )
