@@ -349,7 +349,11 @@ def test_kept_columns_are_features_in_their_place_and_with_the_model():
     "options, words",
     [
         ({"keep": ["csot"]}, r"no column 'csot' to keep \(keep, --keep\) \(did you mean 'cost'\?\); the columns are"),
-        ({"keep": ["picked"]}, r"'picked' cannot be kept \(keep, --keep\): it is the chosen;.*features=\[...\]"),
+        ({"keep": ["picked"]}, r"no column marks the chosen .*'picked' would, but was named among the features"),
+        (
+            {"keep": ["picked"], "columns": {"chosen": "picked"}},
+            r"'picked' cannot be kept \(keep, --keep\): it is the chosen;.*features=\[...\]",
+        ),
         ({"keep": ["cost"], "drop": ["cost"]}, r"'cost' cannot be kept .*dropped as well; leave it out of one"),
         ({"keep": ["cost"], "features": ["price"]}, r"'cost' cannot be kept .*not among the features asked for"),
         ({"keep": ["cost"], "preparation": Preparation((FeatureColumn("price"),))}, r"made as for the model.*'price'"),

@@ -221,7 +221,8 @@ def _path_format(path: Path, name: str | None = None) -> Format:
         return folder_format([called]) if path.is_dir() and called in _TABLES else called
     found = next((format for format in FORMATS if format.recognises(path)), None)
     if found is None:
-        known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
+        tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
+        known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
         raise LogFormatError(
             f"{path.name}: the format is not known by the name; it must end in one of {known}. Or name it: "
             "format='csv' (--format csv)."

@@ -41,7 +41,7 @@ class Problems:
         """Keep what is raised for later."""
         try:
             yield
-        except _Several as error:
+        except _SeveralError as error:
             for message in error.messages:
                 self.add(message)
         except LogFormatError as error:
@@ -55,10 +55,10 @@ class Problems:
         if messages:
             each = " ".join(f"({place}) {message}" for place, message in enumerate(messages[:_MOST], start=1))
             more = f" And {len(messages) - _MOST} more." if len(messages) > _MOST else ""
-            raise _Several(f"{len(messages)} problems. {each}{more}", messages)
+            raise _SeveralError(f"{len(messages)} problems. {each}{more}", messages)
 
 
-class _Several(LogFormatError):
+class _SeveralError(LogFormatError):
     def __init__(self, text: str, messages: list[str]) -> None:
         super().__init__(text)
         self.messages = messages

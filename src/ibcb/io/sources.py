@@ -103,8 +103,8 @@ def refuse_keep(options: ReadOptions, reason: str) -> None:
 
 #: Vowpal Wabbit's other kinds of decisions, by the word that begins their labels, and what could be read of each
 OTHER_KINDS = {
-    "ccb": ("a conditional contextual bandit (ccb)", "several choices at once, one for each slot", "each slot"),
-    "slates": ("a slate (slates)", "several choices at once, with one outcome for all slots", "each slot"),
+    "ccb": ("a conditional contextual bandit (ccb)", "one choice for each slot", "each slot"),
+    "slates": ("a slate (slates)", "one choice for each slot, with one outcome for all", "each slot"),
     "ca": ("a continuous action (cats)", "a number chosen from a range", "each, with bins of the range as candidates,"),
 }
 

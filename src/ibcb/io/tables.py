@@ -114,7 +114,8 @@ class _CandidateRows:
                 problems=problems,
             )
         except LogFormatError:
-            if problems and roles.keys() >= {"step", "chosen"}:
+            nested = any(pa.types.is_nested(tables.schema.field(name).type) for name in roles.values())
+            if problems and roles.keys() >= {"step", "chosen"} and not nested:
                 with problems.noted():
                     self._check_marks()
                 problems.settle()
@@ -547,7 +548,8 @@ def _selected(
 
 def _role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
     what = {"step": "tells the steps apart", "chosen": "marks the chosen candidate of each step"}[role]
-    taken = [name for name in (*(options.features or ()), *options.drop) if normal_name(name) in ROLES[role]]
+    named = (*(options.features or ()), *options.drop, *options.keep)
+    taken = [name for name in named if name in names and normal_name(name) in ROLES[role]]
     if taken:
         return (
             f"no column {what}: {shown(taken[0])} would, but was named among the features or to be dropped. Leave it "

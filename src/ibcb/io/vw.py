@@ -109,19 +109,14 @@ class VWSource(SparseSource):
                 )
                 continue
             if label:
-                heads = [] if chosen is None else [self._label(line.partition("|")[0], place) for _, line in block]
-                if chosen is not None and all(heads) and "shared" not in heads:
-                    raise self._error(
-                        place,
-                        f"every line of the block that begins at {first} is labelled: this is Vowpal Wabbit's --cb, "
-                        "with a line per step and a fixed set of actions, and no blank lines. ibcb reads --cb_adf, "
-                        "with a line per candidate; write it so, or a table with a row per step.",
-                    )
                 if chosen is not None:
+                    heads = [self._label(line.partition("|")[0], place) for _, line in block]
+                    every = all(heads) and "shared" not in heads
+                    other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
                     raise self._error(
                         place,
                         f"a second labelled candidate in the block that begins at {first}; one is chosen at each step. "
-                        "Blocks are separated by blank lines: is one missing?",
+                        f"Blocks are separated by blank lines: is one missing?{other if every else ''}",
                     )
                 chosen = len(candidates)
             candidates.append(self._features(features, place))
@@ -257,7 +252,8 @@ def looks_like_vw(path: str | os.PathLike[str]) -> bool:
                     break
     except (OSError, EOFError):
         return False
-    label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:[\d.eE+-]+){{0,2}}\s+)+"
+    number = r"[\d.eE+-]+"
+    label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:{number}){{1,2}}\s+|{number}\s+)+"
     return re.match(rf"\s*({label})?('\S*\s*|[\w./#-]*)\|", line) is not None
 
 
