@@ -199,7 +199,9 @@ class DSJsonSource(SparseSource):
         multi = context.get("_multi") if isinstance(context, dict) else None
         if isinstance(context, dict) and "_slots" in context:
             slates = any(isinstance(action, dict) and "_slot_id" in action for action in multi or ())
-            raise self._error(place, f"the line has _slots, several choices at once: it {refused('slates' if slates else 'ccb')}")
+            raise self._error(
+                place, f"the line has _slots, several choices at once: it {refused('slates' if slates else 'ccb')}"
+            )
         if not isinstance(multi, list) or not multi:
             raise self._error(place, "c has no list _multi of candidates; a decision needs at least one.")
         if len(self._shared) < 1000:

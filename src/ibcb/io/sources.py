@@ -173,9 +173,11 @@ def labelled(steps: Steps) -> Steps:
     kept = steps.chosen >= 0
     if kept.all():
         return steps
-    rows = np.repeat(kept, steps.counts)
-    labels = (None if values is None else values[kept] for values in steps[3:])
-    return Steps(steps.contexts[rows], steps.counts[kept], steps.chosen[kept], *labels)
+    rows = np.flatnonzero(np.repeat(kept, steps.counts))
+    of_step = {name: getattr(steps, name) for name in ("episode", "step_ids", "timestamps")}
+    labels = {name: None if values is None else values[kept] for name, values in of_step.items()}
+    ids = None if steps.candidate_ids is None else steps.candidate_ids[rows]
+    return Steps(steps.contexts[rows], steps.counts[kept], steps.chosen[kept], **labels, candidate_ids=ids)
 
 
 def unlabelled_steps(count: int) -> tuple[Note, ...]:
