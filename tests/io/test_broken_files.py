@@ -496,18 +496,18 @@ CASES = {
     "one-hot of bytes": Case(
         parquet(long(price=[b"\xff"] * 6)), "'price' holds binary.*--drop", {"one_hot": ["price"]}
     ),
-    "one-hot of 2000 values": Case(
+    "one-hot of 20001 values": Case(
         parquet(
             pa.table(
                 {
-                    "step": range(2000),
-                    "genre": [f"g{i}" for i in range(2000)],
-                    "chosen": [1] * 2000,
-                    "batch": [0] * 2000,
+                    "step": range(20_001),
+                    "genre": [f"g{i}" for i in range(20_001)],
+                    "chosen": [1] * 20_001,
+                    "batch": [0] * 20_001,
                 }
             )
         ),
-        "'genre' has more than 1000 different values; .*Group its values, or leave it out .--drop genre",
+        "'genre' has 20001 different values, of at most 20000 .*--min-count 2.*leave it out .--drop genre",
         {"one_hot": ["genre"]},
     ),
     "text that is not UTF-8": Case(

@@ -158,7 +158,8 @@ def test_a_line_of_the_decision_service(tmp_path):
     assert steps.episode is None
     assert tuple(map(str, source.notes)) == (
         "shared features (GUser) are the same for all candidates of a step, so that no linear policy can depend on "
-        "them; left out.",
+        "them; left out. To use them, multiply them with features of the candidates: cross=[('GUser', 'TAction')] "
+        "(--cross 'GUser,TAction').",
         "keys of candidates that begin with _ are not features; left out: _tag.",
     )
 

@@ -36,6 +36,14 @@ def test_the_actions_are_the_candidates_of_every_round(feedback):
     assert note.figures["features"] == ("context_0", "context_1", "context_2")
 
 
+def test_contexts_are_crossed_and_actions_encoded_on_request(feedback):
+    log = ibcb.read_log(feedback, episode_size=4, cross=[("context_*", "action_?")], one_hot=["action"])
+    of_action = np.tile(np.column_stack([np.eye(4), feedback["action_context"]]), (12, 1))
+    of_round = np.repeat(feedback["context"], 4, axis=0)
+    products = (of_round[:, :, None] * of_action[:, None, 4:]).reshape(48, -1)
+    np.testing.assert_allclose(log.contexts @ np.eye(log.n_features), np.column_stack([of_action, products]))
+
+
 def test_actions_without_features_are_arms(feedback):
     log = ibcb.read_log(feedback | {"action_context": None}, episode_size=4)
     expected = BehaviorLog.from_arms(

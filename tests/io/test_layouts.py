@@ -155,6 +155,18 @@ def test_a_model_of_a_wide_table_predicts_from_a_wide_table(journeys):
     np.testing.assert_array_equal(again.contexts, log.contexts)
 
 
+def test_columns_of_the_step_can_be_crossed_with_those_of_alternatives(journeys):
+    log = ibcb.read_log(
+        wide(journeys), alternatives=NAMES, cross=[("income", "price"), ("income", "alternative")], **CUT
+    )
+    plain = journeys[0].reshape(-1, 2)
+    income, which = np.repeat(np.arange(STEPS), 3), np.tile(np.eye(3)[[2, 1, 0]], (STEPS, 1))
+    products = np.column_stack([which, plain, income * plain[:, 0], income[:, None] * which])
+    assert set(log.feature_names[3:5]) == {"price", "time"}
+    np.testing.assert_allclose(log.contexts @ np.eye(log.n_features), products)
+    assert log.candidate_ids.tolist() == list(NAMES) * STEPS
+
+
 WRONG_WIDE = {
     "no such alternative": ({}, {"alternatives": ("car", "plane")}, r"alternative 'plane'; correct alternatives"),
     "none of them": (
@@ -325,7 +337,7 @@ def test_items_that_do_not_fit(shop, tmp_path):
         ibcb.read_log(impressions, items=pa.concat_tables([items, items.slice(0, 1)]), **CUT)
     with pytest.raises(LogFormatError, match=r"no column is in both.*--column candidate=NAME"):
         ibcb.read_log(impressions, items=items.select(["price"]), **CUT)
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv does not exist; items"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv does not exist; give the path of a table"):
         ibcb.read_log(impressions, items=tmp_path / "nowhere.csv", **CUT)
 
 

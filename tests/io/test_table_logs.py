@@ -523,9 +523,9 @@ WRONG = {
         r"no column 'color' to encode.*did you mean 'colour'\?\); the columns are 'batch', 'request_id'",
     ),
     "one-hot of a role": (
-        {"item_id": list("abababa")},
-        {"one_hot": ["item_id"]},
-        r"'item_id' cannot be encoded .*it is the candidate; .*--features.*The features are 'price', 'stars'",
+        {"query": list("aabbbcc")},
+        {"one_hot": ["query"], "columns": {"step_id": "query"}},
+        r"'query' cannot be encoded .*it is the step_id; .*--features.*The features are 'price', 'stars'",
     ),
     "one-hot of what is dropped": (
         {"colour": list("rgbrgbr")},

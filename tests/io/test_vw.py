@@ -123,7 +123,8 @@ def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     assert steps.timestamps is None
     assert tuple(map(str, source.notes)) == (
         "the features of the shared lines (user^age, user^city) are the same for all candidates of a step, so that no "
-        "linear policy can depend on them; left out.",
+        "linear policy can depend on them; left out. To use them, multiply them with features of the candidates: "
+        "cross=[('user', 'item')] (--cross 'user,item').",
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -26,6 +27,9 @@ __all__ = [
 
 #: what a log can be
 LOG = "Parquet, CSV, JSON lines, Arrow or npz, VW text or dsjson, or a folder of such files."
+
+#: ways to cut episodes, of which one will do
+_CUTS = ("episode_every", "episode_size")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
@@ -101,6 +105,13 @@ def reads_logs(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _READING: dict[str, tuple[Any, Any]] = {
+    "options": (
+        Annotated[
+            Path | None,
+            typer.Option(help="A TOML file of these options; those given here come first.", metavar="FILE"),
+        ],
+        None,
+    ),
     "column": (
         Annotated[
             list[str] | None,
@@ -125,8 +136,35 @@ _READING: dict[str, tuple[Any, Any]] = {
     ),
     "one_hot": (
         Annotated[
-            list[str] | None, typer.Option(help="A column of text to encode, or 'all'; repeatable.", metavar="NAME")
+            list[str] | None,
+            typer.Option(help="A column to encode, ids too; 'all': all of text; repeatable.", metavar="NAME"),
         ],
+        None,
+    ),
+    "min_count": (
+        Annotated[int, typer.Option(help="Encoded values with fewer rows share a feature.", min=1, metavar="N")],
+        1,
+    ),
+    "cross": (
+        Annotated[
+            list[str] | None,
+            typer.Option(help="Products of columns; of VW namespaces as -q; repeatable.", metavar="'USER_*,ITEM_*'"),
+        ],
+        None,
+    ),
+    "arm": (
+        Annotated[
+            str | None,
+            typer.Option(help="A row per step: the column of the arm chosen; the rest are features.", metavar="NAME"),
+        ],
+        None,
+    ),
+    "available": (
+        Annotated[str | None, typer.Option(help="With --arm: the column of arms available, a|b.", metavar="NAME")],
+        None,
+    ),
+    "arm_features": (
+        Annotated[str | None, typer.Option(help="With --arm: a table with a row per arm.", metavar="FILE")],
         None,
     ),
     "missing": (
@@ -181,6 +219,7 @@ _READING: dict[str, tuple[Any, Any]] = {
 
 def _reading(given: dict[str, Any]) -> dict[str, Any]:
     """The options as `ibcb.read_log` takes them."""
+    from ibcb.io import load_options
     from ibcb.io.formats import format_called
     from ibcb.log.steps import ReadOptions
 
@@ -191,6 +230,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
             raise typer.BadParameter(f"--column {pair}: say ROLE=NAME, such as step=request_id.")
         columns[role] = name
     features, one_hot = given["features"], given["one_hot"] or []
+    path = given.pop("options")
     options = given | {
         "columns": columns,
         "features": None if features is None else [name.strip() for name in features.split(",")],
@@ -198,7 +238,10 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
         "alternatives": [name.strip() for name in (given["alternatives"] or "").split(",") if name.strip()],
+        "cross": [tuple(name.strip() for name in names.split(",")) for names in given["cross"] or []],
     }
+    if path is not None:
+        options = _overruled(load_options(path), options)
     try:
         ReadOptions(**options)
         if given["format"] is not None:
@@ -208,10 +251,29 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def prepared(model: Any, reading: dict[str, Any]) -> dict[str, Any]:
-    """Options that make the features of new data as for the log that the model was fitted on."""
+def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Options from elsewhere, and those given: what is given wins, a role of a column by itself."""
+    from ibcb.log.steps import ReadOptions
+
+    usual = ReadOptions()
+    own = {name: value for name, value in given.items() if value not in (getattr(usual, name, None), [], None)}
+    if any(name in own for name in _CUTS):
+        before = {name: value for name, value in before.items() if name not in _CUTS}
+    own["columns"] = {**before.get("columns", {}), **given.get("columns", {})}
+    return given | dict(before) | own
+
+
+def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = True) -> dict[str, Any]:
+    """Options that read new data as the log that the model was fitted on was read.
+
+    A log that we wrote has its episodes, and candidate sets need none.
+    """
+    from ibcb.io.cells import is_ours
+
     if model.preparation_ is not None:
-        return reading | {"preparation": model.preparation_}
+        uncut = not choices or is_ours(log)
+        kept = {name: v for name, v in model.preparation_.reading if not (uncut and name in (*_CUTS, "warmup"))}
+        return _overruled(kept, reading) | {"preparation": model.preparation_}
     if model.feature_names_in_ is not None and reading.get("features") is None:
         return reading | {"features": list(model.feature_names_in_)}
     return reading

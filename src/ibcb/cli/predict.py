@@ -59,7 +59,7 @@ def predict(
     how = {"scores": scores, "certainty": certainty, "policy": _policy_at(imitator, at_episode)}
     if certainty:
         _check_certainty(imitator, scores, at_episode)
-    candidates = ibcb.open_log(log, **prepared(imitator, reading), choices=False)
+    candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
         steps = write_predictions(imitator, candidates, out, **how)
         say_notes(candidates.notes)

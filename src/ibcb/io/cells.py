@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
@@ -24,8 +26,10 @@ __all__ = [
     "flags",
     "flattened",
     "is_list",
+    "is_ours",
     "marked",
     "metadata",
+    "names_of",
     "one_array",
     "parsed_times",
     "plain_text",
@@ -92,6 +96,22 @@ def metadata(schema: pa.Schema) -> Stored:
     return Stored(n_features, names, preparation, features, tuple(roles.items()))
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a file is a log that we wrote, which has its own episodes."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".parquet", ".pq"):
+            schema = pq.read_schema(path)
+        elif suffix in (".arrow", ".feather", ".ipc"):
+            with pa.memory_map(str(path)) as file:
+                schema = pa.ipc.open_file(file).schema
+        else:
+            return suffix == ".npz"
+    except (OSError, pa.ArrowException):
+        return False
+    return KEY in (schema.metadata or {})
+
+
 def _names(meta: dict[str, Any], key: str) -> tuple[str, ...] | None:
     names = meta.get(key)
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -128,6 +148,14 @@ def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
     if array.dtype == object and all(isinstance(value, str) for value in array):
         return array.astype(np.str_)
     return array
+
+
+def names_of(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The names in a column, which may be missing: as texts then, and empty."""
+    if column.null_count:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        column = pc.fill_null(column.cast(kind).cast(pa.string()), "")
+    return values_of(column)
 
 
 def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:

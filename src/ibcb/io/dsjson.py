@@ -12,8 +12,9 @@ false 1 and 0, a text gives ``item.colour=red`` with value 1, an array of number
 in an array count as if they stood in its place. Keys that begin with ``_`` are not features, and null is nothing.
 
 Costs and probabilities are never kept. The other features in ``c`` are the same for all candidates of a step, so that
-no linear policy can depend on them; they are left out. Lines that are no decision, such as rewards that came later, are
-skipped and counted, and so are those marked ``_skipLearn``.
+no linear policy can depend on them; they are left out, but for products: ``cross=[("user", "item")]`` multiplies the
+features in one object at the top with those in another, as ``-q ui`` does. Lines that are no decision, such as rewards
+that came later, are skipped and counted, and so are those marked ``_skipLearn``.
 
 The writer adds keys that Vowpal Wabbit does not look at: ``ibcb_episode``, ``ibcb_unnamed`` where the features have no
 names, ``ibcb_timestamp`` and ``ibcb_step_id`` where these are not times and texts. Only the float type is lost, and how
@@ -26,6 +27,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,8 +60,13 @@ class DSJsonSource(SparseSource):
     decisions need no label; ``chosen`` is 0 where there is none. ``sort`` orders the steps by episode and time.
     """
 
+    separator = "."
+
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         refuse_roles(options, Path(path).name, _ROLES)
+        if options.preparation is not None:
+            before = {role: key for role, key in options.preparation.roles if role in _ROLES}
+            options = replace(options, columns=before | dict(options.columns))
         self._lines_without = {"no decision": 0, "not learned from": 0, "no choice": 0}
         self._shared: dict[str, None] = {}
         self._private: dict[str, None] = {}
@@ -123,8 +130,9 @@ class DSJsonSource(SparseSource):
 
     def _remarks(self) -> list[Note]:
         remarks = []
-        if self._shared:
-            remarks.append(shared_features(self._shared, "shared features"))
+        if self._shared and not self._with_shared:
+            example = next(iter(self._shared)), next(iter(self._columns)).partition(".")[0]
+            remarks.append(shared_features(self._shared, "shared features", example))
         if self._private:
             text = f"keys of candidates that begin with _ are not features; left out: {some(self._private)}."
             remarks.append(Note("private-keys", "info", text, {"keys": tuple(self._private)}))
@@ -176,7 +184,9 @@ class DSJsonSource(SparseSource):
         model = _at(line, "VWState.m")
         if isinstance(model, str) and model != "N/A" and len(self._models) < 2:
             self._models.add(model)
-        return Decision(place, candidates, chosen, *extras)
+        own = {key: value for key, value in context.items() if not key.startswith("_")}
+        shared = self._candidate(own, place) if self._with_shared else {}
+        return Decision(place, candidates, chosen, *extras, shared)
 
     def _parsed(self, raw: bytes, place: str) -> Any:
         def refuse(constant: str) -> NoReturn:

@@ -45,8 +45,6 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
     schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in rounds.names])
     tables = Tables("the feedback", schema, read, of_step=tuple(rounds.of_round))
     roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION} | dict(options.columns)
-    wanted = _ACTION in (*options.encoded, *(options.features or ()), *options.keep)
-    roles = {role: name for role, name in roles.items() if not (wanted and name == _ACTION)}
     return table_source(tables, replace(options, columns=roles))
 
 

@@ -12,9 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
+from ibcb.io.armtables import ArmRows
+from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
+from ibcb.io.optionfiles import load_options
 from ibcb.io.rows import whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
@@ -73,7 +76,25 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Columns that are features though their names say otherwise: a ``cost`` that was known before the choice is no
         outcome. Of tables with a row per candidate; elsewhere no feature is left out because of its name.
     one_hot : list of str, or True
-        Columns of text to encode as one feature per value; True: all of them.
+        Columns to encode as one feature per value, of text, numbers or ids (``["item_id"]``); True: all of text.
+    min_count : int
+        Values that fewer rows have share one feature of an encoded column, ``item_id=other``; so do values that come
+        later, in new data.
+    cross : list of tuples of str
+        Products of features: ``[("user_*", "item_*")]`` multiplies every feature of a user's column with every one of
+        an item's, as ``user_age*item_price``. Names may have the wildcards of a shell; text columns are encoded.
+        Columns that are the same for all candidates of a step, which alone say nothing, are used in products only. In
+        Vowpal Wabbit text and dsjson names are those of namespaces, and ``("ui",)`` is ``-q ui``, their first letters.
+    arm : str, optional
+        The column that names the arm chosen, in a table with a row per step whose other columns are features of the
+        step. Every arm is a candidate, with a constant and weights of its own on these features: ``arm=7``,
+        ``arm=7:age``.
+    available : str, optional
+        With ``arm``: the column of arms that could be chosen at each step, as lists or as texts (``a|b|c``); an empty
+        cell, and a log without such a column, means all of them.
+    arm_features : path, or DataFrame, optional
+        With ``arm``: a table with a row per arm, under the same name of the column. Its other columns are features with
+        weights that all arms share.
     missing : {"refuse", "mean", "zero"}
         What to do about missing numbers.
     standardize : bool
@@ -106,6 +127,8 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Leave out steps without a chosen candidate; by default they are refused.
     choices : bool
         False: candidate sets without choices, for `predict`.
+    options : path, optional
+        A TOML file with any of these, which others given here overrule; ``ibcb validate --save-options`` writes one.
     preparation : Preparation, optional
         Make the features as for another log: ``model.preparation_``. A log that does not say how its features were made
         is taken to hold raw numbers, to be centred and scaled where those of the other were.
@@ -128,19 +151,29 @@ def open_log(source: Any, **options: Any) -> DiskLog:
 
     Takes what `read_log` takes. Nothing but the header is read yet.
     """
+    if "options" in options:
+        options = load_options(options.pop("options")) | options
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
     how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
-    if how.items is not None:
-        how = replace(how, items=_items(how.items, how))
+    for option in ("items", "arm_features"):
+        if getattr(how, option) is not None:
+            how = replace(how, **{option: _side_table(getattr(how, option), how)})
     with named(source_name(source), format.name):
-        steps = standardized(format.open(source, how), how)
-        if how.standardize:
-            # Whoever opens it again need not find the means again.
-            options = options | {"preparation": steps.preparation, "standardize": False}
+        steps = format.open(source, how)
+        if not isinstance(steps, ArmRows):
+            steps = crossed(standardized(steps, how), how)
+        if how.standardize or how.cross or how.arm is not None:
+            # Whoever opens it again need not find the means, the arms, or what only steps have, again.
+            options = options | {
+                "preparation": steps.preparation,
+                "standardize": False,
+                "cross": (),
+                "arm_features": None,
+            }
         where = (source.absolute(), options) if isinstance(source, Path) else None
         return DiskLog(steps, how, where, format.name)
 
@@ -191,20 +224,19 @@ def _object_format(source: Any) -> Format:
     return found
 
 
-def _items(source: Any, options: ReadOptions) -> pa.Table:
-    """The table of items, in memory."""
-    plain = ReadOptions(delimiter=options.delimiter, decimal=options.decimal)
+def _side_table(source: Any, options: ReadOptions) -> pa.Table:
+    """A table beside the log, in memory."""
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(source, Path):
         return frames.arrow_table(source)
     if not source.exists():
-        raise FileNotFoundError(f"{source} does not exist; items (--items) is the path of the table of items.")
+        raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
     found = next((format for format in _TABLES if format.recognises(source)), None)
     if found is None or found.tables is None:
         known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
-        raise LogFormatError(f"{source.name}: the table of items must be one of {known}.")
+        raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
     with named(source.name, found.name):
-        return whole_table(found.tables(source, plain))
+        return whole_table(found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal)))
 
 
 def _path_format(path: Path, name: str | None = None) -> Format:

@@ -51,13 +51,7 @@ def with_items(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOption
         text = f"{listed(both)} of the items left out: the impressions have columns of that name, which are read."
         notes = (Note("item-columns-left-out", "info", text, {"columns": tuple(both)}),)
     joined = tables._replace(schema=schema, read=read, groups=None, notes=lambda: (*tables.notes(), *notes))
-    return joined, replace(options, items=None, columns=_with_candidate(options, key))
-
-
-def _with_candidate(options: ReadOptions, key: str) -> dict[str, str]:
-    """The key names the candidate, unless it is to be a feature."""
-    wanted = key in (*options.encoded, *(options.features or ()), *options.keep)
-    return dict(options.columns) if wanted else dict(options.columns) | {"candidate": key}
+    return joined, replace(options, items=None, columns=dict(options.columns) | {"candidate": key})
 
 
 def _keys(tables: Tables, items: pa.Table, options: ReadOptions) -> tuple[str, str]:

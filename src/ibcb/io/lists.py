@@ -88,8 +88,7 @@ def listed_rows(tables: Tables, column: str, options: ReadOptions) -> tuple[Tabl
     new = {role: name for role, name in roles.items() if role not in ("chosen", "candidate")}
     new |= {role: name for role, name in theirs.items() if role in ("chosen", "step", "episode", "timestamp")}
     new |= {"chosen": mark} if told is not None else {}
-    if ids is not None and ids not in (*options.encoded, *(options.features or ()), *options.keep):
-        new["candidate"] = ids
+    new |= {} if ids is None else {"candidate": ids}
     return unfolded(tables, options, new, fields, sources, candidates)
 
 

@@ -11,13 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ibcb.io.armtables import ArmRows
 from ibcb.io.cells import (
+    KEY,
     Stored,
     complete,
     flattened,
     is_list,
     marked,
     metadata,
+    names_of,
     one_array,
     values_of,
     whole_column,
@@ -59,6 +62,11 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
     names = tables.schema.names
     if options.sort:
         tables = _sorted(tables, options)
+    made = options.preparation
+    if options.arm is not None or (
+        made is not None and made.arms is not None and KEY not in (tables.schema.metadata or {})
+    ):
+        return ArmRows(tables.name, tables.schema, lambda columns: tables.read(columns, False), options)
     # A row per candidate may have a feature of that name.
     ours = {"contexts", "n_candidates"}.intersection(names).difference(options.features or (), options.drop)
     return StepRows(tables, options) if ours else _CandidateRows(tables, options)
@@ -145,7 +153,7 @@ class _CandidateRows:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange, self._unlabelled = {}, 0
         features = [column.name for column in self._plan.preparation.columns]
-        columns = list(dict.fromkeys([*(self._roles[role] for role in self._used()), *features]))
+        columns = list(dict.fromkeys([*self._roles.values(), *features]))
         order = _Order()
         for rows, starts, row in self._whole_steps(columns, whole):
             yield self._steps(rows, starts, order, row)
@@ -206,6 +214,7 @@ class _CandidateRows:
             at_start.get("episode"),
             at_start.get("step_id", None if _counts_steps(self._roles["step"]) else at_start["step"]),
             at_start.get("timestamp"),
+            names_of(rows[self._roles["candidate"]]) if "candidate" in self._roles else None,
         )
         self._unlabelled += int((chosen < 0).sum())
         return labelled(steps)
@@ -548,7 +557,7 @@ def _selected(
 
 def _role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
     what = {"step": "tells the steps apart", "chosen": "marks the chosen candidate of each step"}[role]
-    named = (*(options.features or ()), *options.drop, *options.keep)
+    named = (*(options.features or ()), *options.drop, *options.keep, *options.encoded, *options.crossed)
     taken = [name for name in named if name in names and normal_name(name) in ROLES[role]]
     if taken:
         return (

@@ -13,7 +13,9 @@ the namespace's weight; without a value it is 1, and what is there several times
 
 Costs and probabilities are never kept: they are rewards and what the decider knew, not what it did. The features of the
 ``shared`` line are the same for all candidates of a step, so that no linear policy can depend on them; they are left
-out. The format has no place for episodes, warm-up, timestamps, the float type, and features without a name.
+out, but for products: ``cross=[("user", "item")]`` multiplies those of one namespace with those of another, as
+``-q ui`` does. The format has no place for episodes, warm-up, timestamps, the float type, and features without a
+name.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class VWSource(SparseSource):
     With ``options.choices=False`` blocks need no label; ``chosen`` is 0 where there is none.
     """
 
+    separator = "^"
+
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         refuse_roles(options, Path(path).name)
         if options.sort:
@@ -61,8 +65,12 @@ class VWSource(SparseSource):
         super().__init__(path, options)
 
     def _remarks(self) -> list[Note]:
-        shared = [shared_features(self._shared, "the features of the shared lines")] if self._shared else []
-        return [*shared, *unlabelled_steps(self._unlabelled)]
+        left_out = unlabelled_steps(self._unlabelled)
+        if not self._shared or self._with_shared:
+            return [*left_out]
+        first = next(iter(self._shared)).partition("^")[0]
+        other = next((name for name in self._columns), "item").partition("^")[0]
+        return [shared_features(self._shared, "the features of the shared lines", (first, other)), *left_out]
 
     def _decisions(self) -> Iterator[Decision]:
         block: list[tuple[int, str]] = []
@@ -87,6 +95,7 @@ class VWSource(SparseSource):
         """The decision of a block, unless it has no label and such are to be left out."""
         first = f"line {block[0][0]}"
         candidates: list[dict[str, float]] = []
+        shared: dict[str, float] = {}
         chosen: int | None = None
         for index, (number, line) in enumerate(block):
             place = f"line {number}"
@@ -104,9 +113,8 @@ class VWSource(SparseSource):
                         "a shared line within a block; it must be the first. Blocks are separated by blank lines: is "
                         "one missing before it?",
                     )
-                self._shared.update(
-                    (name, None) for name in self._features(features, place) if len(self._shared) < 1000
-                )
+                shared = self._features(features, place)
+                self._shared.update((name, None) for name in shared if len(self._shared) < 1000)
                 continue
             if label:
                 if chosen is not None:
@@ -132,7 +140,7 @@ class VWSource(SparseSource):
                 "action:cost:probability and a space, as in '0:1:0.5 |a x:2'. Leave such blocks out with "
                 "skip_unlabelled=True (--skip-unlabelled).",
             )
-        yield Decision(first, candidates, chosen or 0)
+        yield Decision(first, candidates, chosen or 0, shared=shared)
 
     def _label(self, head: str, place: str) -> str:
         """What stands before the first bar, without a tag: "", "shared" or a label."""

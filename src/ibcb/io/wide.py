@@ -86,9 +86,7 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     fields = [pa.field(_ALTERNATIVE, pa.string())]
     fields += [pa.field(feature, kinds[feature]) for feature in features]
     fields += [] if chosen is None else [pa.field(chosen, pa.bool_())]
-    # The alternative is the candidate's name, unless it is wanted as a feature.
-    wanted = _ALTERNATIVE in (*options.encoded, *(options.features or ()), *options.keep)
-    roles |= {} if wanted else {"candidate": _ALTERNATIVE}
+    roles["candidate"] = _ALTERNATIVE
     long, left = unfolded(tables, options, roles, fields, sources, candidates)
     drop = [name for name in options.drop if name in long.schema.names]
     # What every alternative has is no outcome of the choice, whatever it is called, nor does it name anything.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, groupby, pairwise
 from pathlib import Path
@@ -70,7 +71,8 @@ class DiskLog:
         self._is_part = False
         self.name = source.name
         self.feature_names = source.feature_names
-        self.preparation = source.preparation
+        made = source.preparation
+        self.preparation = None if made is None else replace(made, reading=options.kept())
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -33,6 +33,13 @@ ROLES: dict[str, tuple[str, ...]] = {
     "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
     "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
 }
+#: options that a `Preparation` keeps in its own way, or that are of no use to another log
+_OF_FEATURES = frozenset(
+    [
+        *("columns", "features", "drop", "keep", "one_hot", "min_count", "cross", "missing", "standardize"),
+        *("arm", "available", "arm_features", "choices", "preparation"),
+    ]
+)
 _LARGEST = int(np.iinfo(np.int64).max)
 #: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
 _FAR = 10**11
@@ -96,6 +103,11 @@ class ReadOptions:
     drop: Sequence[str] = ()
     keep: Sequence[str] = ()
     one_hot: Sequence[str] | bool = ()
+    min_count: int = 1
+    cross: Sequence[Sequence[str]] = ()
+    arm: str | None = None
+    available: str | None = None
+    arm_features: Any = None
     missing: str = "refuse"
     standardize: bool = False
     delimiter: str | None = None
@@ -117,9 +129,20 @@ class ReadOptions:
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
-        for option in ("features", "drop", "keep", "one_hot", "alternatives"):
+        for option in ("features", "drop", "keep", "one_hot", "cross", "alternatives"):
             if isinstance(names := getattr(self, option), str):
                 raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
+        for names in self.cross:
+            if isinstance(names, str):
+                raise TypeError(f"cross has {names!r}, a text; give the names of the columns to multiply: ('a', 'b').")
+            if not names or not all(isinstance(name, str) and name for name in names):
+                raise ValueError(f"cross has {names!r}; give the names of the columns to multiply: ('a', 'b').")
+        whole("min_count", self.min_count, 1, "it is the number of rows that a category needs for a feature of its own")
+        for option in ("available", "arm_features"):
+            if getattr(self, option) is not None and self.arm is None and self.preparation is None:
+                raise ValueError(
+                    f"{option} is of arms; name the column that has the arm chosen, too: arm='arm' (--arm)."
+                )
         if self.missing not in ("refuse", "mean", "zero"):
             raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
@@ -146,6 +169,20 @@ class ReadOptions:
     def encoded(self) -> list[str]:
         """The columns that were named to be encoded."""
         return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
+
+    def kept(self) -> tuple[tuple[str, Any], ...]:
+        """What the preparation of a log does not say of how it was read, for others like it."""
+        before = {} if self.preparation is None else dict(self.preparation.reading)
+        usual = ReadOptions()
+        names = (name for name in self.__dataclass_fields__ if name not in _OF_FEATURES)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
+        plain = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
+        return tuple((before | plain).items())
+
+    @property
+    def crossed(self) -> list[str]:
+        """The names in crosses, and the patterns."""
+        return list(dict.fromkeys(name for names in self.cross for name in names))
 
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
