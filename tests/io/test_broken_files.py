@@ -262,8 +262,8 @@ CASES = {
     "PNG named CSV": Case(stored(png_bytes(), "log.csv"), FIRST.format("PNG image")),
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
     "JSON named CSV": Case(stored('[{"episode": 0, "step": 0}]\n'), "no column tells the steps apart.*--column step="),
-    "gzip named VW": Case(stored(gzip.compress(VW.encode()), "log.vw"), "line 1: byte 1 is not UTF-8; save"),
-    "gzipped VW": Case(stored(gzip.compress(VW.encode()), "log.vw.gz"), KINDS),
+    "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
+    "gzipped npz": Case(stored(gzip.compress(npz_bytes()), "log.npz.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------
     "nothing": Case(lambda parent: parent / "log.parquet", "does not exist; give the path of a log"),
     "link to nowhere": Case(symlink("nowhere.parquet"), "does not exist; give the path of a log"),

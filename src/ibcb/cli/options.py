@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 #: what a log can be
-LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files."
+LOG = "Parquet, CSV, JSON lines, Arrow or npz, VW text or dsjson, or a folder of such files."
 
 #: ways to cut episodes, of which one will do
 _CUTS = ("episode_every", "episode_size")
@@ -184,12 +184,43 @@ _READING: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "decimal": (Annotated[str, typer.Option(help="Decimal point of CSV.")], "."),
+    "format": (
+        Annotated[
+            str | None,
+            typer.Option(help="Format, where the file's name does not tell: csv, vw, jsonl, ...", metavar="NAME"),
+        ],
+        None,
+    ),
+    "alternatives": (
+        Annotated[
+            str | None,
+            typer.Option(help="A row per step: the alternatives in its columns, as in price_car.", metavar="A,B,C"),
+        ],
+        None,
+    ),
+    "items": (
+        Annotated[str | None, typer.Option(help="Table of items, joined on the candidate's id.", metavar="FILE")],
+        None,
+    ),
+    "date_format": (
+        Annotated[str | None, typer.Option(help="How times are written: '%d.%m.%Y %H:%M'.", metavar="TEXT")],
+        None,
+    ),
+    "deduplicate": (
+        Annotated[bool, typer.Option("--deduplicate", help="Leave out repeated rows of a table; in memory.")],
+        False,
+    ),
+    "skip_unlabelled": (
+        Annotated[bool, typer.Option("--skip-unlabelled", help="Leave out steps without a chosen candidate.")],
+        False,
+    ),
 }
 
 
 def _reading(given: dict[str, Any]) -> dict[str, Any]:
     """The options as `ibcb.read_log` takes them."""
     from ibcb.io import load_options
+    from ibcb.io.formats import format_called
     from ibcb.log.steps import ReadOptions
 
     columns = {}
@@ -206,12 +237,15 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "drop": given["drop"] or [],
         "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
+        "alternatives": [name.strip() for name in (given["alternatives"] or "").split(",") if name.strip()],
         "cross": [tuple(name.strip() for name in names.split(",")) for names in given["cross"] or []],
     }
     if path is not None:
         options = _overruled(load_options(path), options)
     try:
         ReadOptions(**options)
+        if given["format"] is not None:
+            format_called(given["format"])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.io.sources import MOST_FEATURES
+from ibcb.io.problems import Problems
+from ibcb.io.sources import MOST_FEATURES, shared_features
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
@@ -24,6 +26,7 @@ from ibcb.log.steps import ROLES, ReadOptions
 from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
 __all__ = [
+    "ROW_NUMBERS",
     "Plan",
     "as_text",
     "assign_roles",
@@ -63,7 +66,7 @@ _OUTCOMES = frozenset(
 #: how a choice was drawn
 _DRAWS = frozenset(["propensity", "propensity_score", "pscore", "probability", "prob"])
 #: row numbers, as pandas writes them
-_ROW_NUMBERS = frozenset(["", "unnamed:_0"])
+ROW_NUMBERS = frozenset(["", "unnamed:_0", "rownames"])
 _AS_FEATURE = "if it is a feature as well, name it among them: features=[...] (--features)"
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*")
 _BLOCK = 1 << 14
@@ -72,11 +75,14 @@ _Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, str], list[str]]:
     """The column of every role that the table has, and the columns left for no role."""
+    problems = Problems()
     for role, column in options.columns.items():
         if column not in names:
-            raise LogFormatError(no_column(column, names, f" for {role}"))
+            problems.add(no_column(column, names, f" for {role}"))
+    problems.settle()
     roles = dict(options.columns)
-    own = {*(options.features or ()), *options.keep, *options.encoded, *options.crossed}
+    fitted = () if options.preparation is None else [column.name for column in options.preparation.columns]
+    own = {*(options.features or ()), *options.keep, *options.encoded, *options.crossed, *fitted}
     taken = {*roles.values(), *own, *options.drop}
     free = {normal_name(name): name for name in reversed(names) if name not in taken}
     for role, known in ROLES.items():
@@ -131,34 +137,53 @@ def plan_features(
     tables: _Reader,
     *,
     optional: bool = False,
+    of_step: Sequence[str] = (),
+    problems: Problems | None = None,
 ) -> Plan:
     """Decide on the features, which may be none if they are optional.
 
-    Looks through the data only where categories or means must be found.
+    Looks through the data only where categories or means must be found. Columns in ``of_step`` are the same for all
+    candidates of a step, and features only where they are named. Raises all ``problems`` at once, those found before
+    included.
     """
+    problems = Problems() if problems is None else problems
     if options.preparation is not None:
-        check_followed(options, options.preparation, schema.names)
+        with problems.noted():
+            check_followed(options, options.preparation, schema.names)
+        problems.settle()
         return _follow(schema, options.preparation, rest, tables)
-    _check_options(schema, options)
-    _check_keep(options, schema.names, roles)
+    for name in (*(options.features or ()), *options.drop):
+        if name not in schema.names:
+            problems.add(no_column(name, schema.names))
+    for name in options.keep:
+        with problems.noted():
+            _check_keep(replace(options, keep=[name]), schema.names, roles)
     notes: list[Note] = []
-    names = list(options.features) if options.features is not None else _guess(rest, options, notes)
-    if not names and not optional:
-        raise LogFormatError(
+    asked = None if options.features is None else [name for name in options.features if name in schema.names]
+    names = asked if asked is not None else _guess(rest, options, notes, of_step)
+    if not names and not optional and not problems:
+        problems.add(
             f"no column is left for the features; the columns are {listed(schema.names)}, of which "
             f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
         )
     if options.cross and options.features is not None:
         # Features of others, which are read for products alone.
-        usable = _guess(rest, options, [])
+        usable = _guess(rest, options, [], of_step)
         names += [name for name in usable if name not in names and matches(name, options.crossed)]
-    check_one_hot(options, names, schema.names, roles)
+    for name in options.encoded:
+        with problems.noted():
+            check_one_hot(replace(options, one_hot=[name]), names, schema.names, roles)
     text = [name for name in names if _is_text(schema.field(name).type)]
-    one_hot = text if options.one_hot is True else options.encoded
+    one_hot = text if options.one_hot is True else [name for name in options.encoded if name in names]
     one_hot += [name for name in text if name not in one_hot and matches(name, options.crossed)]
     for name in names:
-        _check_type(name, schema.field(name).type, name in one_hot, tables)
+        with problems.noted():
+            _check_type(name, schema.field(name).type, name in one_hot, tables)
     numbers = [name for name in names if name not in one_hot]
+    if problems:
+        known = [name for name in numbers if is_number(schema.field(name).type)]
+        _add_holes(known if options.missing == "refuse" else (), tables, problems)
+    problems.settle()
     fill = _fill_values(numbers, options.missing, tables, notes)
     found = _categories(one_hot, options, tables)
     encoded = {name: _encoded(name, counts, schema.field(name).type, options) for name, counts in found.items()}
@@ -173,9 +198,11 @@ def feature_matrix(table: pa.Table, plan: Plan, row: int) -> tuple[Contexts, dic
     """
     columns = plan.preparation.columns
     d = sum(len(column.feature_names) for column in columns)
+    problems = Problems()
     for column in columns:
         if column.categories is None and column.fill is None and table[column.name].null_count:
-            raise _missing(column.name, table[column.name], row)
+            problems.add(str(_missing(column.name, table[column.name], row)))
+    problems.settle()
     X: Any = np.zeros((table.num_rows, d), dtype=plan.dtype) if not plan.is_sparse else _Entries(plan.dtype)
     strange: dict[str, int] = {}
     done = 0
@@ -231,9 +258,17 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note]) -> list[str]:
-    """All columns that are free, but those that look like rewards, row numbers or second names of a role."""
-    ordinary = [name for name in rest if name not in options.drop]
+def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step: Sequence[str]) -> list[str]:
+    """All columns that are free, but those that look like rewards, row numbers or second names of a role.
+
+    Those of the step are left to crosses.
+    """
+    own = (*options.keep, *options.encoded, *options.drop)
+    shared = [name for name in rest if name in of_step and name not in own and not matches(name, options.crossed)]
+    if shared:
+        other = next((name for name in rest if name not in of_step), "item_*")
+        notes.append(shared_features(shared, "columns of the step", (shared[0], other)))
+    ordinary = [name for name in rest if name not in options.drop and name not in shared]
     free = [name for name in ordinary if name not in options.keep]
     outcomes = [name for name in free if normal_name(name) in _OUTCOMES]
     draws = [name for name in free if normal_name(name) in _DRAWS]
@@ -241,7 +276,7 @@ def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note]) -> list
         notes.append(_reward_like(outcomes, draws))
     labels = {name for known in ROLES.values() for name in known}
     named = {*options.encoded, *options.crossed}
-    plain = [name for name in free if name not in named and normal_name(name) in labels | _ROW_NUMBERS]
+    plain = [name for name in free if name not in named and normal_name(name) in labels | ROW_NUMBERS]
     if plain:
         text = (
             f"{listed(plain)} left out: by name it numbers or names rows; {_taken_back(plain[0])} if it is a feature."
@@ -285,12 +320,6 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
     text = f"{listed(ignored)} left out: not among the features that the model was fitted on."
     notes = (Note("columns-not-fitted", "info", text, {"columns": tuple(ignored)}),) if ignored else ()
     return Plan(preparation.uncrossed.raw, _dtype(schema, numbers), notes)
-
-
-def _check_options(schema: pa.Schema, options: ReadOptions) -> None:
-    for name in (*(options.features or ()), *options.drop):
-        if name not in schema.names:
-            raise LogFormatError(no_column(name, schema.names))
 
 
 def _check_keep(options: ReadOptions, columns: Sequence[str], roles: Mapping[str, str]) -> None:
@@ -409,6 +438,21 @@ def _dtype(schema: pa.Schema, numbers: Sequence[str]) -> np.dtype[Any]:
     return np.dtype(np.float32 if single else np.float64)
 
 
+def _add_holes(names: Sequence[str], tables: _Reader, problems: Problems) -> None:
+    """Note the columns of numbers in which some are missing, each with their number and the first."""
+    holes: dict[str, tuple[int, int]] = {}
+    row = 0
+    for table in tables(names) if names else ():
+        for name in names:
+            if table[name].null_count:
+                first = row + pc.index(table[name].is_null(), True).as_py()
+                count, before = holes.get(name, (0, first))
+                holes[name] = count + table[name].null_count, before
+        row += table.num_rows
+    for name, (count, first) in holes.items():
+        problems.add(str(_holes(name, count, first)))
+
+
 def _fill_values(
     names: Sequence[str],
     missing: str,
@@ -499,9 +543,12 @@ def as_text(values: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def _missing(name: str, values: pa.ChunkedArray, row: int) -> LogFormatError:
-    at = row + pc.index(values.is_null(), True).as_py()
+    return _holes(name, values.null_count, row + pc.index(values.is_null(), True).as_py())
+
+
+def _holes(name: str, count: int, first: int) -> LogFormatError:
     return LogFormatError(
-        f"column {shown(name)} has {plural(values.null_count, 'missing value')}, the first in row {at} (from 0); "
+        f"column {shown(name)} has {plural(count, 'missing value')}, the first in row {first} (from 0); "
         "impute them with missing='mean' or 'zero' (--missing mean), drop these steps, or leave the column out, as one "
         "that is filled in for chosen candidates alone should be (--drop "
         f"{_argument(name)})."

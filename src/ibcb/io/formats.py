@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from ibcb.io import csvfiles, dsjson, frames, ipc, npz, openbandit, parquet, vw
+from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
 from ibcb.io.armtables import ArmRows
 from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.optionfiles import load_options
+from ibcb.io.rows import whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
@@ -24,18 +26,19 @@ from ibcb.log.arrays import LogFormatError, warmup_count
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.steps import ReadOptions
 
-__all__ = ["FORMATS", "LOST", "WRITABLE", "open_log", "read_log", "write_log"]
+__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "open_log", "read_log", "write_log"]
 
-_TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT)
+_TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
 FORMATS = (
     frames.FORMAT,
+    feedback.FORMAT,
     openbandit.FORMAT,
     folder_format(_TABLES),
-    *_TABLES,
-    npz.FORMAT,
     vw.FORMAT,
     dsjson.FORMAT,
+    *_TABLES,
+    npz.FORMAT,
 )
 _WRITTEN = {format.suffixes[0]: format for format in FORMATS if format.write is not None}
 WRITABLE = tuple(_WRITTEN)
@@ -49,15 +52,18 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     Parameters
     ----------
     source : path, or DataFrame
-        Parquet, CSV or TSV (also gzipped) or Arrow IPC, or a folder of such files, read in the order of their names;
-        or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy archives
-        (``.npz``), Vowpal Wabbit text (``.vw``), dsjson, and folders of the Open Bandit Dataset: see `ibcb.io.npz`,
-        `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`.
+        Parquet, CSV or TSV, JSON lines (also gzipped) or Arrow IPC, or a folder of such files, read in the order of
+        their names; or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy
+        archives (``.npz``), Vowpal Wabbit text (``.vw``, ``.ldf``), dsjson, folders of the Open Bandit Dataset, and the
+        feedback dicts of its pipeline: see `ibcb.io.npz`, `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`,
+        `ibcb.io.feedback`.
 
-        Two forms are understood. *One row per candidate* (long): columns that name the step and mark the chosen
-        candidate, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``, ``chosen`` (the
-        position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one after the other,
-        or a list of such lists. Rows of a step stand together, steps in the order of time.
+        *One row per candidate* (long): columns that name the step and mark the chosen candidate, by 1, true, yes (in a
+        few languages) or an x, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``,
+        ``chosen`` (the position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one
+        after the other, or a list of such lists. *One row per step* with a list of objects, the candidates
+        (`ibcb.io.lists`), or with columns for each alternative (``alternatives``). Rows of a step stand together, steps
+        in the order of time.
     columns : dict, optional
         Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
         candidate. ``{"step": "request"}``.
@@ -106,6 +112,19 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Sort the rows by episode, time and step first; needs all of them in memory.
     delimiter, decimal : str
         Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
+    format : str, optional
+        The format, where the name of the file does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.
+    alternatives : list of str
+        The table has a row per step and columns per alternative, as ``price_car``: these are the alternatives. Their
+        name is a column ``alternative``, which one-hot makes constants of them; see `ibcb.io.wide`.
+    items : path, or table
+        Features of the items, joined on the id of the candidate (role ``candidate``, or the column that both have).
+    date_format : str, optional
+        How times are written, as for `datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``.
+    deduplicate : bool
+        Leave out rows of a table that repeat an earlier one in all columns that are not dropped; in memory.
+    skip_unlabelled : bool
+        Leave out steps without a chosen candidate; by default they are refused.
     choices : bool
         False: candidate sets without choices, for `predict`.
     options : path, optional
@@ -139,9 +158,10 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
     how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
-    format = _path_format(source) if isinstance(source, Path) else _object_format(source)
-    if how.arm_features is not None:
-        how = replace(how, arm_features=_side_table(how.arm_features, how))
+    format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
+    for option in ("items", "arm_features"):
+        if getattr(how, option) is not None:
+            how = replace(how, **{option: _side_table(getattr(how, option), how)})
     with named(source_name(source), format.name):
         steps = format.open(source, how)
         if not isinstance(steps, ArmRows):
@@ -208,7 +228,7 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     """A table beside the log, in memory."""
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(source, Path):
-        return pa.table(source)
+        return frames.arrow_table(source)
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
     found = next((format for format in _TABLES if format.recognises(source)), None)
@@ -216,11 +236,10 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
         raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
     with named(source.name, found.name):
-        rows = found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal))
-        return pa.concat_tables(rows.read(rows.schema.names, True))
+        return whole_table(found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal)))
 
 
-def _path_format(path: Path) -> Format:
+def _path_format(path: Path, name: str | None = None) -> Format:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
     if not path.is_file() and not path.is_dir():
@@ -229,8 +248,26 @@ def _path_format(path: Path) -> Format:
         )
     if not os.access(path, os.R_OK):
         raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
+    if name is not None:
+        called = format_called(name)
+        return folder_format([called]) if path.is_dir() and called in _TABLES else called
     found = next((format for format in FORMATS if format.recognises(path)), None)
     if found is None:
-        known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
-        raise LogFormatError(f"{path.name}: the format is not known by the name; it must end in one of {known}.")
+        tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
+        known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
+        raise LogFormatError(
+            f"{path.name}: the format is not known by the name; it must end in one of {known}. Or name it: "
+            "format='csv' (--format csv)."
+        )
+    return found
+
+
+def format_called(name: str) -> Format:
+    """The format that users call so; ValueError where there is none."""
+    known = {format.key: format for format in FORMATS if format.key}
+    found = known.get(name.lower().removeprefix("."))
+    if found is None:
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"format={name!r} is unknown{meant}; choose one of {', '.join(known)}.")
     return found

@@ -467,6 +467,7 @@ def _utc(texts: pa.ChunkedArray) -> NDArray[Any] | None:
 
 FORMAT = Format(
     name="log of the Open Bandit Dataset",
+    short="openbandit",
     open=OpenBanditSource,
     looks_like=lambda source: isinstance(source, Path) and looks_like_openbandit(source),
 )

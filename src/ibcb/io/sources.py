@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.disk import IndexedSource
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
@@ -20,18 +20,22 @@ from ibcb.log.steps import ReadOptions, Source, Steps
 __all__ = [
     "BATCH_NUMBERS",
     "MOST_FEATURES",
+    "OTHER_KINDS",
     "MappedSource",
     "asked_names",
     "existing",
     "kept_features",
+    "labelled",
     "refuse_keep",
     "refuse_one_hot",
     "refuse_roles",
+    "refused",
     "same_features",
     "shared_features",
     "some",
     "sorted_steps",
     "source_name",
+    "unlabelled_steps",
 ]
 
 #: contexts are handed on in batches of about so many numbers
@@ -159,6 +163,23 @@ def refuse_keep(options: ReadOptions, reason: str) -> None:
         raise LogFormatError(f"there is no column {name!r} to keep (keep, --keep): {reason}.")
 
 
+#: Vowpal Wabbit's other kinds of decisions, by the word that begins their labels, and what could be read of each
+OTHER_KINDS = {
+    "ccb": ("a conditional contextual bandit (ccb)", "one choice for each slot", "each slot"),
+    "slates": ("a slate (slates)", "one choice for each slot, with one outcome for all", "each slot"),
+    "ca": ("a continuous action (cats)", "a number chosen from a range", "each, with bins of the range as candidates,"),
+}
+
+
+def refused(kind: str) -> str:
+    """Why a decision of one of `OTHER_KINDS` cannot be read, and what to do."""
+    name, what, how = OTHER_KINDS[kind]
+    return (
+        f"is of {name}: {what}. ibcb reads one choice among candidates per step; write {how} as a step of its own, as "
+        "in --cb_adf."
+    )
+
+
 def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
     """The order of the steps by episode and time; what is equal stays as it is.
 
@@ -208,6 +229,24 @@ def shared_features(names: Iterable[str], what: str, example: tuple[str, str]) -
         f"{example[1]!r})] (--cross '{','.join(example)}').",
         {"features": every},
     )
+
+
+def labelled(steps: Steps) -> Steps:
+    """The steps of which one candidate was chosen; those where ``chosen`` is below 0 are left out."""
+    kept = steps.chosen >= 0
+    if kept.all():
+        return steps
+    rows = np.flatnonzero(np.repeat(kept, steps.counts))
+    of_step = {name: getattr(steps, name) for name in ("episode", "step_ids", "timestamps")}
+    labels = {name: None if values is None else values[kept] for name, values in of_step.items()}
+    ids = None if steps.candidate_ids is None else steps.candidate_ids[rows]
+    return Steps(steps.contexts[rows], steps.counts[kept], steps.chosen[kept], **labels, candidate_ids=ids)
+
+
+def unlabelled_steps(count: int) -> tuple[Note, ...]:
+    """That steps without a choice were left out, if there were any."""
+    text = f"{plural(count, 'step')} without a chosen candidate left out."
+    return (Note("unlabelled-steps", "info", text, {"steps": count}),) if count else ()
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

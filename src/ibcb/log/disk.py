@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -332,7 +333,7 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
         ) from None
     except TypeError as error:
         raise LogFormatError(f"{name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
             raise
         if isinstance(error, MemoryError):

@@ -28,7 +28,7 @@ __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_second
 ROLES: dict[str, tuple[str, ...]] = {
     "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),
     "step": ("step", "step_id", "request_id", "decision_id", "impression_id", "event_id", "round"),
-    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken"),
+    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken", "choice"),
     "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
     "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
     "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
@@ -112,6 +112,12 @@ class ReadOptions:
     standardize: bool = False
     delimiter: str | None = None
     decimal: str = "."
+    format: str | None = None
+    alternatives: Sequence[str] = ()
+    items: Any = None
+    date_format: str | None = None
+    deduplicate: bool = False
+    skip_unlabelled: bool = False
     episode_every: str | None = None
     episode_size: int | None = None
     warmup: int | None = None
@@ -123,7 +129,7 @@ class ReadOptions:
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
-        for option in ("features", "drop", "keep", "one_hot", "cross"):
+        for option in ("features", "drop", "keep", "one_hot", "cross", "alternatives"):
             if isinstance(names := getattr(self, option), str):
                 raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
         for names in self.cross:
@@ -143,6 +149,13 @@ class ReadOptions:
             sign = getattr(self, option)
             if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
                 raise ValueError(f"{option}={sign!r} cannot be one; give a single sign, such as a comma.")
+        if self.alternatives and len({name.casefold() for name in self.alternatives}) < max(2, len(self.alternatives)):
+            raise ValueError(
+                f"alternatives={list(self.alternatives)!r} must be two names or more, no two alike; a choice among "
+                "fewer is none."
+            )
+        if self.date_format is not None and "%" not in self.date_format:
+            raise ValueError(f"date_format={self.date_format!r} has no %; write it as in %d.%m.%Y %H:%M.")
         if self.episode_every is not None and self.episode_size is not None:
             raise ValueError("episode_every and episode_size exclude each other; give one of them.")
         if self.episode_every is not None:
