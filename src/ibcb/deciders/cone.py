@@ -31,7 +31,7 @@ from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
 from ibcb.engine import Block
-from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, stacked, with_column
+from ibcb.numerics.contexts import Contexts, dense, few_pairs, is_sparse, row_lengths, scaled_rows, stacked, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.ridge import Ridge, widths
 
@@ -88,8 +88,6 @@ _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 _TINY = float(np.finfo(np.float64).tiny)
 #: rows among which copies are looked for first, and the share of distinct ones below which they are counted; not tuned
 _LOOKED_AT, _FEW_COPIES = 1024, 0.9
-#: how much longer one pair of numbers takes than one product within a product of matrices; not tuned finely
-_PAIR_COST = 128
 #: digits that equal products have in common, whatever their rounding
 _NAME_BITS = 36
 #: place of the row that says alpha > 0, which is none of the log's
@@ -170,7 +168,7 @@ def propagate(
         The move in posterior deviations at which passes end.
     """
     ahead, o = rows.leads @ mean, len(mean)
-    belief = _SparseRows(rows.leads, root) if _few_pairs(rows.leads) else _DenseRows(dense(rows.leads), root)
+    belief = _SparseRows(rows.leads, root) if few_pairs(rows.leads) else _DenseRows(dense(rows.leads), root)
     places = np.arange(len(ahead))
     # That all copies of a row are wrong.
     astray = rows.times * np.log(stray)
@@ -293,8 +291,7 @@ class _SparseRows:
     def given(self, tau: Vector, nu: Vector) -> float:
         """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
         A, o = self._A, len(self._offset)
-        sums = np.bincount(self._place, tau[self._owner] * self._product, minlength=o * o)
-        lower: Matrix = sums.astype(np.float64, copy=False).reshape(o, o)
+        lower = _sums(self._place, tau[self._owner] * self._product, o * o).reshape(o, o)
         precision = self._precision + lower
         precision += np.tril(lower, -1).T
         # At unit diagonal: features may have any unit.
@@ -306,7 +303,7 @@ class _SparseRows:
         step, self._offset = blas.dtrmv(C, unit * (reached - self._offset), lower=1, trans=1), reached
         covariance = lapack.dpotri(C, lower=1)[0] / unit / unit[:, None]
         each = covariance.ravel()[self._place] * self._below
-        self.middle, self.marginal = A @ reached, np.bincount(self._owner, each, minlength=A.shape[0])
+        self.middle, self.marginal = A @ reached, _sums(self._owner, each, A.shape[0])
         log_det = float(np.log(C.diagonal()).sum() + np.log(unit).sum()) + self._log_det
         self.log_mass = 0.5 * float(half @ half) - log_det
         return math.sqrt(float(step @ step))
@@ -323,13 +320,10 @@ class _SparseRows:
         return self._offset, lapack.dtrtri(self._C, lower=1)[0].T / self._unit[:, None]
 
 
-def _few_pairs(leads: Contexts) -> bool:
-    """Whether rows are so sparse that going through every two numbers of each is quicker than products of matrices."""
-    if not is_sparse(leads):
-        return False
-    n, o = leads.shape
-    counts = np.diff(leads.indptr).astype(np.int64)
-    return bool(_PAIR_COST * float(counts @ (counts + 1)) / 2 < n * o * o)
+def _sums(places: NDArray[np.int64], values: Vector, count: int) -> Vector:
+    """Sum of the values at each place. Shape (count,)."""
+    sums: NDArray[Any] = np.bincount(places, values, minlength=count)
+    return sums.astype(np.float64, copy=False)
 
 
 def _cholesky(precision: Matrix) -> Matrix:
@@ -403,7 +397,7 @@ def _alpha_row(o: int) -> ConeRows:
 def _as_one(learned: Posterior) -> Site:
     """The product of the sites."""
     rows, w = learned.rows, learned.mean
-    information = dense(rows.leads.T @ (rows.leads * rows.precision[:, None]))
+    information = dense(rows.leads.T @ scaled_rows(rows.leads, rows.precision))
     site = site_at(w, information, information @ w - rows.shift @ rows.leads, 0.0, least=1e-12)
     return replace(site, constant=learned.log_scale + 0.5 * float(site.seen @ site.seen))
 

@@ -28,7 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
-from ibcb.numerics.contexts import shown_features, step_products
+from ibcb.numerics.contexts import (
+    Contexts,
+    dense,
+    few_pairs,
+    is_sparse,
+    scaled_rows,
+    shown_features,
+    step_products,
+    step_sums,
+)
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
@@ -81,16 +90,16 @@ def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
         # Nothing had been learned, so that p is 0.
         return Site.empty(len(centre))
     rows, step = _rows(block, ridge)
-    if not len(rows):
+    if not len(step):
         return Site.empty(len(centre))
-    p, kept, found = centre, np.zeros(len(rows), dtype=bool), None
+    p, kept, found = centre, np.zeros(len(step), dtype=bool), None
     for _ in range(_ROUNDS):
         # Rows left out at first may matter where p has gone.
         matters = rows @ p > -SETTLED / PROBIT
         if found is not None and not (matters & ~kept).any():
             break
         kept |= matters
-        found = descend(_Loss(rows[kept], step[kept], centre, precision), p, _STOPPING)
+        found = descend(_Loss(rows[np.flatnonzero(kept)], step[kept], centre, precision), p, _STOPPING)
         p = found.point.x
     assert found is not None
     information = found.point.hessians[0] - precision
@@ -128,33 +137,34 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     return float(np.clip(factor, _LEAST, _MOST) ** known)
 
 
-def _rows(block: Block, ridge: Ridge) -> tuple[Matrix, NDArray[np.int64]]:
+def _rows(block: Block, ridge: Ridge) -> tuple[Contexts, NDArray[np.int64]]:
     """Leads of the candidates that were not chosen, of length 1 in the metric of Psi^-1, and the step of each."""
     others = np.ones(block.n_rows, dtype=bool)
     others[block.chosen_rows] = False
     places = np.flatnonzero(others)
     step = block.step_of(places)
-    A = block.lead_contexts(places, step)
+    A = block.all_leads(np.float64)[places] if is_sparse(block.contexts) else block.lead_contexts(places, step)
     length = ridge.lengths(A)
     # Candidates that do not differ have no row: either may be the chosen one.
     if not length.all():
-        A, step, length = A[length > 0], step[length > 0], length[length > 0]
-    A /= length[:, None]
-    return A, step
+        differ = np.flatnonzero(length > 0)
+        A, step, length = A[differ], step[differ], length[differ]
+    A = A if few_pairs(A) else dense(A)
+    return scaled_rows(A, 1 / length), step
 
 
 class _Loss:
     """Minus the logarithm of likelihood times prior, over some rows, which come in the order of their steps."""
 
-    def __init__(self, rows: Matrix, step: NDArray[np.int64], centre: Vector, precision: Matrix) -> None:
-        self.rows, self.centre, self.precision = PROBIT * rows, centre, precision
+    def __init__(self, rows: Contexts, step: NDArray[np.int64], centre: Vector, precision: Matrix) -> None:
+        self.rows, self.centre, self.precision = rows * PROBIT, centre, precision
         self.starts = np.flatnonzero(np.diff(step, prepend=-1))
         self.counts = np.diff(self.starts, append=len(step))
 
     def __call__(self, p: Vector) -> _Point:
         A, d, offset = self.rows, len(p), p - self.centre
         pull = self.precision @ offset
-        if not len(A):
+        if not len(self.starts):
             none = np.zeros(d)
             return _Point(p, float(offset @ pull) / 2, pull, (self.precision,), 0.0, none)
         s = A @ p
@@ -165,7 +175,12 @@ class _Loss:
         loss = float(np.sum(top + np.log(total)))
         slope = q @ A
         # The covariance of a lead drawn from each step's candidates, the chosen one's zeros among them.
-        bent = A * np.sqrt(q)[:, None]
-        means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
-        hessian = bent.T @ bent - means.T @ means + self.precision
+        if is_sparse(A):
+            drawn = scaled_rows(A, q)
+            means = dense(step_sums(drawn, np.append(self.starts, len(q))))
+            hessian = dense(A.T @ drawn) - means.T @ means + self.precision
+        else:
+            bent = A * np.sqrt(q)[:, None]
+            means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
+            hessian = bent.T @ bent - means.T @ means + self.precision
         return _Point(p, loss + float(offset @ pull) / 2, slope + pull, (hessian,), loss, slope)

@@ -18,7 +18,7 @@ from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.contexts import is_sparse, step_sums
+from ibcb.numerics.contexts import is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
@@ -75,7 +75,7 @@ class SbtsKind(Kind):
         """In units of the step's width: the less a decider has seen, the more widely it draws."""
         X, starts, counts = block.contexts, block.offsets[:-1], np.diff(block.offsets)
         scores: Vector = X @ policy
-        middle = step_sums(X, block.offsets) / counts[:, None]
+        middle = scaled_rows(step_sums(X, block.offsets), 1 / counts)
         if is_sparse(X):
             # The mean of squares less the square of the mean: leads of the mean itself would not be sparse.
             whole = np.add.reduceat(before.lengths(X) ** 2, starts) / counts

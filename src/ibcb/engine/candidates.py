@@ -11,7 +11,7 @@ from ibcb.engine.block import Block
 from ibcb.engine.homes import episodes
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
-from ibcb.numerics.contexts import dense, is_sparse, step_sums
+from ibcb.numerics.contexts import dense, is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
@@ -98,7 +98,7 @@ def candidate_moments(block: Block) -> CandidateMoments:
     second = dense(X.T @ X)
     if is_sparse(X):
         sums = step_sums(X, block.offsets)
-        within = second - dense(sums.T @ (sums / counts[:, None]))
+        within = second - dense(sums.T @ scaled_rows(sums, 1 / counts))
         present = np.bincount(X.indices, minlength=X.shape[1])
     else:
         means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]

@@ -21,11 +21,13 @@ __all__ = [
     "arranged",
     "compact",
     "dense",
+    "few_pairs",
     "is_sparse",
     "nbytes",
     "ordered",
     "repeated",
     "row_lengths",
+    "scaled_rows",
     "shown_features",
     "sparse_pays",
     "stacked",
@@ -40,6 +42,8 @@ Contexts = Any
 
 #: with fewer features, or a larger share of numbers that are not 0, a dense array is quicker; not tuned finely
 _FEW_FEATURES, _SPARSE = 64, 0.2
+#: how much longer one pair of numbers takes than one product within a product of matrices; not tuned finely
+_PAIR_COST = 128
 #: numbers that a product of some sparse rows may have at a time; not tuned finely
 _PRODUCT_NUMBERS = 1 << 18
 
@@ -104,6 +108,15 @@ def taken(contexts: Contexts, rows: NDArray[np.int64]) -> NDArray[Any]:
     return found
 
 
+def few_pairs(contexts: Contexts) -> bool:
+    """Whether rows are so sparse that going through every two numbers of each is quicker than a product of matrices."""
+    if not is_sparse(contexts):
+        return False
+    rows, d = contexts.shape
+    counts = np.diff(contexts.indptr).astype(np.float64)
+    return bool(_PAIR_COST * float(counts @ (counts + 1)) / 2 < rows * d * d)
+
+
 def row_lengths(contexts: Contexts, matrix: NDArray[Any], offset: NDArray[Any] | None = None) -> NDArray[Any]:
     """Length of every row of ``contexts @ matrix - offset``, of sparse contexts, in their float type."""
     rows = contexts.shape[0]
@@ -115,6 +128,14 @@ def row_lengths(contexts: Contexts, matrix: NDArray[Any], offset: NDArray[Any] |
             product -= offset
         np.einsum("ro,ro->r", product, product, out=squares[start : start + stretch])
     return np.sqrt(squares, out=squares)
+
+
+def scaled_rows(contexts: Contexts, factors: NDArray[Any]) -> Contexts:
+    """Each row times its factor."""
+    if not is_sparse(contexts):
+        return contexts * factors[:, None]
+    data = contexts.data * np.repeat(factors, np.diff(contexts.indptr))
+    return sparse.csr_array((data, contexts.indices, contexts.indptr), shape=contexts.shape)
 
 
 def step_sums(contexts: Contexts, offsets: NDArray[np.int64]) -> Contexts:
