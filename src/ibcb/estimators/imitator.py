@@ -95,7 +95,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
     def score(self, log: Any, y: None = None) -> float:
         """Share of steps where `predict` agrees with the log; a warm-up's steps, chosen at random, do not count."""
-        log = check_log(self._read(log, choices=True))
+        log = check_log(self._table_read(log, choices=True))
         steps = log.policy_steps
         return float(np.mean(self.predict(log)[steps] == log.chosen[steps]))
 
@@ -125,10 +125,14 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         except ImportError:
             raise ImportError("weights() needs pandas (pip install pandas), or as_frame=False.") from None
 
-    def _read(self, log: Any, *, choices: bool = False) -> Any:
-        """A table as a log, with its features made as those of the fitted one; lists of sets as a log; or as it is."""
+    def _read(self, log: Any) -> Any:
+        """A table, or a list of candidate sets, as a log; anything else as it is."""
+        return _listed(self._table_read(log, choices=False))
+
+    def _table_read(self, log: Any, *, choices: bool) -> Any:
+        """A table as a log, with its features made as those of the fitted one; anything else as it is."""
         if not hasattr(log, "__arrow_c_stream__"):
-            return _listed(log)
+            return log
         names = self.feature_names_in_
         if names is None or tuple(pa.table(log).column_names) == names:
             return log  # one set of candidates, without a column that names a step
