@@ -203,3 +203,22 @@ def test_a_notebook_shows_logs_and_what_was_found_in_them(shop, fitted):
     assert "&lt;b&gt;&amp;" in odd._repr_html_()
     assert "<b>" not in odd._repr_html_() + ibcb.validate(odd)._repr_html_()
     assert "without names" in ibcb.BehaviorLog.from_episodes([(np.ones((2, 2, 1)), [0, 1])])._repr_html_()
+
+
+def test_a_model_of_a_wide_table_reads_the_next(tmp_path):
+    rng = np.random.default_rng(0)
+    price = rng.normal(size=(200, 2))
+    columns = {"day": np.arange(200) // 40, "price_car": price[:, 0], "price_bus": price[:, 1]}
+    table = pa.table(columns | {"choice": np.where(price[:, 0] > price[:, 1], "car", "bus")})
+    pacsv.write_csv(table, tmp_path / "trips.dat", pacsv.WriteOptions(delimiter=";"))
+    pacsv.write_csv(table.drop_columns(["choice", "day"]), tmp_path / "next.csv", pacsv.WriteOptions(delimiter=";"))
+    how = ["--format", "csv", "--delimiter", ";", "--column", "episode=day", "--column", "chosen=choice"]
+    how += ["--alternatives", "car,bus", "--expert", "stationary", "-o", tmp_path / "m.safetensors"]
+    succeeds("fit", tmp_path / "trips.dat", *how)
+    agreement = json.loads(succeeds("evaluate", tmp_path / "m.safetensors", tmp_path / "trips.dat", "--json").stdout)
+    assert agreement["agreement"] > 0.97
+    model = ibcb.load_model(tmp_path / "m.safetensors")
+    assert dict(model.preparation_.reading)["alternatives"] == ["car", "bus"]
+    np.testing.assert_array_equal(model.predict(table.drop_columns(["choice"])), np.argmax(price, axis=1))
+    found = succeeds("predict", tmp_path / "m.safetensors", tmp_path / "next.csv", "--json")
+    assert json.loads(found.stdout)["chosen"] == np.argmax(price, axis=1).tolist()

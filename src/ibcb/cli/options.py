@@ -266,13 +266,15 @@ def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, An
 def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = True) -> dict[str, Any]:
     """Options that read new data as the log that the model was fitted on was read.
 
-    A log that we wrote has its episodes, and candidate sets need none.
+    A log that we wrote says all of it itself, and a file whose name tells its format need not have that of the other.
     """
     from ibcb.io.cells import is_ours
+    from ibcb.io.formats import known_by_name
 
     if model.preparation_ is not None:
-        uncut = not choices or is_ours(log)
-        kept = {name: v for name, v in model.preparation_.reading if not (uncut and name in (*_CUTS, "warmup"))}
+        kept = {} if is_ours(log) else model.preparation_.reading_again(choices=choices)
+        if known_by_name(log):
+            kept.pop("format", None)
         return _overruled(kept, reading) | {"preparation": model.preparation_}
     if model.feature_names_in_ is not None and reading.get("features") is None:
         return reading | {"features": list(model.feature_names_in_)}

@@ -139,9 +139,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         made = self.preparation_
         if made is None:
             return read_log(log, features=list(names), choices=choices)
-        cuts = ("episode_every", "episode_size", "warmup")
-        how = {name: value for name, value in made.reading if choices or name not in cuts}
-        return read_log(log, preparation=made, choices=choices, **how)
+        return read_log(log, preparation=made, choices=choices, **made.reading_again(choices=choices))
 
     def _check_features(self, d: int, names: tuple[str, ...] | None) -> None:
         if d != self.n_features_in_:

@@ -26,7 +26,7 @@ from ibcb.log.arrays import LogFormatError, warmup_count
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.steps import ReadOptions
 
-__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "open_log", "read_log", "write_log"]
+__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "known_by_name", "open_log", "read_log", "write_log"]
 
 _TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
@@ -156,7 +156,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
-    how = ReadOptions(**options)
+    asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
     for option in ("items", "arm_features"):
@@ -175,7 +175,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
                 "arm_features": None,
             }
         where = (source.absolute(), options) if isinstance(source, Path) else None
-        return DiskLog(steps, how, where, format.name)
+        return DiskLog(steps, asked, where, format.name)
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
@@ -237,6 +237,11 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
     with named(source.name, found.name):
         return whole_table(found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal)))
+
+
+def known_by_name(path: Path) -> bool:
+    """Whether the name of a file, or what is in it, tells its format."""
+    return path.exists() and any(format.recognises(path) for format in FORMATS)
 
 
 def _path_format(path: Path, name: str | None = None) -> Format:

@@ -16,6 +16,8 @@ from ibcb.log.arrays import LogFormatError
 
 __all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
 
+#: options of `ibcb.read_log` that say where things stand in a file
+_OF_FILES = frozenset(["format", "delimiter", "decimal", "alternatives", "items"])
 #: the factors of products: for each of them, which features of the columns it may be, by position
 Cross = tuple[tuple[int, ...], ...]
 
@@ -122,6 +124,10 @@ class Preparation:
     def uncrossed(self) -> Preparation:
         """The same columns, all of their features and no products."""
         return replace(self, crosses=(), hidden=())
+
+    def reading_again(self, *, choices: bool) -> dict[str, Any]:
+        """Options to read another log with; of candidate sets without choices those that say where things stand."""
+        return {name: value for name, value in self.reading if choices or name in _OF_FILES}
 
     def products(self) -> Iterator[tuple[int, ...]]:
         """The factors of every product, by position."""

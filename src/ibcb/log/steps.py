@@ -7,6 +7,7 @@ may say about how to read it. `numbered` cuts the steps into episodes.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -176,8 +177,12 @@ class ReadOptions:
         usual = ReadOptions()
         names = (name for name in self.__dataclass_fields__ if name not in _OF_FEATURES)
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
-        plain = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
-        return tuple((before | plain).items())
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)) and value:
+                before[name] = [str(each) for each in value]
+            elif isinstance(value, (bool, int, float, str, os.PathLike)):
+                before[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return tuple(before.items())
 
     @property
     def crossed(self) -> list[str]:
