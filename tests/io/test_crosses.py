@@ -135,6 +135,19 @@ def test_sparse_products_are_those_of_dense_ones(monkeypatch):
     np.testing.assert_allclose(dense(found.contexts), plain.contexts, atol=1e-15)
 
 
+@pytest.mark.parametrize("name", ["log.csv", "log.arrow", "log.vw", "log.dsjson"])
+def test_a_sparse_log_is_written_in_formats_that_are_not(tmp_path, monkeypatch, name):
+    log = ibcb.read_log(shop(steps=40, items=80), features=["item_id", "item_price"], one_hot=["item_id"])
+    assert is_sparse(log.contexts)
+    monkeypatch.setattr(ibcb.io.longform, "_NUMBERS", 7 * 4 * log.n_features)
+    ibcb.write_log(log, tmp_path / name)
+    back = ibcb.read_log(tmp_path / name, **({"episode_size": 20} if name == "log.vw" else {}))
+    assert back.feature_names == log.feature_names
+    np.testing.assert_array_equal(dense(back.contexts), dense(log.contexts))
+    np.testing.assert_array_equal(back.chosen, log.chosen)
+    np.testing.assert_array_equal(back.episode_offsets, log.episode_offsets)
+
+
 def test_a_sparse_log_is_standardized_where_its_numbers_are_few(monkeypatch):
     how = {"one_hot": ["item_id", "item_size"], "drop": ["user_city"], "standardize": True}
     table = shop(steps=100, items=80)

@@ -43,6 +43,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 
@@ -380,7 +381,7 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
             start = 0
             for step, end in enumerate(part.step_offsets[1:].tolist()):
                 multi = []
-                for row in part.contexts[start:end].tolist():
+                for row in dense(part.contexts[start:end]).tolist():
                     multi.append({n: v for n, v in zip(names, row, strict=True) if every or v != 0 or str(v) == "-0.0"})
                     every = False
                 line = _line(int(part.chosen[step]), multi, times[step], ids[step])

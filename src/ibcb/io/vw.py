@@ -33,6 +33,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
 
@@ -242,7 +243,7 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
                 columns = [_column(name) for name in names_to_write(part)]
             start = 0
             for chosen, end in zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), strict=True):
-                for index, row in enumerate(part.contexts[start:end].tolist()):
+                for index, row in enumerate(dense(part.contexts[start:end]).tolist()):
                     label = f"{index + 1}:0:1 " if index == chosen else ""
                     file.write(f"{label}{_line(columns, row, every)}\n")
                     every = False
