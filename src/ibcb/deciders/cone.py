@@ -116,9 +116,10 @@ class ConeRows(NamedTuple):
     shift: Vector
 
     @classmethod
-    def fresh(cls, leads: Contexts, places: NDArray[np.int64], times: Vector) -> ConeRows:
-        """Rows of which nothing is known yet."""
-        return cls(leads, places, times, np.zeros(len(places)), np.zeros(len(places)))
+    def fresh(cls, leads: Contexts, places: NDArray[np.int64], times: Vector | None = None) -> ConeRows:
+        """Rows of which nothing is known yet; each is there once unless ``times`` says otherwise."""
+        n = len(places)
+        return cls(leads, places, np.ones(n) if times is None else times, np.zeros(n), np.zeros(n))
 
     def joined(self, other: ConeRows) -> ConeRows:
         """These rows and then the others."""
@@ -391,7 +392,7 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: fl
 
 def _alpha_row(o: int) -> ConeRows:
     """That alpha > 0."""
-    return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]), np.ones(1))
+    return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]))
 
 
 def _as_one(learned: Posterior) -> Site:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from ibcb.estimators.fitting import Settings, choose
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
+from ibcb.estimators.reduction import WIDE
 from ibcb.estimators.state import pack, unpack
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
@@ -78,6 +79,13 @@ def fit_in_steps(
     accept : callable, optional
         Called with the fitted model before it is saved; if it raises, the checkpoint stays and no model is written.
     """
+    if model.forecasts is not None and log.n_features > WIDE:
+        # What is left of its features is fitted in seconds.
+        model.fit(log, client=client)
+        if accept is not None:
+            accept(model)
+        save_model(model, out)
+        return model
     settings = model._settings(log, log, client)
     model._check_whole(log, settings)
     if not model.incremental:

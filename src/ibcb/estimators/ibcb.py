@@ -9,6 +9,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from itertools import islice, pairwise
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from ibcb.engine import first_candidates
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
 from ibcb.estimators.imitator import Imitator, as_candidates, check_log
 from ibcb.estimators.published import policy_ahead, published, rewards, unit_of
+from ibcb.estimators.reduction import WIDE, Reduction, reduction_of
 from ibcb.estimators.state import pack, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.inverse.solvers import SOLVERS, SolverSettings
@@ -51,6 +53,8 @@ _MEANING = (
 )
 #: attributes of a model that has the logs it was fitted on
 _OF_LOGS = ("_seen", "_chooses")
+#: attributes with a weight for every feature
+_WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 
 
 class IBCB(Imitator):
@@ -163,6 +167,7 @@ class IBCB(Imitator):
     notes_: tuple[Note, ...]
     _fit: Fit
     _fitted_with: dict[str, Any]
+    _reduction: Reduction | None
 
     def __init__(
         self,
@@ -223,9 +228,11 @@ class IBCB(Imitator):
         (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. An interrupted fit
         leaves the model as it was.
         """
-        settings = self._settings(log, log, client)
-        self._check_whole(log, settings)
-        return self._begin([log], settings)
+        reduction = self._reduction_of([log])
+        tracked = log if reduction is None else reduction.reduced(log)
+        settings = self._settings(tracked, tracked, client, reduction)
+        self._check_whole(tracked, settings)
+        return self._begin([log], settings, reduction=reduction, tracked=[tracked])
 
     def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may carry a warm-up.
@@ -239,7 +246,11 @@ class IBCB(Imitator):
         """
         begun = hasattr(self, "_fit")
         seen = getattr(self, "_seen", None) if begun else None
-        settings = self._settings(log, seen[0] if seen else log, client)
+        goes_on = begun and seen is None
+        reduction = self._reduction if goes_on else self._reduction_of([*(seen or ()), log])
+        raw, log = log, log if reduction is None else reduction.reduced(log)
+        begins = log if not seen else seen[0] if reduction is None else reduction.reduced(seen[0])
+        settings = self._settings(log, begins, client, reduction)
         choice = [each for each in settings.open if not each.startswith("l2=")]
         if choice and not begun:
             raise ValueError(
@@ -257,8 +268,8 @@ class IBCB(Imitator):
             )
         if not begun:
             _check_choosable(log, settings)
-            return self._begin([log], settings, by_episodes=True)
-        self._check_features(log.n_features, log.feature_names)
+            return self._begin([raw], settings, by_episodes=True, reduction=reduction)
+        self._check_features(raw.n_features, raw.feature_names)
         for name, value in self._meaning().items():
             if value != self._fitted_with[name]:
                 raise ValueError(
@@ -268,9 +279,10 @@ class IBCB(Imitator):
         if log.warmup:
             raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
         if seen is not None and getattr(self, "_chooses", False):
-            return self._begin([*seen, log], settings, by_episodes=True)
+            return self._begin([*seen, raw], settings, by_episodes=True, reduction=reduction)
         fit = continued(self._fit, log, seen, settings)
-        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, log], None)
+        known = None if reduction is None else log_fingerprint(raw, before=self.log_fingerprint_)
+        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, raw], None, reduction, name=known)
         return self
 
     def recall(self, log: BehaviorLog | DiskLog) -> None:
@@ -305,24 +317,38 @@ class IBCB(Imitator):
         found: Selection | None = None,
         *,
         by_episodes: bool = False,
+        reduction: Reduction | None = None,
+        tracked: list[BehaviorLog | DiskLog] | None = None,
     ) -> Self:
         """Become fitted on a log, or on the first episode of one by which ``found`` was chosen.
 
         ``by_episodes``: given one after the other; while something is open, the next may change what is chosen.
+        ``settings`` are those of the reduced logs, which are ``tracked`` where they are there already.
         """
-        fit = fit_logs(logs, settings, found)
+        if tracked is None:
+            tracked = logs if reduction is None else [reduction.reduced(log) for log in logs]
+        fit = fit_logs(tracked, settings, found)
         # Who names the kind is told at once; who asks the log finds the note.
         if fit.kind.name == self.expert and fit.kind.adds_bonus:
             for note in fit.solving:
                 if note.code == "late-start":
                     warnings.warn(note.text, UserWarning, stacklevel=3)
-        self._adopt(fit, self._meaning(), logs, logs[0], chooses=by_episodes and settings.chooses)
+        chooses = by_episodes and (settings.chooses or reduction is not None)
+        name = None if reduction is None else log_fingerprint(*logs)
+        self._adopt(fit, self._meaning(), logs, logs[0], reduction, name=name, chooses=chooses)
         return self
 
-    def _settings(self, log: Any, first: Any, client: Any) -> Settings:
-        """The parameters, checked, for a log; ``first`` is the one with which the episodes began."""
+    def _reduction_of(self, logs: list[Any]) -> Reduction | None:
+        """By which logs are tracked; None where they need none, or nothing is tracked."""
+        for log in logs:
+            check_log(log, on_disk=True)
+        return reduction_of(logs) if self.forecasts is not None and logs[0].n_features > WIDE else None
+
+    def _settings(self, log: Any, first: Any, client: Any, reduction: Reduction | None = None) -> Settings:
+        """The parameters, checked, for a log, reduced; ``first`` is the one with which the episodes began."""
         self._check_parameters()
         check_log(log, on_disk=True)
+        prior = _prior(self.prior_gram, log.n_features if reduction is None else len(reduction.others))
         return Settings(
             expert=self.expert,
             l2=self.l2,
@@ -333,7 +359,7 @@ class IBCB(Imitator):
             prune=bool(self.prune),
             solving=SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)),
             forecast=self.forecasts is not None,
-            prior_gram=_prior(self.prior_gram, log.n_features),
+            prior_gram=prior if reduction is None else reduction.reduced_gram(prior),
             late_start=self.prior_gram is not None,
             n_jobs=self.n_jobs,
             verbose=bool(self.verbose),
@@ -354,18 +380,26 @@ class IBCB(Imitator):
         fitted_with: dict[str, Any],
         seen: Any,
         log: BehaviorLog | DiskLog | None,
+        reduction: Reduction | None = None,
         *,
+        name: str | None = None,
         chooses: bool = False,
     ) -> None:
         """Become fitted: all attributes at once, so that nobody ever sees half of them.
 
-        ``seen``: the logs so far; ``log``: the first, whose features the model takes over; ``chooses``: whether the
-        next episode may change what is chosen.
+        ``seen``: the logs so far; ``log``: the first, whose features the model takes over; ``reduction``: by which they
+        were tracked, and ``name`` then that of the logs; ``chooses``: whether the next episode may change what is
+        chosen.
         """
-        d = len(fit.evolution.theta)
-        names = (self.feature_names_in_ if log is None else log.feature_names) if d else None
-        found = published(fit, float(fitted_with["alpha"]), names) | {"_fit": fit, "_fitted_with": fitted_with}
+        names = self.feature_names_in_ if log is None else log.feature_names
+        alpha, tracked = float(fitted_with["alpha"]), names if reduction is None else reduction.names(names)
+        found = published(fit, alpha, tracked)
+        if reduction is not None:
+            found |= {each: reduction.expanded(found[each]) for each in _WEIGHTS}
+            found |= {"notes_": (*found["notes_"], reduction.note), "log_fingerprint_": name}
+        found |= {"_fit": fit, "_fitted_with": fitted_with, "_reduction": reduction}
         if log is not None:
+            d = len(found["coef_"])
             found |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
         # Where nothing will ever be solved again, let go of the logs.
         keep = seen is not None and (chooses or (self.solver == "auto" and fit.solver == "hard"))
@@ -394,7 +428,8 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
-        return policy_ahead(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
+        policy = policy_ahead(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
+        return policy if self._reduction is None else self._reduction.expanded(policy)
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
@@ -435,7 +470,8 @@ class IBCB(Imitator):
         track = self._known("for intervals")
         found = interval(track, _probability(level), direction=direction)
         unit = 1.0 if direction else unit_of(self._fit, float(self._fitted_with["alpha"]))
-        return _unbounded(track, Interval(*(unit * each for each in found)))
+        bounds = _unbounded(track, Interval(*(unit * each for each in found)))
+        return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
 
     def reward_interval(self, level: float = 0.9) -> Interval:
         """Between which values each weight of the rewards lies, with the given probability, and last the intercept.
@@ -457,8 +493,8 @@ class IBCB(Imitator):
                 "are no rewards to bound; see policy_interval()."
             )
         unit = unit_of(self._fit, float(self._fitted_with["alpha"]))
-        bounds = reward_interval(found, _probability(level))
-        return _unbounded(track, Interval(*(unit * each for each in bounds)))
+        bounds = _unbounded(track, Interval(*(unit * each for each in reward_interval(found, _probability(level)))))
+        return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
 
     def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
         """What choices tell well of some weights: at a common length, without what no choice of the log depends on.
@@ -475,6 +511,9 @@ class IBCB(Imitator):
         given = np.asarray(weights, dtype=np.float64)
         if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
+        if self._reduction is not None:
+            tracked = self.as_tracked().direction(self._reduction.compressed(given))
+            return self._reduction.expanded(tracked)
         track, metric = self._fit.track, self._fit.evolution.metric
         if track is not None and track.now is not None:
             return spread_to_one(track.now.within, identified(track, given))
@@ -498,6 +537,9 @@ class IBCB(Imitator):
         track = self._known("for probabilities")
         sets, alone = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
+        if self._reduction is not None:
+            found = self.as_tracked().certainty(self._reduction.reduced(sets))
+            return float(found[0]) if alone else found
         if not self.next_policy_coef_.any():
             found = np.full(sets.n_steps, np.nan)
         else:
@@ -542,6 +584,18 @@ class IBCB(Imitator):
         from ibcb.report.facts import verdict
 
         return verdict(self, log)
+
+    def as_tracked(self) -> IBCB:
+        """The model of the reduced features, where a log had very many; itself where it had not."""
+        if self._reduction is None:
+            return self
+        view = copy(self)
+        if self.prior_gram is not None:
+            view.prior_gram = self._reduction.reduced_gram(_prior(self.prior_gram, self.n_features_in_))
+        view.feature_names_in_ = self._reduction.names(self.feature_names_in_)
+        view.n_features_in_, view.preparation_ = len(view.feature_names_in_), None
+        view._adopt(self._fit, self._fitted_with, None, None)
+        return view
 
     def _known(self, what: str) -> Track:
         track: Track | None = self._fit.track
@@ -595,6 +649,12 @@ class IBCB(Imitator):
         >>> policy.update(candidates[[chosen]], [0.7])
         """
         check_is_fitted(self, "coef_")
+        if self._reduction is not None:
+            raise ValueError(
+                f"the log has {self.n_features_in_} features, of which {len(self._reduction.kept)} were tracked one by "
+                f"one, and a live policy needs all of them: at most {WIDE}. Pool rare levels (min_count) or leave "
+                "columns out when the log is read."
+            )
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
         before, kind = self._fit.evolution.ridge(), self._fit.kind
@@ -609,14 +669,19 @@ class IBCB(Imitator):
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays, state = super().get_state()
+        if self._reduction is not None:
+            arrays |= {"reduction_kept": self._reduction.kept, "reduction_others": self._reduction.others}
         return arrays, state | {"fitted_with": self._fitted_with, "fit": pack(self._fit, "fit", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
         self._check_parameters()
-        d = self.n_features_in_
-        _prior(self.prior_gram, d)
+        _prior(self.prior_gram, self.n_features_in_)
+        reduction = None
+        if "reduction_kept" in arrays:
+            reduction = Reduction.checked(arrays["reduction_kept"], arrays["reduction_others"], self.n_features_in_)
+        d = self.n_features_in_ if reduction is None else len(reduction.kept) + 1
         fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
         positive("alpha", fitted_with["alpha"], "it is the scale of theta")
         fit = unpack(Fit, state["fit"], arrays, d)
@@ -626,12 +691,12 @@ class IBCB(Imitator):
         if len(evolution.policies) != len(evolution.diagnostics):
             counts = f"{len(evolution.policies)} policies but {len(evolution.diagnostics)} diagnostics"
             raise ValueError(f"there are {counts}")
-        if evolution.fingerprint != self.log_fingerprint_:
+        if reduction is None and evolution.fingerprint != self.log_fingerprint_:
             raise ValueError(
                 f"log_fingerprint is {self.log_fingerprint_!r}, but the fit's is {evolution.fingerprint!r}"
             )
         gram_matrix("gram", evolution.chosen.phi, d)
-        self._adopt(fit, fitted_with, None, None)
+        self._adopt(fit, fitted_with, None, None, reduction, name=self.log_fingerprint_)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())

@@ -2,7 +2,7 @@
 
 The name is a chain: that of n episodes and episode n + 1 give that of n + 1 episodes. An episode enters with the count
 of candidates and the choice of every step, and with the Gram matrix of its chosen contexts, which fitting computes
-anyway. Contexts that were not chosen do not enter.
+anyway; of very many features with its diagonal. Contexts that were not chosen do not enter.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
+from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.ridge import gram
 
 __all__ = ["NO_LOG", "is_fingerprint", "log_fingerprint", "with_episode"]
@@ -24,15 +25,17 @@ __all__ = ["NO_LOG", "is_fingerprint", "log_fingerprint", "with_episode"]
 #: the name of a log without episodes, with which every chain begins
 NO_LOG = ""
 _BYTES = 16
+#: with more, the Gram matrix alone would be larger than the log
+_MANY_FEATURES = 1024
 _BITS = 20
 #: rounding happens at this fraction of a unit, where the sums of round numbers do not lie
 _EDGE = (math.sqrt(5) - 1) / 2
 
 
-def log_fingerprint(*logs: BehaviorLog | DiskLog) -> str:
+def log_fingerprint(*logs: BehaviorLog | DiskLog, before: str = NO_LOG) -> str:
     """The name of a log, 32 hexadecimal digits: ``log_fingerprint_`` of an estimator that was fitted to it.
 
-    Several logs are named as the one that they are together, in order.
+    Several logs are named as the one that they are together, in order; ``before`` is the name of what came before them.
 
     >>> import ibcb
     >>> log = ibcb.simulate(n_episodes=3, batch_size=50, seed=0).log
@@ -41,11 +44,12 @@ def log_fingerprint(*logs: BehaviorLog | DiskLog) -> str:
     >>> log_fingerprint(log) == log_fingerprint(log[:2])
     False
     """
-    name = NO_LOG
+    name = before
     for number, parts in chain.from_iterable(groupby(log.parts(), key=itemgetter(0)) for log in logs):
-        phi, counts, chosen = np.zeros((1, 1)), [], []
+        phi, counts, chosen = np.zeros(1), [], []
         for _, part in parts:
-            phi = phi + gram(part.contexts[part.chosen_rows])
+            S = part.contexts[part.chosen_rows]
+            phi = phi + (gram(S) if part.n_features <= _MANY_FEATURES else _squares(S))
             counts.append(np.diff(part.step_offsets))
             chosen.append(part.chosen)
         name = with_episode(name, np.concatenate(counts), np.concatenate(chosen), phi, by_policy=number >= 0)
@@ -64,17 +68,25 @@ def with_episode(
     counts : ndarray of shape (steps,), or int
         How many candidates each step had; an int where all had as many.
     chosen : ndarray of shape (steps,)
-    phi : ndarray of shape (d, d)
-        Gram matrix of the episode's chosen contexts.
+    phi : ndarray of shape (d, d), or (d,)
+        Gram matrix of the episode's chosen contexts, or its diagonal where features are very many.
     by_policy : bool
         False for a warm-up.
     """
+    if len(phi) > _MANY_FEATURES and phi.ndim == 2:
+        phi = phi.diagonal()
     least, most = (counts, counts) if isinstance(counts, int) else (int(counts.min()), int(counts.max()))
     whole = "<u2" if most < 1 << 16 else "<u4"
     size = b"%d %d %d %d %d " % (by_policy, len(phi), len(chosen), least, most)
     of_steps = b"" if least == most else np.asarray(counts).astype(whole).tobytes()
     content = (bytes.fromhex(name), size, of_steps, chosen.astype(whole).tobytes(), _rounded(phi).tobytes())
     return blake2b(b"".join(content), digest_size=_BYTES).hexdigest()
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _squares(S: Contexts) -> NDArray[np.float64]:
+    """Sum of the squares of each feature. Shape (d,)."""
+    return np.asarray((S.astype(np.float64) ** 2).sum(axis=0))
 
 
 def is_fingerprint(name: object) -> bool:
@@ -84,7 +96,7 @@ def is_fingerprint(name: object) -> bool:
 
 def _rounded(phi: NDArray[np.float64]) -> NDArray[np.int32]:
     """Entries in units of 2^-20 of the largest: libraries and processors differ in the last bits of a sum."""
-    largest = phi.diagonal().max()
+    largest = phi.max() if phi.ndim == 1 else phi.diagonal().max()
     if not math.isfinite(largest):
         return np.full(phi.shape, -1, dtype="<i4")
     # A power of 2 that is itself finite, for the tiniest contexts too.

@@ -142,6 +142,9 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     check_log(log)
     if log_fingerprint(log) != model.log_fingerprint_:
         raise ValueError("explain got another log than the model was fitted on; give it that log, or fit on this one.")
+    reduction = model._reduction
+    if reduction is not None:
+        model, log = model.as_tracked(), reduction.reduced(log)
     alpha = float(model.to_policy().alpha) if model.decider_.adds_bonus else None
     # A copy: partial_fit may go on while the explanation is kept.
     policies = model.policy_coefs_.copy()

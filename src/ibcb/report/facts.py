@@ -186,6 +186,8 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         Of the page; by default made of the log's name.
     """
     _check(model, log)
+    log_name = log.name if isinstance(log, DiskLog) else ""
+    model, log = _tracked(model, log)
     view = _walked(model, log, steps=steps)
     judged = _judged(model, view)
     names = feature_names(model)
@@ -211,7 +213,6 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     lines = _lines(policies, policy, order)
     columns = [order[line] for line in lines]
     shown = _episodes_shown(len(policies))
-    log_name = log.name if isinstance(log, DiskLog) else ""
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
         log_name=log_name,
@@ -263,7 +264,14 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
 def verdict(model: IBCB, log: BehaviorLog | DiskLog) -> Verdict:
     """How far to rely on a model; what `IBCB.verdict` gives."""
     _check(model, log)
+    model, log = _tracked(model, log)
     return _judged(model, _walked(model, log, steps=False))
+
+
+def _tracked(model: IBCB, log: BehaviorLog | DiskLog) -> tuple[IBCB, BehaviorLog | DiskLog]:
+    """A model and its log in the features that were tracked."""
+    reduction = model._reduction
+    return (model, log) if reduction is None else (model.as_tracked(), reduction.reduced(log))
 
 
 def _walked(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool) -> LogWalk:

@@ -1,0 +1,253 @@
+"""Logs with very many features, such as thousands of items known by their names: fewer are tracked.
+
+A belief about d weights has d^2 numbers, and learning takes d^3 operations. Of more than `WIDE` features those that
+show most keep weights of their own. The others are one feature together: the score that a conditional logit, fitted to
+the whole log, gives them. So the policy may change how much it makes of them, but not how they compare with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg
+
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.log.notes import Note
+from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
+from ibcb.tracking import Interval
+
+__all__ = ["WIDE", "Reduction", "reduction_of"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: features up to which all are tracked, and how many are of a log with more: a fit in seconds (benchmarks/arms.py)
+WIDE, _TRACKED = 512, 128
+#: steps of the log that the logit is fitted to; not tuned
+_MOST_STEPS = 1 << 15
+#: how much more of a feature a chosen candidate shows than another; not tuned finely
+_CHOSEN = 5.0
+#: of the logit, with features at root mean square 1 where they show; not tuned finely
+_RIDGE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Fewer features for a log: some of its own, and last the score of all others.
+
+    Attributes
+    ----------
+    kept : ndarray of shape (q - 1,)
+        Features with weights of their own.
+    others : ndarray of shape (d,)
+        What the other features count in their score; zeros of those kept.
+    """
+
+    kept: NDArray[np.int64]
+    others: Vector
+
+    @cached_property
+    def matrix(self) -> Contexts:
+        """Takes contexts to the reduced ones, sparse. Shape (d, q)."""
+        d, own = len(self.others), len(self.kept)
+        rest = np.flatnonzero(self.others)
+        values = np.concatenate([np.ones(own), self.others[rest]])
+        rows = np.concatenate([self.kept, rest])
+        columns = np.concatenate([np.arange(own), np.full(len(rest), own)])
+        return sparse.csr_array((values, (rows, columns)), shape=(d, own + 1))
+
+    def reduced(self, log: BehaviorLog | DiskLog) -> BehaviorLog:
+        """A log with the reduced features."""
+        if isinstance(log, DiskLog):
+            # Its reduced contexts take little room.
+            pairs = [(number, self.reduced(part)) for number, part in log.parts()]
+            return _joined(pairs, log)
+        contexts = dense(log.contexts @ self.matrix).astype(log.contexts.dtype, copy=False)
+        return BehaviorLog(
+            contexts,
+            log.step_offsets,
+            log.chosen,
+            log.episode_offsets,
+            warmup=log.warmup,
+            feature_names=self.names(log.feature_names),
+            timestamps=log.timestamps,
+            step_ids=log.step_ids,
+            candidate_ids=log.candidate_ids,
+            notes=log.notes,
+        )
+
+    def names(self, given: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Of the reduced features."""
+        own = tuple(str(place) if given is None else given[place] for place in self.kept.tolist())
+        return (*own, f"{len(self.others) - len(own)} other features")
+
+    def expanded(self, weights: Matrix) -> Matrix:
+        """Weights of the log's own features: shape (..., q) to (..., d)."""
+        found: Matrix = np.zeros((*weights.shape[:-1], len(self.others)))
+        found[..., self.kept] = weights[..., :-1]
+        found += weights[..., -1:] * self.others
+        return found
+
+    def compressed(self, weights: Matrix) -> Matrix:
+        """The other way round, as nearly as it can be said: shape (..., d) to (..., q)."""
+        size = float(self.others @ self.others) or 1.0
+        return np.concatenate([weights[..., self.kept], (weights @ self.others / size)[..., None]], axis=-1)
+
+    def expanded_interval(self, bounds: Interval) -> Interval:
+        """Bounds of the log's own features; those of the others are as wide as that of their score."""
+        extra = bounds.estimate[len(self.kept) + 1 :]  # an intercept
+        estimate, low, high = (self.expanded(each[: len(self.kept) + 1]) for each in bounds)
+        with np.errstate(invalid="ignore"):
+            pairs = [each[len(self.kept)] * self.others for each in (bounds.lower, bounds.upper)]
+        rest = self.others != 0
+        low[rest], high[rest] = np.minimum(*pairs)[rest], np.maximum(*pairs)[rest]
+        ends = (bounds.lower[len(self.kept) + 1 :], bounds.upper[len(self.kept) + 1 :])
+        return Interval(*(np.append(a, b) for a, b in zip((estimate, low, high), (extra, *ends), strict=True)))
+
+    def reduced_gram(self, gram: Matrix) -> Matrix:
+        """S'S of reduced contexts."""
+        Z = self.matrix
+        found: Matrix = Z.T @ (Z.T @ gram.T).T
+        return found
+
+    @classmethod
+    def checked(cls, kept: Any, others: Any, d: int) -> Reduction:
+        """What a file gave."""
+        right = others.shape == (d,) and kept.ndim == 1 and 0 < len(kept) < d and kept.dtype.kind == "i"
+        if not right or kept.min() < 0 or kept.max() >= d or (np.diff(kept) <= 0).any() or others[kept].any():
+            raise ValueError(f"the reduction does not go with {d} features")
+        if not np.isfinite(others).all():
+            raise ValueError("the reduction has a weight that is not finite")
+        return cls(kept, others)
+
+    @property
+    def note(self) -> Note:
+        """What a reader should know."""
+        d, own = len(self.others), len(self.kept)
+        text = (
+            f"the log has {d} features; with more than {WIDE} only the {own} that show most are tracked one by one, "
+            f"and the other {d - own} together, as a conditional logit of the whole log compares them. Pool rare levels "
+            "(min_count, --min-count) or leave columns out to have all of them tracked."
+        )
+        return Note("many-features", "info", text, {"features": d, "tracked": own})
+
+
+def reduction_of(logs: Sequence[BehaviorLog | DiskLog]) -> Reduction:
+    """The reduction by which a log, in one piece or several, is tracked."""
+    contexts, offsets, chosen = _sample(logs)
+    X = compact(contexts).astype(np.float64, copy=False)
+    d = X.shape[1]
+    squares = np.asarray(X.multiply(X).sum(axis=0) if is_sparse(X) else np.square(X).sum(axis=0), dtype=np.float64)
+    shows, chosen_shows = _counts(X), _counts(X[chosen])
+    size = np.sqrt(squares / np.maximum(shows, 1))
+    weights = _logit(X, offsets, chosen, np.where(size > 0, size, 1.0))
+    order = np.lexsort((np.arange(d), -np.abs(weights) * size, -(shows + _CHOSEN * chosen_shows)))
+    kept = np.sort(order[: _TRACKED - 1])
+    others = weights.copy()
+    others[kept] = 0.0
+    return Reduction(kept, others)
+
+
+def _counts(X: Contexts) -> Vector:
+    """In how many rows each feature is not 0."""
+    found = np.bincount(X.indices, minlength=X.shape[1]) if is_sparse(X) else np.count_nonzero(X, axis=0)
+    return np.asarray(found, dtype=np.float64)
+
+
+def _sample(logs: Sequence[BehaviorLog | DiskLog]) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
+    """Contexts, first rows and chosen rows of steps that the policy chose, evenly spread over the log."""
+    kept: list[tuple[NDArray[np.int64], BehaviorLog, NDArray[np.int64]]] = []
+    seen, total, stride = 0, 0, 1
+    for number, part in chain.from_iterable(log.parts() for log in logs):
+        if number < 0:
+            continue
+        steps = np.arange(-seen % stride, part.n_steps, stride)
+        kept.append((steps + seen, part, steps))
+        seen, total = seen + part.n_steps, total + len(steps)
+        while total > _MOST_STEPS:
+            stride *= 2
+            kept = [(every[every % stride == 0], own, some[every % stride == 0]) for every, own, some in kept]
+            total = sum(len(some) for _, _, some in kept)
+        kept = [(every, _only(own, some), np.arange(len(some))) for every, own, some in kept if len(some)]
+    parts = [part for _, part, _ in kept]
+    counts = np.concatenate([np.diff(part.step_offsets) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    chosen = offsets[:-1] + np.concatenate([part.chosen for part in parts])
+    return stacked([part.contexts for part in parts]), offsets, chosen
+
+
+def _only(part: BehaviorLog, steps: NDArray[np.int64]) -> BehaviorLog:
+    """Some steps of a part."""
+    if len(steps) == part.n_steps:
+        return part
+    counts = np.diff(part.step_offsets)
+    rows = np.flatnonzero(np.repeat(np.isin(np.arange(part.n_steps), steps), counts))
+    return BehaviorLog(part.contexts[rows], np.append(0, counts[steps].cumsum()), part.chosen[steps], [0, len(steps)])
+
+
+def _logit(X: Contexts, offsets: NDArray[np.int64], chosen: NDArray[np.int64], size: Vector) -> Vector:
+    """Weights of a conditional logit with a ridge; choices that no weights tell apart have none."""
+    starts, counts = offsets[:-1], np.diff(offsets)
+    penalty = _RIDGE * size**2
+
+    def shares(w: Vector) -> tuple[Vector, float]:
+        scores = X @ w
+        top = np.maximum.reduceat(scores, starts)
+        e = np.exp(scores - np.repeat(top, counts))
+        total = np.add.reduceat(e, starts)
+        return e / np.repeat(total, counts), float((top + np.log(total) - scores[chosen]).sum())
+
+    def loss(v: Vector) -> tuple[float, Vector]:
+        w = v / size
+        p, value = shares(w)
+        p[chosen] -= 1.0
+        return value + 0.5 * _RIDGE * float(v @ v), (p @ X + penalty * w) / size
+
+    v: Vector = minimize(loss, np.zeros(len(size)), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    # A few Newton steps, so that the weights do not depend on how contexts are stored.
+    for _ in range(4):
+        p, _ = shares(v / size)
+
+        def curve(u: Vector, p: Vector = p) -> Vector:
+            y = X @ (u / size)
+            mean = np.add.reduceat(p * y, starts)
+            found: Vector = ((p * (y - np.repeat(mean, counts))) @ X) / size + _RIDGE * u
+            return found
+
+        hessian = LinearOperator((len(v), len(v)), matvec=curve, dtype=np.float64)
+        step, _ = cg(hessian, loss(v)[1], rtol=1e-12, maxiter=1000)
+        v = v - step
+    return v / size
+
+
+def _joined(pairs: list[tuple[int, BehaviorLog]], log: DiskLog) -> BehaviorLog:
+    """Parts of a log, and the numbers of their episodes, as one log."""
+    parts = [part for _, part in pairs]
+    numbers = np.concatenate([np.full(part.n_steps, number) for number, part in pairs])
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+    counts = np.concatenate([np.diff(part.step_offsets) for part in parts])
+
+    def flat(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values)
+
+    return BehaviorLog(
+        np.concatenate([part.contexts for part in parts]),
+        np.append(0, counts.cumsum()),
+        flat("chosen"),
+        edges,
+        warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
+        feature_names=parts[0].feature_names,
+        timestamps=flat("timestamps"),
+        step_ids=flat("step_ids"),
+        notes=log.notes,
+    )
