@@ -3,10 +3,12 @@
 import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 from documents import ROOT, python_blocks, run_page
@@ -32,13 +34,13 @@ def upper_bounds(policy, rows):
 
 TEN_MINUTES = DOCS / "tutorial" / "ten-minutes.md"
 AUDIT, VW_LOG, CLUSTER = HOWTO / "audit.md", HOWTO / "vw-log.md", HOWTO / "cluster.md"
-PREDICT = HOWTO / "predict.md"
+PREDICT, ARMS = HOWTO / "predict.md", HOWTO / "users-items-arms.md"
 HOME, METHOD = DOCS / "index.md", DOCS / "method.md"
 
 
 def test_every_page_with_code_is_tested_here():
     """Generated pages and decisions have none."""
-    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, PREDICT, HOME, METHOD}
+    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, PREDICT, ARMS, HOME, METHOD}
     assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
 
 
@@ -48,7 +50,7 @@ def commands_run(page, **places):
     for line in lines:
         for name, place in places.items():
             line = line.replace(name, place)
-        result = CliRunner().invoke(app, line.split())
+        result = CliRunner().invoke(app, shlex.split(line))
         assert result.exit_code == 0, (line, result.output)
     return len(lines)
 
@@ -99,6 +101,19 @@ def test_predicting_tells_what_the_page_says_and_the_commands_run(here):
     assert commands_run(PREDICT) == 4
     chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "predicted", "choices")}
     assert np.mean(chosen["choices"] == chosen["predicted"]) > np.mean(chosen["choices"] == chosen["first"])
+
+
+def test_the_page_of_users_items_and_arms(here):
+    names = run_page(ARMS)
+    # The files that its commands are about, as the tables of the page.
+    clinic, shop = names["clinic"], names["shop"]
+    pacsv.write_csv(clinic, "clinic.csv")
+    pacsv.write_csv(pa.table({"treatment": ["a", "b", "c"], "dose": [1, 2, 3]}), "treatments.csv")
+    pacsv.write_csv(clinic.drop_columns(["treatment", "week"]), "patients.csv")
+    hours = shop["request_id"].to_numpy() * np.timedelta64(600, "s")
+    times = pa.array(np.datetime64("2024-03-01") + hours)
+    pacsv.write_csv(shop.drop_columns(["day"]).append_column("timestamp", times), "shop.csv")
+    assert commands_run(ARMS) == 5
 
 
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")

@@ -262,8 +262,8 @@ CASES = {
     "PNG named CSV": Case(stored(png_bytes(), "log.csv"), FIRST.format("PNG image")),
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
     "JSON named CSV": Case(stored('[{"episode": 0, "step": 0}]\n'), "no column tells the steps apart.*--column step="),
-    "gzip named VW": Case(stored(gzip.compress(VW.encode()), "log.vw"), "line 1: byte 1 is not UTF-8; save"),
-    "gzipped VW": Case(stored(gzip.compress(VW.encode()), "log.vw.gz"), KINDS),
+    "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
+    "gzipped npz": Case(stored(gzip.compress(npz_bytes()), "log.npz.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------
     "nothing": Case(lambda parent: parent / "log.parquet", "does not exist; give the path of a log"),
     "link to nowhere": Case(symlink("nowhere.parquet"), "does not exist; give the path of a log"),
@@ -496,18 +496,18 @@ CASES = {
     "one-hot of bytes": Case(
         parquet(long(price=[b"\xff"] * 6)), "'price' holds binary.*--drop", {"one_hot": ["price"]}
     ),
-    "one-hot of 2000 values": Case(
+    "one-hot of 20001 values": Case(
         parquet(
             pa.table(
                 {
-                    "step": range(2000),
-                    "genre": [f"g{i}" for i in range(2000)],
-                    "chosen": [1] * 2000,
-                    "batch": [0] * 2000,
+                    "step": range(20_001),
+                    "genre": [f"g{i}" for i in range(20_001)],
+                    "chosen": [1] * 20_001,
+                    "batch": [0] * 20_001,
                 }
             )
         ),
-        "'genre' has more than 1000 different values; .*Group its values, or leave it out .--drop genre",
+        "'genre' has 20001 different values, of at most 20000 .*--min-count 2.*leave it out .--drop genre",
         {"one_hot": ["genre"]},
     ),
     "text that is not UTF-8": Case(

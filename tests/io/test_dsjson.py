@@ -158,7 +158,8 @@ def test_a_line_of_the_decision_service(tmp_path):
     assert steps.episode is None
     assert tuple(map(str, source.notes)) == (
         "shared features (GUser) are the same for all candidates of a step, so that no linear policy can depend on "
-        "them; left out.",
+        "them; left out. To use them, multiply them with features of the candidates: cross=[('GUser', 'TAction')] "
+        "(--cross 'GUser,TAction').",
         "keys of candidates that begin with _ are not features; left out: _tag.",
     )
 
@@ -325,6 +326,18 @@ BROKEN = {
     "no _multi": ([decision(c={"x": 1})], r"line 1: c has no list _multi"),
     "c a list": ([decision(c=[1])], r"line 1: c has no list _multi"),
     "slots": ([decision(c={"_multi": [{"x": 1}], "_slots": []})], r"line 1: the line has _slots, several choices"),
+    "conditional": (
+        [decision(c={"_multi": [{"x": 1}], "_slots": [{"_inc": [0]}]})],
+        r"line 1: .*it is of a conditional contextual bandit \(ccb\): .*write each slot as a step of its own",
+    ),
+    "slate": (
+        [decision(c={"_multi": [{"_slot_id": 0, "x": 1}], "_slots": [{}]})],
+        r"line 1: .*it is of a slate \(slates\): .*write each slot as a step of its own",
+    ),
+    "continuous": (
+        [{"_label_ca": {"action": 0.5, "cost": 1, "pdf_value": 0.1}, "c": {"room": 1}}],
+        r"line 1: the decision is of a continuous action \(cats\): a number chosen from a range",
+    ),
     "candidate a number": ([decision({"x": 1}, 3)], r"line 1, candidate 1: 3 is no object"),
     "candidate elsewhere": ([decision({"__aid": 7})], r"line 1, candidate 0: its features are elsewhere \(__aid"),
     "array in array": ([decision({"x": [[1]]})], r"line 1, candidate 0: 'x' holds an array within an array"),
@@ -432,3 +445,42 @@ def test_vowpal_wabbit_reads_the_numbers_and_labels_that_we_write(tmp_path, rng)
     whole = package.Workspace(f"--cb_adf --dsjson --quiet --strict_parse -d {tmp_path / 'log.dsjson'}")
     assert whole.get_weighted_examples() == log.n_steps
     whole.finish()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"_labelIndex": None, "a": None},
+        {"_label_Action": None, "a": None},
+        {"_labelIndex": None, "a": [0, 1, 2]},
+        {"a": [0, 1, 2], "p": [0.5, 0.25, 0.25]},
+        {"a": [2, 1, 3], "p": [0.5, 0.25, 0.25], "_labelIndex": None, "_label_Action": None},
+    ],
+)
+def test_whichever_keys_tell_the_choice_without_doubt(tmp_path, keys):
+    """A list of actions that counts from 0 says nothing where a label does."""
+    source = source_of(tmp_path, decision({"x": 1}, {"x": 2}, {"x": 3}, index=1, **keys))
+    assert the_only(source).chosen.tolist() == [1]
+
+
+def test_a_list_of_actions_from_0_alone_tells_nothing(tmp_path):
+    line = decision({"x": 1}, {"x": 2}, _labelIndex=None, _label_Action=None, a=[0, 1])
+    with pytest.raises(LogFormatError, match="a is 0 but the line has 2 candidates; it counts from 1"):
+        source_of(tmp_path, line)
+
+
+def test_lines_without_a_choice_are_left_out_on_request(tmp_path):
+    unlabelled = decision({"x": 5}, _labelIndex=None, _label_Action=None, a=None)
+    source = source_of(tmp_path, decision({"x": 1}), unlabelled, decision({"x": 2}), skip_unlabelled=True)
+    assert the_only(source).contexts.ravel().tolist() == [1, 2]
+    assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
+    with pytest.raises(LogFormatError, match=r"line 1: no key tells.*--skip-unlabelled"):
+        source_of(tmp_path, unlabelled)
+
+
+def test_times_in_another_form(tmp_path):
+    line = decision({"x": 1}, Timestamp="03.02.2021 16:31")
+    batch = the_only(source_of(tmp_path, line, date_format="%d.%m.%Y %H:%M"))
+    assert batch.timestamps.tolist() == np.array(["2021-02-03T16:31"], "datetime64[ns]").tolist()
+    with pytest.raises(LogFormatError, match="line 1: the time is '03.02.2021 16:31', not as in '%Y'"):
+        source_of(tmp_path, line, date_format="%Y")

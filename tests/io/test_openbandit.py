@@ -74,7 +74,9 @@ def test_every_item_is_a_candidate_with_its_features(tmp_path, given):
     assert len(log) == len(np.unique(times.astype("M8[D]")))
     assert tuple(map(str, source.notes)) == (
         "user features (user_feature_0, user_feature_1, user_feature_2, user_feature_3) are the same for all "
-        "candidates of a step, so that no linear policy can depend on them; left out.",
+        "candidates of a step, so that no linear policy can depend on them; left out. To use them, multiply them "
+        "with features of the candidates: cross=[('user_feature_*', 'item_feature_0')] (--cross "
+        "'user_feature_*,item_feature_0').",
     )
 
 

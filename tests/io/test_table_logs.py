@@ -349,7 +349,11 @@ def test_kept_columns_are_features_in_their_place_and_with_the_model():
     "options, words",
     [
         ({"keep": ["csot"]}, r"no column 'csot' to keep \(keep, --keep\) \(did you mean 'cost'\?\); the columns are"),
-        ({"keep": ["picked"]}, r"'picked' cannot be kept \(keep, --keep\): it is the chosen;.*features=\[...\]"),
+        ({"keep": ["picked"]}, r"no column marks the chosen .*'picked' would, but was named among the features"),
+        (
+            {"keep": ["picked"], "columns": {"chosen": "picked"}},
+            r"'picked' cannot be kept \(keep, --keep\): it is the chosen;.*features=\[...\]",
+        ),
         ({"keep": ["cost"], "drop": ["cost"]}, r"'cost' cannot be kept .*dropped as well; leave it out of one"),
         ({"keep": ["cost"], "features": ["price"]}, r"'cost' cannot be kept .*not among the features asked for"),
         ({"keep": ["cost"], "preparation": Preparation((FeatureColumn("price"),))}, r"made as for the model.*'price'"),
@@ -519,9 +523,9 @@ WRONG = {
         r"no column 'color' to encode.*did you mean 'colour'\?\); the columns are 'batch', 'request_id'",
     ),
     "one-hot of a role": (
-        {"item_id": list("abababa")},
-        {"one_hot": ["item_id"]},
-        r"'item_id' cannot be encoded .*it is the candidate; .*--features.*The features are 'price', 'stars'",
+        {"query": list("aabbbcc")},
+        {"one_hot": ["query"], "columns": {"step_id": "query"}},
+        r"'query' cannot be encoded .*it is the step_id; .*--features.*The features are 'price', 'stars'",
     ),
     "one-hot of what is dropped": (
         {"colour": list("rgbrgbr")},

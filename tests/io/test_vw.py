@@ -123,7 +123,8 @@ def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     assert steps.timestamps is None
     assert tuple(map(str, source.notes)) == (
         "the features of the shared lines (user^age, user^city) are the same for all candidates of a step, so that no "
-        "linear policy can depend on them; left out.",
+        "linear policy can depend on them; left out. To use them, multiply them with features of the candidates: "
+        "cross=[('user', 'item')] (--cross 'user,item').",
     )
 
 
@@ -216,6 +217,20 @@ BROKEN = {
     "blank": ("\n \r\n\n", r"log\.vw: the log is empty"),
     "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .* is labelled.*action:cost:probability"),
     "two labels": (GOOD + "0:1:1 |a x\n0:1:1 |a y\n", r"line 5: a second labelled candidate .* begins at line 4"),
+    "--cb": ("1:0:0.5 |f a\n2:1:0.5 |f b\n", r"line 2: a second labelled .* Every line is labelled, as in --cb, with"),
+    "conditional": (
+        "ccb shared |User b\nccb action |Action d\nccb slot 0:0.8:1.0 0 |Slot h\n",
+        r"line 1: 'ccb shared' is of a conditional contextual bandit \(ccb\): one choice for each slot",
+    ),
+    "slates": (
+        "slates shared 0.8 | s\nslates action 0 | a\nslates slot 0:0.8 | s\n",
+        r"line 1: 'slates shared 0.8' is of a slate \(slates\): .*one choice among candidates per step; write",
+    ),
+    "continuous": (
+        "ca 185.1:0.6:6.2e-05 | young male\n",
+        r"line 1: 'ca 185.1:0.6:6.2e-05' is of a continuous action \(cats\): a number chosen from a range",
+    ),
+    "costs": ("1:1.0 | a_1\n2:0.0 | a_2\n", r"line 1: '1:1.0' is no label; .*csoaa_ldf"),
     "shared only": (GOOD + "shared |a x\n", r"line 4: a shared line without candidates"),
     "shared late": ("|a x\nshared |a x\n", r"line 2: a shared line within a block.*blank line"),
     "shared twice": ("shared |a x\nshared |a x\n0:1:1 |a x\n", r"line 2: a shared line within a block"),
@@ -303,6 +318,10 @@ def test_missing_files_and_folders(tmp_path):
         (GOOD, True),
         ("\n\n'tag| x\n", True),
         ("tag| x\n", True),
+        ("ccb shared |User b\n", True),
+        ("slates shared 0.8 | s\n", True),
+        ("ca 1.5:0.2:0.1 | x\n", True),
+        ("1:1:1.0 2:2 3:3 | a b\n", True),
         ("", False),
         ("episode,step\n", False),
         ("a,b|c\n", False),
@@ -349,3 +368,12 @@ def test_vowpal_wabbit_learns_from_the_whole_file_and_sees_every_step(tmp_path, 
     workspace = vowpal_wabbit(f"-d {tmp_path / 'log.vw'} --strict_parse")
     assert workspace.get_weighted_examples() == log.n_steps
     workspace.finish()
+
+
+def test_blocks_without_a_label_are_left_out_on_request(tmp_path):
+    text = GOOD + "|a x\n|a y\n\n" + GOOD
+    source = source_of(tmp_path, text, skip_unlabelled=True)
+    assert len(the_only(source).counts) == 2 * len(the_only(source_of(tmp_path, GOOD)).counts)
+    assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
+    with pytest.raises(LogFormatError, match=r"line 4: no candidate of the block .*--skip-unlabelled"):
+        source_of(tmp_path, text)

@@ -43,7 +43,7 @@ def evaluate(
     imitator = ibcb.load_model(model)
     if not (run / "run.json").exists():
         try:
-            log = ibcb.read_log(run, **prepared(imitator, reading))
+            log = ibcb.read_log(run, **prepared(imitator, reading, run))
         except ibcb.LogFormatError as error:
             hint = " Nor did `ibcb simulate` write it: it has no run.json." if run.is_dir() else ""
             raise ibcb.LogFormatError(f"{error}{hint}") from None

@@ -47,7 +47,7 @@ def explain(
         raise ValueError(
             f"{model} holds a {type(imitator).__name__}; only of IBCB it is known how the policy of each episode chose."
         )
-    behaviour = ibcb.read_log(log, **prepared(imitator, reading))
+    behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
     found = ibcb.explain(imitator, behaviour)
     table, astray = found.ranked(), int((found.strayed > 0.5).sum())
     if out is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -25,7 +26,10 @@ __all__ = [
 ]
 
 #: what a log can be
-LOG = "Parquet, CSV, Arrow or npz, VW text or dsjson, or a folder of such files."
+LOG = "Parquet, CSV, JSON lines, Arrow or npz, VW text or dsjson, or a folder of such files."
+
+#: ways to cut episodes, of which one will do
+_CUTS = ("episode_every", "episode_size")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
@@ -101,6 +105,13 @@ def reads_logs(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _READING: dict[str, tuple[Any, Any]] = {
+    "options": (
+        Annotated[
+            Path | None,
+            typer.Option(help="A TOML file of these options; those given here come first.", metavar="FILE"),
+        ],
+        None,
+    ),
     "column": (
         Annotated[
             list[str] | None,
@@ -125,8 +136,35 @@ _READING: dict[str, tuple[Any, Any]] = {
     ),
     "one_hot": (
         Annotated[
-            list[str] | None, typer.Option(help="A column of text to encode, or 'all'; repeatable.", metavar="NAME")
+            list[str] | None,
+            typer.Option(help="A column to encode, ids too; 'all': all of text; repeatable.", metavar="NAME"),
         ],
+        None,
+    ),
+    "min_count": (
+        Annotated[int, typer.Option(help="Encoded values with fewer rows share a feature.", min=1, metavar="N")],
+        1,
+    ),
+    "cross": (
+        Annotated[
+            list[str] | None,
+            typer.Option(help="Products of columns; of VW namespaces as -q; repeatable.", metavar="'USER_*,ITEM_*'"),
+        ],
+        None,
+    ),
+    "arm": (
+        Annotated[
+            str | None,
+            typer.Option(help="A row per step: the column of the arm chosen; the rest are features.", metavar="NAME"),
+        ],
+        None,
+    ),
+    "available": (
+        Annotated[str | None, typer.Option(help="With --arm: the column of arms available, a|b.", metavar="NAME")],
+        None,
+    ),
+    "arm_features": (
+        Annotated[str | None, typer.Option(help="With --arm: a table with a row per arm.", metavar="FILE")],
         None,
     ),
     "missing": (
@@ -146,11 +184,43 @@ _READING: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "decimal": (Annotated[str, typer.Option(help="Decimal point of CSV.")], "."),
+    "format": (
+        Annotated[
+            str | None,
+            typer.Option(help="Format, where the file's name does not tell: csv, vw, jsonl, ...", metavar="NAME"),
+        ],
+        None,
+    ),
+    "alternatives": (
+        Annotated[
+            str | None,
+            typer.Option(help="A row per step: the alternatives in its columns, as in price_car.", metavar="A,B,C"),
+        ],
+        None,
+    ),
+    "items": (
+        Annotated[str | None, typer.Option(help="Table of items, joined on the candidate's id.", metavar="FILE")],
+        None,
+    ),
+    "date_format": (
+        Annotated[str | None, typer.Option(help="How times are written: '%d.%m.%Y %H:%M'.", metavar="TEXT")],
+        None,
+    ),
+    "deduplicate": (
+        Annotated[bool, typer.Option("--deduplicate", help="Leave out repeated rows of a table; in memory.")],
+        False,
+    ),
+    "skip_unlabelled": (
+        Annotated[bool, typer.Option("--skip-unlabelled", help="Leave out steps without a chosen candidate.")],
+        False,
+    ),
 }
 
 
 def _reading(given: dict[str, Any]) -> dict[str, Any]:
     """The options as `ibcb.read_log` takes them."""
+    from ibcb.io import load_options
+    from ibcb.io.formats import format_called
     from ibcb.log.steps import ReadOptions
 
     columns = {}
@@ -160,24 +230,52 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
             raise typer.BadParameter(f"--column {pair}: say ROLE=NAME, such as step=request_id.")
         columns[role] = name
     features, one_hot = given["features"], given["one_hot"] or []
+    path = given.pop("options")
     options = given | {
         "columns": columns,
         "features": None if features is None else [name.strip() for name in features.split(",")],
         "drop": given["drop"] or [],
         "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
+        "alternatives": [name.strip() for name in (given["alternatives"] or "").split(",") if name.strip()],
+        "cross": [tuple(name.strip() for name in names.split(",")) for names in given["cross"] or []],
     }
+    if path is not None:
+        options = _overruled(load_options(path), options)
     try:
         ReadOptions(**options)
+        if given["format"] is not None:
+            format_called(given["format"])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options
 
 
-def prepared(model: Any, reading: dict[str, Any]) -> dict[str, Any]:
-    """Options that make the features of new data as for the log that the model was fitted on."""
+def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Options from elsewhere, and those given: what is given wins, a role of a column by itself."""
+    from ibcb.log.steps import ReadOptions
+
+    usual = ReadOptions()
+    own = {name: value for name, value in given.items() if value not in (getattr(usual, name, None), [], None)}
+    if any(name in own for name in _CUTS):
+        before = {name: value for name, value in before.items() if name not in _CUTS}
+    own["columns"] = {**before.get("columns", {}), **given.get("columns", {})}
+    return given | dict(before) | own
+
+
+def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = True) -> dict[str, Any]:
+    """Options that read new data as the log that the model was fitted on was read.
+
+    A log that we wrote says all of it itself, and a file whose name tells its format need not have that of the other.
+    """
+    from ibcb.io.cells import is_ours
+    from ibcb.io.formats import known_by_name
+
     if model.preparation_ is not None:
-        return reading | {"preparation": model.preparation_}
+        kept = {} if is_ours(log) else model.preparation_.reading_again(choices=choices)
+        if known_by_name(log):
+            kept.pop("format", None)
+        return _overruled(kept, reading) | {"preparation": model.preparation_}
     if model.feature_names_in_ is not None and reading.get("features") is None:
         return reading | {"features": list(model.feature_names_in_)}
     return reading

@@ -42,10 +42,11 @@ def predict(
 ) -> None:
     """Say what a saved model chooses at every step.
 
-    Writes episode, step, chosen, score: CSV on stdout, or a file. Chooses without
-    exploration, with the policy right after the fitted log. The features are made
-    as they were for the log that the model was fitted on: what is saved with the
-    model wins over --features, --drop, --keep, --one-hot, --missing and
+    Writes episode, step, chosen, score: CSV on stdout, or a file; where candidates
+    or arms have names, candidate_id too. Chooses without exploration, with the
+    policy right after the fitted log. The log is read, and its features are made,
+    as the one that the model was fitted on: what is saved with the model wins over
+    --features, --drop, --keep, --one-hot, --min-count, --cross, --missing and
     --standardize.
 
     A model of 20 episodes chooses as in the first with --at-episode 0, as in the
@@ -59,7 +60,7 @@ def predict(
     how = {"scores": scores, "certainty": certainty, "policy": _policy_at(imitator, at_episode)}
     if certainty:
         _check_certainty(imitator, scores, at_episode)
-    candidates = ibcb.open_log(log, **prepared(imitator, reading), choices=False)
+    candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
         steps = write_predictions(imitator, candidates, out, **how)
         say_notes(candidates.notes)

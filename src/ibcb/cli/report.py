@@ -44,7 +44,7 @@ def report(
         raise ValueError(
             f"{model} holds a {type(imitator).__name__}; a report shows how a policy evolved, which IBCB recovers."
         )
-    disk = ibcb.open_log(log, **prepared(imitator, reading))
+    disk = ibcb.open_log(log, **prepared(imitator, reading, log))
     known = told_once(known_of(disk), imitator)
     refuse_doubts([*known, *imitator.notes_], strict)
     found = write_report(imitator, disk, out, steps=not no_steps, title=title, notes=known)

@@ -23,6 +23,9 @@ def validate(
     log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings, too, make the command fail.")] = False,
+    save_options: Annotated[
+        Path | None, typer.Option(help="Keep the options below in a file, for --options.", metavar="FILE")
+    ] = None,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
@@ -32,6 +35,8 @@ def validate(
     """
     disk = ibcb.open_log(log, **reading)
     found = ibcb.validate(disk)
+    if save_options is not None:
+        ibcb.io.save_options(reading, save_options)
     if as_json:
         print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in disk.notes]})
     else:

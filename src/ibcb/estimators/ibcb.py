@@ -527,7 +527,7 @@ class IBCB(Imitator):
 
         Parameters
         ----------
-        log : BehaviorLog, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+        log : BehaviorLog, DataFrame, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
 
         Returns
         -------
@@ -535,7 +535,7 @@ class IBCB(Imitator):
         """
         check_is_fitted(self, "coef_")
         track = self._known("for probabilities")
-        sets, alone = as_candidates(log)
+        sets, alone = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
         if self._reduction is not None:
             found = self.as_tracked().certainty(self._reduction.reduced(sets))

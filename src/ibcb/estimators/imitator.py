@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.io import read_log
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.arrays import candidate_array, distinct_names
 from ibcb.log.disk import DiskLog
@@ -54,14 +56,14 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        log : BehaviorLog, or array of shape (M, d) or (steps, M, d)
+        log : BehaviorLog, DataFrame, or array of shape (M, d) or (steps, M, d)
 
         Returns
         -------
         scores : ndarray of shape (rows,), (M,) or (steps, M)
         """
         check_is_fitted(self, "next_policy_coef_")
-        log = _read(log)
+        log = self._read(log)
         if isinstance(log, BehaviorLog):
             self._check_features(log.n_features, log.feature_names)
             contexts = log.contexts
@@ -76,23 +78,68 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        log : BehaviorLog, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+        log : BehaviorLog, DataFrame, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+            A DataFrame, or another table with the Arrow interface, is read as `ibcb.read_log` does, its features made
+            as those of the fitted log.
 
         Returns
         -------
         chosen : ndarray of shape (steps,); an int for one candidate set (M, d)
         """
-        log = _read(log)
+        check_is_fitted(self, "next_policy_coef_")
+        log = self._read(log)
         scores = self.decision_function(log)
         if isinstance(log, BehaviorLog):
             return argmax_per_step(scores, log)
         return int(scores.argmax()) if scores.ndim == 1 else scores.argmax(axis=1)
 
-    def score(self, log: BehaviorLog, y: None = None) -> float:
+    def score(self, log: Any, y: None = None) -> float:
         """Share of steps where `predict` agrees with the log; a warm-up's steps, chosen at random, do not count."""
-        check_log(log)
+        log = check_log(self._table_read(log, choices=True))
         steps = log.policy_steps
         return float(np.mean(self.predict(log)[steps] == log.chosen[steps]))
+
+    def weights(self, *, as_frame: bool = True) -> Any:
+        """Every feature with its weight in the policy right after the log, and in the rewards if they are estimated.
+
+        Parameters
+        ----------
+        as_frame : bool
+            True: a DataFrame of pandas, which must be installed. False: a table of pyarrow.
+
+        Returns
+        -------
+        weights : DataFrame or pyarrow.Table, with columns feature, policy, reward
+        """
+        check_is_fitted(self, "next_policy_coef_")
+        names = self.feature_names_in_ or tuple(str(column) for column in range(self.n_features_in_))
+        kind = getattr(self, "decider_", None)
+        columns = {"feature": names, "policy": self.next_policy_coef_}
+        if self.learns_rewards and (kind is None or kind.learns):
+            columns["reward"] = self.coef_
+        table = pa.table(columns)
+        if not as_frame:
+            return table
+        try:
+            return table.to_pandas()
+        except ImportError:
+            raise ImportError("weights() needs pandas (pip install pandas), or as_frame=False.") from None
+
+    def _read(self, log: Any) -> Any:
+        """A table, or a list of candidate sets, as a log; anything else as it is."""
+        return _listed(self._table_read(log, choices=False))
+
+    def _table_read(self, log: Any, *, choices: bool) -> Any:
+        """A table as a log, with its features made as those of the fitted one; anything else as it is."""
+        if not hasattr(log, "__arrow_c_stream__"):
+            return log
+        names = self.feature_names_in_
+        if names is None or tuple(pa.table(log).column_names) == names:
+            return log  # one set of candidates, without a column that names a step
+        made = self.preparation_
+        if made is None:
+            return read_log(log, features=list(names), choices=choices)
+        return read_log(log, preparation=made, choices=choices, **made.reading_again(choices=choices))
 
     def _check_features(self, d: int, names: tuple[str, ...] | None) -> None:
         if d != self.n_features_in_:
@@ -155,7 +202,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         self.log_fingerprint_ = state["log_fingerprint"]
 
 
-def _read(log: Any) -> Any:
+def _listed(log: Any) -> Any:
     """Candidate sets of different sizes, given as a list of arrays, as a log; anything else as it is."""
     if (
         isinstance(log, (list, tuple))
@@ -166,8 +213,8 @@ def _read(log: Any) -> Any:
 
 
 def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
-    """Candidate sets in any form that `Imitator.predict` takes, as a log; and whether it is one set (M, d)."""
-    log = _read(log)
+    """Candidate sets in any form that `Imitator.predict` takes but tables, as a log; and whether it is one set."""
+    log = _listed(log)
     if isinstance(log, BehaviorLog):
         return log, False
     contexts = candidate_array(log)

@@ -30,10 +30,10 @@ def predictions(
     certainty: bool = False,
     policy: NDArray[np.float64] | None = None,
 ) -> Iterator[pa.Table]:
-    """Tables of episode, step, step_id (where there is one), chosen and score.
+    """Tables of episode, step, step_id (where there is one), chosen, candidate_id (likewise) and score.
 
-    A row for every step, with the position of the chosen candidate and its score; with ``scores`` a row for every
-    candidate, with its position, whether it is chosen, and its score; with ``certainty``, of an IBCB model, the
+    A row for every step, with the position of the chosen candidate, its name and its score; with ``scores`` a row for
+    every candidate, with its position, whether it is chosen, and its score; with ``certainty``, of an IBCB model, the
     probability of each choice. Another ``policy`` than the model's next, such as `IBCB.policy_at` gives, is used for
     the scores.
     """
@@ -50,9 +50,13 @@ def predictions(
             columns["step_id"] = part.step_ids[owner]
         if scores:
             position = np.arange(part.n_rows) - part.step_offsets[owner]
-            columns |= {"candidate": position, "chosen": position == best[owner], "score": values}
+            columns |= {"candidate": position, "chosen": position == best[owner]}
         else:
-            columns |= {"chosen": best, "score": values[part.step_offsets[:-1] + best]}
+            columns["chosen"] = best
+        rows = slice(None) if scores else part.step_offsets[:-1] + best
+        if part.candidate_ids is not None:
+            columns["candidate_id"] = part.candidate_ids[rows]
+        columns["score"] = values[rows]
         if certainty:
             columns["certainty"] = model.certainty(part)
         yield pa.table(columns)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
@@ -17,14 +21,20 @@ __all__ = [
     "KEY",
     "VERSION",
     "Stored",
+    "as_texts",
     "complete",
     "flags",
     "flattened",
     "is_list",
+    "is_ours",
+    "marked",
     "metadata",
+    "names_of",
     "one_array",
+    "parsed_times",
     "plain_text",
     "sound",
+    "time_of",
     "values_of",
     "whole_column",
 ]
@@ -33,7 +43,11 @@ __all__ = [
 KEY = b"ibcb"
 VERSION = 1
 
-_FLAGS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "t": True, "f": False}
+_YES = "true yes y t 1 on chosen selected ja j wahr oui vrai sí si verdadero sì vero sim verdadeiro tak да 是 はい"
+_NO = "false no n f 0 off nein falsch non faux falso não nao nej nee nie нет 否 いいえ"
+_FLAGS = dict.fromkeys(_YES.split(), True) | dict.fromkeys(_NO.split(), False)
+#: marks that stand at the chosen candidate, where the others have nothing
+_MARKS = ("x", "*", "✓", "✔")
 _MOST_FEATURES = 2**31
 
 
@@ -87,6 +101,22 @@ def metadata(schema: pa.Schema) -> Stored:
     return Stored(n_features, names, preparation, features, tuple(roles.items()), sparse)
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a file is a log that we wrote, which has its own episodes."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".parquet", ".pq"):
+            schema = pq.read_schema(path)
+        elif suffix in (".arrow", ".feather", ".ipc"):
+            with pa.memory_map(str(path)) as file:
+                schema = pa.ipc.open_file(file).schema
+        else:
+            return suffix == ".npz"
+    except (OSError, pa.ArrowException):
+        return False
+    return KEY in (schema.metadata or {})
+
+
 def _names(meta: dict[str, Any], key: str) -> tuple[str, ...] | None:
     names = meta.get(key)
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -125,6 +155,14 @@ def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
     return array
 
 
+def names_of(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The names in a column, which may be missing: as texts then, and empty."""
+    if column.null_count:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        column = pc.fill_null(column.cast(kind).cast(pa.string()), "")
+    return values_of(column)
+
+
 def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
     """A column of whole numbers."""
     values = values_of(complete(table, name, row))
@@ -141,15 +179,25 @@ def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def flags(column: pa.ChunkedArray, name: str, row: int) -> NDArray[np.bool_]:
-    """True where a candidate is marked as chosen; ``row`` is the number of the first row."""
+def marked(table: pa.Table, name: str, row: int) -> NDArray[np.bool_]:
+    """True where a candidate is marked as chosen: by words, numbers, or an x where the others have nothing."""
+    column = table[name]
+    if column.null_count and pa.types.is_string(column.type):
+        crosses = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(column)), value_set=pa.array(_MARKS))
+        if pc.all(pc.or_(crosses, pc.is_null(column))).as_py():
+            return np.asarray(crosses.to_numpy())
+    return flags(complete(table, name, row), name, row, "marks the chosen one")
+
+
+def flags(column: pa.ChunkedArray, name: str, row: int, what: str) -> NDArray[np.bool_]:
+    """Which values say yes; ``row`` is the number of the first row, and ``what`` the column does, for messages."""
     values: NDArray[Any] = values_of(column)
     if values.dtype == bool:
         return values
     if values.dtype.kind == "U":
         lower = np.char.lower(np.char.strip(values))
-        wrong = ~np.isin(lower, list(_FLAGS))
-        found = np.isin(lower, [text for text, flag in _FLAGS.items() if flag])
+        found = np.isin(lower, [*(text for text, flag in _FLAGS.items() if flag), *_MARKS])
+        wrong = ~(found | np.isin(lower, [*(text for text, flag in _FLAGS.items() if not flag), ""]))
     elif values.dtype.kind in "iuf":
         wrong, found = ~np.isin(values, (0, 1)), values == 1
     else:
@@ -158,9 +206,47 @@ def flags(column: pa.ChunkedArray, name: str, row: int) -> NDArray[np.bool_]:
         at = int(np.argmax(wrong))
         raise LogFormatError(
             f"column {shown(name)} holds {shown(values[at])} in row {row + at} (from 0); with a row per candidate it "
-            "marks the chosen one: 1 or true there, 0 or false at the others."
+            f"{what}: 1 or true there, 0 or false at the others."
         )
     return np.asarray(found)
+
+
+def as_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Values as text, so that the same id is the same whatever its type: 7, 7.0 and "7"."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    elif pa.types.is_floating(kind):
+        # Beyond 2 ** 53 a float is no id.
+        with contextlib.suppress(pa.ArrowInvalid):
+            column = column.cast(pa.int64())
+    elif pa.types.is_nested(kind):
+        texts = [None if value is None else repr(value) for value in column.to_pylist()]
+        return pa.array(texts, pa.string()) if isinstance(column, pa.Array) else pa.chunked_array([texts], pa.string())
+    return column.cast(pa.string())
+
+
+def parsed_times(column: pa.ChunkedArray, name: str, form: str, row: int) -> pa.Array:
+    """Texts in a form as times in UTC; those without a zone are taken for UTC."""
+    codes = one_array(as_texts(column)).dictionary_encode()
+    times: list[np.datetime64] = []
+    for text in codes.dictionary.to_pylist():
+        try:
+            times.append(time_of(text, form))
+        except ValueError as error:
+            at = row + pc.index(one_array(as_texts(column)), text).as_py()
+            raise LogFormatError(
+                f"column {shown(name)} holds {shown(text)} in row {at} (from 0), which is no time as in "
+                f"{shown(form)} ({error}); correct it, or date_format (--date-format)."
+            ) from None
+    known = pa.array(np.array(times, dtype="datetime64[us]"), pa.timestamp("us"))
+    return known.take(codes.indices)
+
+
+def time_of(text: str, form: str) -> np.datetime64:
+    """A text in a form of `datetime.datetime.strptime` as time in UTC; ValueError where it is none."""
+    time = datetime.strptime(text.strip(), form)
+    return np.datetime64(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None), "us")
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -5,28 +5,40 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy import sparse
 
+from ibcb.io.problems import Problems
+from ibcb.io.sources import MOST_FEATURES, shared_features
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions
+from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
 __all__ = [
+    "ROW_NUMBERS",
     "Plan",
+    "as_text",
     "assign_roles",
+    "category_codes",
     "check_followed",
     "check_one_hot",
     "check_roles",
     "feature_matrix",
     "is_number",
+    "kept_categories",
     "listed",
+    "matches",
     "no_column",
     "normal_name",
     "plan_features",
@@ -54,9 +66,8 @@ _OUTCOMES = frozenset(
 #: how a choice was drawn
 _DRAWS = frozenset(["propensity", "propensity_score", "pscore", "probability", "prob"])
 #: row numbers, as pandas writes them
-_ROW_NUMBERS = frozenset(["", "unnamed:_0"])
+ROW_NUMBERS = frozenset(["", "unnamed:_0", "rownames"])
 _AS_FEATURE = "if it is a feature as well, name it among them: features=[...] (--features)"
-_MAX_CATEGORIES = 1000
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+\s*")
 _BLOCK = 1 << 14
 _Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
@@ -64,13 +75,21 @@ _Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, str], list[str]]:
     """The column of every role that the table has, and the columns left for no role."""
+    problems = Problems()
     for role, column in options.columns.items():
         if column not in names:
-            raise LogFormatError(no_column(column, names, f" for {role}"))
+            problems.add(no_column(column, names, f" for {role}"))
+    problems.settle()
     roles = dict(options.columns)
-    taken = set(roles.values()) | set(options.features or ()) | set(options.drop)
+    fitted = () if options.preparation is None else [column.name for column in options.preparation.columns]
+    own = {*(options.features or ()), *options.keep, *options.encoded, *options.crossed, *fitted}
+    taken = {*roles.values(), *own, *options.drop}
     free = {normal_name(name): name for name in reversed(names) if name not in taken}
     for role, known in ROLES.items():
+        if role == "candidate":
+            # It names rows in predictions, and may be a feature as well.
+            taken -= own
+            free |= {normal_name(name): name for name in reversed(names) if name in own - set(roles.values())}
         found = [free[name] for name in known if name in free]
         if role not in roles and found:
             alike = {name for name in names if name not in taken and normal_name(name) == normal_name(found[0])}
@@ -81,7 +100,7 @@ def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, 
                 )
             roles[role] = found[0]
             free.pop(normal_name(found[0]))
-    rest = [name for name in names if name not in roles.values()]
+    rest = [name for name in names if name not in roles.values() or (name == roles.get("candidate") and name in own)]
     return roles, rest
 
 
@@ -103,6 +122,12 @@ class Plan(NamedTuple):
     dtype: np.dtype[Any]
     notes: tuple[Note, ...]
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the features are mostly the zeros of categories."""
+        d = sum(len(column.feature_names) for column in self.preparation.columns)
+        return sparse_pays(d, len(self.preparation.columns) / max(d, 1))
+
 
 def plan_features(
     schema: pa.Schema,
@@ -110,45 +135,75 @@ def plan_features(
     rest: Sequence[str],
     options: ReadOptions,
     tables: _Reader,
+    *,
+    optional: bool = False,
+    of_step: Sequence[str] = (),
+    problems: Problems | None = None,
 ) -> Plan:
-    """Decide on the features; looks through the data only where categories or means must be found."""
+    """Decide on the features, which may be none if they are optional.
+
+    Looks through the data only where categories or means must be found. Columns in ``of_step`` are the same for all
+    candidates of a step, and features only where they are named. Raises all ``problems`` at once, those found before
+    included.
+    """
+    problems = Problems() if problems is None else problems
     if options.preparation is not None:
-        check_followed(options, options.preparation, schema.names)
+        with problems.noted():
+            check_followed(options, options.preparation, schema.names)
+        problems.settle()
         return _follow(schema, options.preparation, rest, tables)
-    _check_options(schema, options)
-    _check_keep(options, schema.names, roles)
+    for name in (*(options.features or ()), *options.drop):
+        if name not in schema.names:
+            problems.add(no_column(name, schema.names))
+    for name in options.keep:
+        with problems.noted():
+            _check_keep(replace(options, keep=[name]), schema.names, roles)
     notes: list[Note] = []
-    names = list(options.features) if options.features is not None else _guess(rest, options, notes)
-    if not names:
-        raise LogFormatError(
+    asked = None if options.features is None else [name for name in options.features if name in schema.names]
+    names = asked if asked is not None else _guess(rest, options, notes, of_step)
+    if not names and not optional and not problems:
+        problems.add(
             f"no column is left for the features; the columns are {listed(schema.names)}, of which "
             f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
         )
-    check_one_hot(options, names, schema.names, roles)
+    if options.cross and options.features is not None:
+        # Features of others, which are read for products alone.
+        usable = _guess(rest, options, [], of_step)
+        names += [name for name in usable if name not in names and matches(name, options.crossed)]
+    for name in options.encoded:
+        with problems.noted():
+            check_one_hot(replace(options, one_hot=[name]), names, schema.names, roles)
     text = [name for name in names if _is_text(schema.field(name).type)]
-    one_hot = text if options.one_hot is True else options.encoded
+    one_hot = text if options.one_hot is True else [name for name in options.encoded if name in names]
+    one_hot += [name for name in text if name not in one_hot and matches(name, options.crossed)]
     for name in names:
-        _check_type(name, schema.field(name).type, name in one_hot, tables)
+        with problems.noted():
+            _check_type(name, schema.field(name).type, name in one_hot, tables)
     numbers = [name for name in names if name not in one_hot]
+    if problems:
+        known = [name for name in numbers if is_number(schema.field(name).type)]
+        _add_holes(known if options.missing == "refuse" else (), tables, problems)
+    problems.settle()
     fill = _fill_values(numbers, options.missing, tables, notes)
-    categories = _categories(one_hot, options.missing, tables)
-    columns = tuple(
-        FeatureColumn(name, categories[name]) if name in categories else FeatureColumn(name, fill=fill.get(name))
-        for name in names
-    )
+    found = _categories(one_hot, options, tables)
+    encoded = {name: _encoded(name, counts, schema.field(name).type, options) for name, counts in found.items()}
+    columns = tuple(encoded.get(name) or FeatureColumn(name, fill=fill.get(name)) for name in names)
     return Plan(Preparation(columns, tuple(roles.items())), _dtype(schema, numbers), tuple(notes))
 
 
-def feature_matrix(table: pa.Table, plan: Plan, row: int) -> tuple[NDArray[Any], dict[str, int]]:
+def feature_matrix(table: pa.Table, plan: Plan, row: int) -> tuple[Contexts, dict[str, int]]:
     """The features of a table's rows, shape (rows, d); and how many values of each column no category knew.
 
     The table's first row is number ``row`` of the log.
     """
-    X = np.empty((table.num_rows, len(plan.preparation.feature_names)), dtype=plan.dtype)
     columns = plan.preparation.columns
+    d = sum(len(column.feature_names) for column in columns)
+    problems = Problems()
     for column in columns:
         if column.categories is None and column.fill is None and table[column.name].null_count:
-            raise _missing(column.name, table[column.name], row)
+            problems.add(str(_missing(column.name, table[column.name], row)))
+    problems.settle()
+    X: Any = np.zeros((table.num_rows, d), dtype=plan.dtype) if not plan.is_sparse else _Entries(plan.dtype)
     strange: dict[str, int] = {}
     done = 0
     # A few rows of all columns at a time: whole columns would leave the cache between one and the next.
@@ -158,34 +213,70 @@ def feature_matrix(table: pa.Table, plan: Plan, row: int) -> tuple[NDArray[Any],
             if column.categories is None:
                 numbers = _plain(values, plan.dtype)
                 X[rows, place] = numbers if column.fill is None else np.where(np.isnan(numbers), column.fill, numbers)
-                place += 1
-                continue
-            end = place + len(column.categories)
-            X[rows, place:end], unknown = _indicators(values, column.categories)
-            if unknown:
-                strange[column.name] = strange.get(column.name, 0) + unknown
-            place = end
+            else:
+                codes, unknown = category_codes(values, column)
+                known = np.flatnonzero(codes >= 0)
+                X[rows.start + known, place + codes[known]] = 1.0
+                if unknown:
+                    strange[column.name] = strange.get(column.name, 0) + unknown
+            place += len(column.feature_names)
         done = rows.stop
-    return X, strange
+    return (X.matrix((done, d)) if plan.is_sparse else X), strange
 
 
-def _indicators(values: pa.Array, categories: tuple[str, ...]) -> tuple[NDArray[Any], int]:
-    """1 in the column of each value's category, and how many values have none; missing ones are all 0."""
-    codes = pc.index_in(_text(values), value_set=pa.array(categories, pa.string()))
-    found = pc.fill_null(codes, len(categories)).to_numpy(zero_copy_only=False)
-    return np.eye(len(categories) + 1)[found, :-1], codes.null_count - values.null_count
+class _Entries:
+    """Numbers on their way into a sparse matrix, each assigned once."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
+
+    def __setitem__(self, key: tuple[slice | NDArray[np.int64], int | NDArray[np.int64]], value: Any) -> None:
+        rows = np.arange(key[0].start, key[0].stop) if isinstance(key[0], slice) else key[0]
+        self._found.append((rows, np.broadcast_to(key[1], len(rows)), np.broadcast_to(value, len(rows))))
+
+    def matrix(self, shape: tuple[int, int]) -> Contexts:
+        if not self._found:
+            return sparse.csr_array(shape, dtype=self._dtype)
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*self._found, strict=True))
+        return ordered(sparse.csr_array((values.astype(self._dtype), (rows, columns)), shape=shape))
 
 
-def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note]) -> list[str]:
-    """All columns that are free, but those that look like rewards, row numbers or second names of a role."""
-    ordinary = [name for name in rest if name not in options.drop]
+def category_codes(values: pa.Array | pa.ChunkedArray, column: FeatureColumn) -> tuple[NDArray[np.int64], int]:
+    """Which of its features is 1 for every value, -1: none; and how many values no category knew."""
+    categories = column.categories or ()
+    codes = pc.index_in(as_text(values), value_set=pa.array(categories, pa.string()))
+    found = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    if column.pooled:
+        found[(found < 0) & values.is_valid().to_numpy(zero_copy_only=False)] = len(categories)
+        return found, 0
+    return found, codes.null_count - values.null_count
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name is one of some, or fits one with the wildcards of a shell."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step: Sequence[str]) -> list[str]:
+    """All columns that are free, but those that look like rewards, row numbers or second names of a role.
+
+    Those of the step are left to crosses.
+    """
+    own = (*options.keep, *options.encoded, *options.drop)
+    shared = [name for name in rest if name in of_step and name not in own and not matches(name, options.crossed)]
+    if shared:
+        other = next((name for name in rest if name not in of_step), "item_*")
+        notes.append(shared_features(shared, "columns of the step", (shared[0], other)))
+    ordinary = [name for name in rest if name not in options.drop and name not in shared]
     free = [name for name in ordinary if name not in options.keep]
     outcomes = [name for name in free if normal_name(name) in _OUTCOMES]
     draws = [name for name in free if normal_name(name) in _DRAWS]
     if outcomes or draws:
         notes.append(_reward_like(outcomes, draws))
     labels = {name for known in ROLES.values() for name in known}
-    plain = [name for name in free if normal_name(name) in labels | _ROW_NUMBERS]
+    named = {*options.encoded, *options.crossed}
+    plain = [name for name in free if name not in named and normal_name(name) in labels | ROW_NUMBERS]
     if plain:
         text = (
             f"{listed(plain)} left out: by name it numbers or names rows; {_taken_back(plain[0])} if it is a feature."
@@ -228,13 +319,7 @@ def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], ta
     ignored = [name for name in rest if name not in names]
     text = f"{listed(ignored)} left out: not among the features that the model was fitted on."
     notes = (Note("columns-not-fitted", "info", text, {"columns": tuple(ignored)}),) if ignored else ()
-    return Plan(preparation.raw, _dtype(schema, numbers), notes)
-
-
-def _check_options(schema: pa.Schema, options: ReadOptions) -> None:
-    for name in (*(options.features or ()), *options.drop):
-        if name not in schema.names:
-            raise LogFormatError(no_column(name, schema.names))
+    return Plan(preparation.uncrossed.raw, _dtype(schema, numbers), notes)
 
 
 def _check_keep(options: ReadOptions, columns: Sequence[str], roles: Mapping[str, str]) -> None:
@@ -247,7 +332,7 @@ def _check_keep(options: ReadOptions, columns: Sequence[str], roles: Mapping[str
             reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
         elif options.features is not None and name not in options.features:
             reason = "it is not among the features asked for; add it to features (--features)"
-        elif role is not None and name not in (options.features or ()):
+        elif role not in (None, "candidate") and name not in (options.features or ()):
             reason = f"it is the {role}; {_AS_FEATURE}"
         else:
             continue
@@ -320,7 +405,7 @@ def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) ->
 def _no_number(name: str, tables: _Reader) -> str | None:
     """The first text of a column that is no number, if one of the first rows has it."""
     for table in tables([name]):
-        for value in _text(table[name].slice(0, _BLOCK)).to_pylist():
+        for value in as_text(table[name].slice(0, _BLOCK)).to_pylist():
             try:
                 float(value or 0)
             except ValueError:
@@ -351,6 +436,21 @@ def _dtype(schema: pa.Schema, numbers: Sequence[str]) -> np.dtype[Any]:
     """float32 where nothing is lost by it: all numbers are stored so."""
     single = numbers and all(schema.field(name).type == pa.float32() for name in numbers)
     return np.dtype(np.float32 if single else np.float64)
+
+
+def _add_holes(names: Sequence[str], tables: _Reader, problems: Problems) -> None:
+    """Note the columns of numbers in which some are missing, each with their number and the first."""
+    holes: dict[str, tuple[int, int]] = {}
+    row = 0
+    for table in tables(names) if names else ():
+        for name in names:
+            if table[name].null_count:
+                first = row + pc.index(table[name].is_null(), True).as_py()
+                count, before = holes.get(name, (0, first))
+                holes[name] = count + table[name].null_count, before
+        row += table.num_rows
+    for name, (count, first) in holes.items():
+        problems.add(str(_holes(name, count, first)))
 
 
 def _fill_values(
@@ -392,25 +492,39 @@ def _fill_values(
     return {name: float(mean) for name, mean in zip(names, means, strict=True)}
 
 
-def _categories(names: Sequence[str], missing: str, tables: _Reader) -> dict[str, tuple[str, ...]]:
-    """The distinct values of each column, sorted."""
-    if not names:
-        return {}
-    found: dict[str, set[str]] = {name: set() for name in names}
+def _categories(names: Sequence[str], options: ReadOptions, tables: _Reader) -> dict[str, Counter[str]]:
+    """The distinct values of each column, and how many rows have each."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
     row = 0
-    for table in tables(names):
+    for table in tables(names) if names else ():
         for name in names:
-            values = _text(table[name])
-            if values.null_count and missing == "refuse":
+            values = as_text(table[name])
+            if values.null_count and options.missing == "refuse":
                 raise _missing(name, values, row)
-            found[name].update(value for value in pc.unique(values).to_pylist() if value is not None)
-            if len(found[name]) > _MAX_CATEGORIES:
-                raise LogFormatError(
-                    f"column {shown(name)} has more than {_MAX_CATEGORIES} different values; that many features "
-                    f"cannot be told apart by a log. Group its values, or leave it out (--drop {_argument(name)})."
-                )
+            for each in pc.value_counts(values).to_pylist():
+                if each["values"] is not None:
+                    found[name][each["values"]] += each["counts"]
         row += table.num_rows
-    return {name: tuple(sorted(values)) for name, values in found.items()}
+    return found
+
+
+def _encoded(name: str, counts: Mapping[str, int], kind: pa.DataType, options: ReadOptions) -> FeatureColumn:
+    numeric = is_number(kind) and not pa.types.is_boolean(kind)
+    kept, pooled = kept_categories(name, counts, options)
+    return FeatureColumn(name, tuple(sorted(kept, key=float if numeric else str)), pooled=pooled)
+
+
+def kept_categories(name: str, counts: Mapping[str, int], options: ReadOptions) -> tuple[list[str], bool]:
+    """The values that get a feature of their own, and whether the others, being rare, share one."""
+    kept = [value for value, count in counts.items() if count >= options.min_count]
+    if len(kept) > MOST_FEATURES:
+        common = sorted(counts.values())[-MOST_FEATURES]
+        raise LogFormatError(
+            f"column {shown(name)} has {len(kept)} different values, of at most {MOST_FEATURES} that can be features "
+            f"(one_hot, --one-hot); pool the rare ones with min_count={common + 1} (--min-count {common + 1}), or "
+            f"leave it out (--drop {_argument(name)})."
+        )
+    return kept, len(kept) < len(counts)
 
 
 def _plain(values: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -421,16 +535,20 @@ def _plain(values: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
-def _text(values: pa.Array) -> pa.Array:
+def as_text(values: pa.Array | pa.ChunkedArray) -> Any:
+    """Some values of a column as texts."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return values.cast(pa.string())
 
 
 def _missing(name: str, values: pa.ChunkedArray, row: int) -> LogFormatError:
-    at = row + pc.index(values.is_null(), True).as_py()
+    return _holes(name, values.null_count, row + pc.index(values.is_null(), True).as_py())
+
+
+def _holes(name: str, count: int, first: int) -> LogFormatError:
     return LogFormatError(
-        f"column {shown(name)} has {plural(values.null_count, 'missing value')}, the first in row {at} (from 0); "
+        f"column {shown(name)} has {plural(count, 'missing value')}, the first in row {first} (from 0); "
         "impute them with missing='mean' or 'zero' (--missing mean), drop these steps, or leave the column out, as one "
         "that is filled in for chosen candidates alone should be (--drop "
         f"{_argument(name)})."

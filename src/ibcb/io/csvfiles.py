@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 
 from ibcb.io.columns import listed, normal_name
 from ibcb.io.files import refuse_disguise
-from ibcb.io.format import table_format
+from ibcb.io.format import has_suffix, table_format
 from ibcb.io.longform import long_tables, write_tables
 from ibcb.io.tables import Tables
 from ibcb.log import BehaviorLog
@@ -123,7 +123,10 @@ def _types(schema: pa.Schema, options: ReadOptions) -> dict[str, pa.DataType]:
         kind = field.type
         normal = normal_name(field.name)
         a_feature = field.name in (options.features or ())
-        if pa.types.is_binary(kind):
+        if options.date_format is not None and (given.get("timestamp") == field.name or normal in ROLES["timestamp"]):
+            # In the form that was given, which need not be the one that it looks like.
+            kind = pa.string()
+        elif pa.types.is_binary(kind):
             # Text that is not UTF-8, which is said with its place when it is read.
             kind = pa.string()
         elif not a_feature and (field.name in steps or normal in steps):
@@ -201,6 +204,8 @@ def _check_names(schema: pa.Schema) -> None:
 FORMAT = table_format(
     name="CSV file",
     suffixes=(".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    # Vowpal Wabbit's text, which may be called so, is asked first.
+    looks_like=lambda source: has_suffix(source, ".dat", ".data", ".dat.gz", ".data.gz"),
     tables=_tables,
     write=_write,
     loses="the float type, missing feature names, and how the features were made",

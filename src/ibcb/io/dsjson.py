@@ -12,8 +12,9 @@ false 1 and 0, a text gives ``item.colour=red`` with value 1, an array of number
 in an array count as if they stood in its place. Keys that begin with ``_`` are not features, and null is nothing.
 
 Costs and probabilities are never kept. The other features in ``c`` are the same for all candidates of a step, so that
-no linear policy can depend on them; they are left out. Lines that are no decision, such as rewards that came later, are
-skipped and counted, and so are those marked ``_skipLearn``.
+no linear policy can depend on them; they are left out, but for products: ``cross=[("user", "item")]`` multiplies the
+features in one object at the top with those in another, as ``-q ui`` does. Lines that are no decision, such as rewards
+that came later, are skipped and counted, and so are those marked ``_skipLearn``.
 
 The writer adds keys that Vowpal Wabbit does not look at: ``ibcb_episode``, ``ibcb_unnamed`` where the features have no
 names, ``ibcb_timestamp`` and ``ibcb_step_id`` where these are not times and texts. Only the float type is lost, and how
@@ -26,23 +27,29 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.io.cells import time_of
+from ibcb.io.files import binary
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, same_features, shared_features, some, sorted_steps
+from ibcb.io.sources import refuse_roles, refused, same_features, shared_features, some, sorted_steps, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 
 _ROLES = ("episode", "timestamp", "step_id")
+#: names that JSON of other kinds may have, too
+_UNSURE = tuple(f"{name}{gz}" for name in (".json", ".jsonl", ".ndjson", ".txt", ".log") for gz in ("", ".gz"))
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 
 
@@ -54,9 +61,14 @@ class DSJsonSource(SparseSource):
     decisions need no label; ``chosen`` is 0 where there is none. ``sort`` orders the steps by episode and time.
     """
 
+    separator = "."
+
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         refuse_roles(options, Path(path).name, _ROLES)
-        self._lines_without = {"no decision": 0, "not learned from": 0}
+        if options.preparation is not None:
+            before = {role: key for role, key in options.preparation.roles if role in _ROLES}
+            options = replace(options, columns=before | dict(options.columns))
+        self._lines_without = {"no decision": 0, "not learned from": 0, "no choice": 0}
         self._shared: dict[str, None] = {}
         self._private: dict[str, None] = {}
         self._models: set[str] = set()
@@ -88,7 +100,7 @@ class DSJsonSource(SparseSource):
         if self._order is None:
             yield from (decision for _, _, decision in self._read())
             return
-        with self._path.open("rb") as file:
+        with binary(self._path) as file:
             for offset, number in self._order.tolist():
                 file.seek(offset)
                 decision = self._decision(file.readline(), number)
@@ -99,7 +111,7 @@ class DSJsonSource(SparseSource):
         """Every decision in the order of the file, with the place of its line in bytes and in lines."""
         offset = 0
         self._lines_without = dict.fromkeys(self._lines_without, 0)
-        with self._path.open("rb") as file:
+        with binary(self._path) as file:
             for number, raw in enumerate(file, start=1):
                 decision = self._decision(raw, number)
                 if decision is not None:
@@ -119,8 +131,9 @@ class DSJsonSource(SparseSource):
 
     def _remarks(self) -> list[Note]:
         remarks = []
-        if self._shared:
-            remarks.append(shared_features(self._shared, "shared features"))
+        if self._shared and not self._with_shared:
+            example = next(iter(self._shared)), next(iter(self._columns)).partition(".")[0]
+            remarks.append(shared_features(self._shared, "shared features", example))
         if self._private:
             text = f"keys of candidates that begin with _ are not features; left out: {some(self._private)}."
             remarks.append(Note("private-keys", "info", text, {"keys": tuple(self._private)}))
@@ -132,6 +145,7 @@ class DSJsonSource(SparseSource):
             count = self._lines_without["not learned from"]
             text = f"{plural(count, 'decision')} marked _skipLearn, from which the decider never learned, left out."
             remarks.append(Note("decisions-not-learned-from", "info", text, {"decisions": count}))
+        remarks += unlabelled_steps(self._lines_without["no choice"])
         if len(self._models) > 1 and "episode" not in self._options.columns:
             text = (
                 "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
@@ -159,14 +173,21 @@ class DSJsonSource(SparseSource):
         if line.get("_skipLearn") is True:
             self._lines_without["not learned from"] += 1
             return None
+        if "_label_ca" in line:
+            raise self._error(place, f"the decision {refused('ca')}")
         candidates = self._candidates(context, place)
         chosen = self._chosen(line, len(candidates), place)
+        if chosen is None:
+            self._lines_without["no choice"] += 1
+            return None
         extras = self._extras(line, place)
         self._unnamed = self._unnamed and line.get("ibcb_unnamed") is True
         model = _at(line, "VWState.m")
         if isinstance(model, str) and model != "N/A" and len(self._models) < 2:
             self._models.add(model)
-        return Decision(place, candidates, chosen, *extras)
+        own = {key: value for key, value in context.items() if not key.startswith("_")}
+        shared = self._candidate(own, place) if self._with_shared else {}
+        return Decision(place, candidates, chosen, *extras, shared)
 
     def _parsed(self, raw: bytes, place: str) -> Any:
         def refuse(constant: str) -> NoReturn:
@@ -188,7 +209,10 @@ class DSJsonSource(SparseSource):
     def _candidates(self, context: Any, place: str) -> list[dict[str, float]]:
         multi = context.get("_multi") if isinstance(context, dict) else None
         if isinstance(context, dict) and "_slots" in context:
-            raise self._error(place, "the line has _slots, several choices at once; a log has one choice at each step.")
+            slates = any(isinstance(action, dict) and "_slot_id" in action for action in multi or ())
+            raise self._error(
+                place, f"the line has _slots, several choices at once: it {refused('slates' if slates else 'ccb')}"
+            )
         if not isinstance(multi, list) or not multi:
             raise self._error(place, "c has no list _multi of candidates; a decision needs at least one.")
         if len(self._shared) < 1000:
@@ -239,12 +263,17 @@ class DSJsonSource(SparseSource):
                 raise self._error(place, f"feature {name!r} is not finite; impute it or leave the line out.")
             row[name] = row[name] + number if name in row else number
 
-    def _chosen(self, line: dict[str, Any], count: int, place: str) -> int:
-        """The position of the chosen candidate, which every key that tells it must tell alike."""
+    def _chosen(self, line: dict[str, Any], count: int, place: str) -> int | None:
+        """The position of the chosen candidate, which every key that tells it must tell alike.
+
+        None where no key does and such steps are to be left out.
+        """
         told: dict[str, int] = {}
         actions = line.get("a")
         if isinstance(actions, list):
-            actions = actions[0] if actions else None
+            labelled = line.get("_labelIndex") is not None or line.get("_label_Action") is not None
+            # Counted from 0, it lists the actions rather than ranks them; the label tells.
+            actions = None if not actions or (labelled and 0 in actions) else actions[0]
         for key, value, base in (
             ("_labelIndex", line.get("_labelIndex"), 0),
             ("_label_Action", line.get("_label_Action"), 1),
@@ -266,8 +295,12 @@ class DSJsonSource(SparseSource):
                 place, f"{what} (counted from 0): they disagree. Correct the line or leave out the keys that are wrong."
             )
         if not told and self._options.choices:
+            if self._options.skip_unlabelled:
+                return None
             raise self._error(
-                place, "no key tells which candidate was chosen; expected _labelIndex, _label_Action or a."
+                place,
+                "no key tells which candidate was chosen; expected _labelIndex, _label_Action or a. Leave such lines "
+                "out with skip_unlabelled=True (--skip-unlabelled).",
             )
         return next(iter(told.values()), 0)
 
@@ -299,6 +332,15 @@ class DSJsonSource(SparseSource):
 
     def _time(self, text: str, place: str) -> np.datetime64:
         """A time as UTC; without a zone it is taken for UTC."""
+        form = self._options.date_format
+        if form is not None:
+            try:
+                return time_of(text, form)
+            except ValueError as error:
+                raise self._error(
+                    place,
+                    f"the time is {_short(text)}, not as in {form!r} ({error}); correct --date-format.",
+                ) from None
         match = _TIME.fullmatch(text.strip())
         try:
             if match is None or not 1678 <= int(text.strip()[:4]) <= 2261:
@@ -339,7 +381,7 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
             start = 0
             for step, end in enumerate(part.step_offsets[1:].tolist()):
                 multi = []
-                for row in part.contexts[start:end].tolist():
+                for row in dense(part.contexts[start:end]).tolist():
                     multi.append({n: v for n, v in zip(names, row, strict=True) if every or v != 0 or str(v) == "-0.0"})
                     every = False
                 line = _line(int(part.chosen[step]), multi, times[step], ids[step])
@@ -353,12 +395,16 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
 def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:
     """Whether one of the first lines is a decision."""
     try:
-        with Path(path).open("rb") as file:
+        with binary(Path(path)) as file:
             for _, raw in zip(range(20), file, strict=False):
-                line = json.loads(raw) if raw.strip() else None
-                if isinstance(line, dict) and isinstance(line.get("c"), dict) and "_multi" in line["c"]:
+                line = json.loads(raw) if raw.strip() else {}
+                context = line.get("c") if isinstance(line, dict) else None
+                # What only looks like it is refused in words that fit.
+                if isinstance(line, dict) and "_multi" in line:
                     return True
-    except (OSError, ValueError, RecursionError):
+                if isinstance(context, dict) and ("_multi" in context or "_label_ca" in line):
+                    return True
+    except (OSError, EOFError, ValueError, RecursionError):
         return False
     return False
 
@@ -442,8 +488,8 @@ def _short(value: Any) -> str:
 FORMAT = Format(
     name="dsjson file",
     open=DSJsonSource,
-    suffixes=(".dsjson",),
-    looks_like=lambda source: has_suffix(source, ".json", ".jsonl", ".ndjson") and looks_like_dsjson(source),
+    suffixes=(".dsjson", ".dsjson.gz"),
+    looks_like=lambda source: has_suffix(source, *_UNSURE) and looks_like_dsjson(source),
     write=write_dsjson,
     loses="the float type, and how the features were made",
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import tempfile
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
 
 from ibcb.log.arrays import LogFormatError
 
-__all__ = ["atomic", "beginning", "machine_memory", "refuse_disguise"]
+__all__ = ["atomic", "beginning", "binary", "machine_memory", "refuse_disguise"]
 
 #: how files of other kinds begin
 _BEGINNINGS = {
@@ -46,6 +48,11 @@ def beginning(path: Path) -> bytes:
     """The first bytes of a file, as `refuse_disguise` takes them."""
     with path.open("rb") as file:
         return file.read(16)
+
+
+def binary(path: Path) -> BufferedIOBase:
+    """A file of lines to read, through gzip where it is one."""
+    return gzip.open(path, "rb") if beginning(path).startswith(b"\x1f\x8b") else path.open("rb")
 
 
 def refuse_disguise(head: bytes, kind: str) -> None:

@@ -35,7 +35,7 @@ def folder_format(formats: Sequence[Format]) -> Format:
 
 def _folder_tables(folder: Path, formats: Sequence[Format], options: ReadOptions) -> Tables:
     """The rows of all files, one file after the other; parts of the path such as day=3 become columns."""
-    files, format = _files(folder, formats)
+    files, format = _files(folder, formats, any_name=options.format is not None)
     assert format.tables is not None
     tables = []
     for path in files:
@@ -57,12 +57,15 @@ def _folder_tables(folder: Path, formats: Sequence[Format], options: ReadOptions
     return Tables(folder.name, schema, joined)
 
 
-def _files(folder: Path, formats: Sequence[Format]) -> tuple[list[Path], Format]:
-    """All files of the one format that a folder holds, in the order of their names."""
+def _files(folder: Path, formats: Sequence[Format], any_name: bool) -> tuple[list[Path], Format]:
+    """All files of the one format that a folder holds, in the order of their names.
+
+    Whatever their names are, if the format was named.
+    """
     suffixes = [suffix for format in formats for suffix in format.suffixes]
     found: dict[Path, str] = {}
     for path in sorted(folder.rglob("*"), key=_natural):
-        suffix = next((suffix for suffix in suffixes if has_suffix(path, suffix)), None)
+        suffix = next((suffix for suffix in suffixes if any_name or has_suffix(path, suffix)), None)
         hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
         if suffix is not None and not hidden and path.is_file():
             found[path] = suffix

@@ -29,6 +29,8 @@ class Format:
         The steps of a source: of a path that exists, or of an object in memory.
     suffixes : tuple of str
         How the names of its files end; a log is written under the first.
+    short : str
+        What users call it, as in ``--format csv``; by default its first suffix without the point.
     looks_like : callable
         Whether a source that has none of these suffixes has the format.
     tables : callable, optional
@@ -46,12 +48,18 @@ class Format:
     name: str
     open: Callable[[Any, ReadOptions], Source]
     suffixes: tuple[str, ...] = ()
+    short: str = ""
     looks_like: Callable[[Any], bool] = lambda source: False
     tables: Callable[[Path, ReadOptions], Tables] | None = None
     write: _Writer | None = None
     write_long: _Writer | None = None
     keeps_sparse: bool = False
     loses: str = ""
+
+    @property
+    def key(self) -> str:
+        """What users call it; empty where it goes without saying."""
+        return self.short or "".join(self.suffixes[:1]).removeprefix(".")
 
     def recognises(self, source: Any) -> bool:
         """Whether a source has this format."""

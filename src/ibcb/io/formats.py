@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ibcb.io import csvfiles, dsjson, frames, ipc, npz, openbandit, parquet, vw
+import pyarrow as pa
+
+from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
+from ibcb.io.armtables import ArmRows
+from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
+from ibcb.io.optionfiles import load_options
+from ibcb.io.rows import whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
@@ -19,18 +27,19 @@ from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.steps import ReadOptions
 
-__all__ = ["FORMATS", "LOST", "WRITABLE", "open_log", "read_log", "write_log"]
+__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "known_by_name", "open_log", "read_log", "write_log"]
 
-_TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT)
+_TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
 FORMATS = (
     frames.FORMAT,
+    feedback.FORMAT,
     openbandit.FORMAT,
     folder_format(_TABLES),
-    *_TABLES,
-    npz.FORMAT,
     vw.FORMAT,
     dsjson.FORMAT,
+    *_TABLES,
+    npz.FORMAT,
 )
 _WRITTEN = {format.suffixes[0]: format for format in FORMATS if format.write is not None}
 WRITABLE = tuple(_WRITTEN)
@@ -44,15 +53,18 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     Parameters
     ----------
     source : path, or DataFrame
-        Parquet, CSV or TSV (also gzipped) or Arrow IPC, or a folder of such files, read in the order of their names;
-        or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy archives
-        (``.npz``), Vowpal Wabbit text (``.vw``), dsjson, and folders of the Open Bandit Dataset: see `ibcb.io.npz`,
-        `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`.
+        Parquet, CSV or TSV, JSON lines (also gzipped) or Arrow IPC, or a folder of such files, read in the order of
+        their names; or any object with the Arrow interface: a table of pandas, polars, DuckDB or pyarrow. Also NumPy
+        archives (``.npz``), Vowpal Wabbit text (``.vw``, ``.ldf``), dsjson, folders of the Open Bandit Dataset, and the
+        feedback dicts of its pipeline: see `ibcb.io.npz`, `ibcb.io.vw`, `ibcb.io.dsjson`, `ibcb.io.openbandit`,
+        `ibcb.io.feedback`.
 
-        Two forms are understood. *One row per candidate* (long): columns that name the step and mark the chosen
-        candidate, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``, ``chosen`` (the
-        position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one after the other,
-        or a list of such lists. Rows of a step stand together, steps in the order of time.
+        *One row per candidate* (long): columns that name the step and mark the chosen candidate, by 1, true, yes (in a
+        few languages) or an x, and the features. *One row per step*, as `write_log` writes: ``episode``, ``step``,
+        ``chosen`` (the position, from 0), ``n_candidates`` and ``contexts``, a list of all candidates' features one
+        after the other, or a list of such lists. *One row per step* with a list of objects, the candidates
+        (`ibcb.io.lists`), or with columns for each alternative (``alternatives``). Rows of a step stand together, steps
+        in the order of time.
     columns : dict, optional
         Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
         candidate. ``{"step": "request"}``.
@@ -65,7 +77,25 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Columns that are features though their names say otherwise: a ``cost`` that was known before the choice is no
         outcome. Of tables with a row per candidate; elsewhere no feature is left out because of its name.
     one_hot : list of str, or True
-        Columns of text to encode as one feature per value; True: all of them.
+        Columns to encode as one feature per value, of text, numbers or ids (``["item_id"]``); True: all of text.
+    min_count : int
+        Values that fewer rows have share one feature of an encoded column, ``item_id=other``; so do values that come
+        later, in new data.
+    cross : list of tuples of str
+        Products of features: ``[("user_*", "item_*")]`` multiplies every feature of a user's column with every one of
+        an item's, as ``user_age*item_price``. Names may have the wildcards of a shell; text columns are encoded.
+        Columns that are the same for all candidates of a step, which alone say nothing, are used in products only. In
+        Vowpal Wabbit text and dsjson names are those of namespaces, and ``("ui",)`` is ``-q ui``, their first letters.
+    arm : str, optional
+        The column that names the arm chosen, in a table with a row per step whose other columns are features of the
+        step. Every arm is a candidate, with a constant and weights of its own on these features: ``arm=7``,
+        ``arm=7:age``.
+    available : str, optional
+        With ``arm``: the column of arms that could be chosen at each step, as lists or as texts (``a|b|c``); an empty
+        cell, and a log without such a column, means all of them.
+    arm_features : path, or DataFrame, optional
+        With ``arm``: a table with a row per arm, under the same name of the column. Its other columns are features with
+        weights that all arms share.
     missing : {"refuse", "mean", "zero"}
         What to do about missing numbers.
     standardize : bool
@@ -83,8 +113,23 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         Sort the rows by episode, time and step first; needs all of them in memory.
     delimiter, decimal : str
         Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
+    format : str, optional
+        The format, where the name of the file does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.
+    alternatives : list of str
+        The table has a row per step and columns per alternative, as ``price_car``: these are the alternatives. Their
+        name is a column ``alternative``, which one-hot makes constants of them; see `ibcb.io.wide`.
+    items : path, or table
+        Features of the items, joined on the id of the candidate (role ``candidate``, or the column that both have).
+    date_format : str, optional
+        How times are written, as for `datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``.
+    deduplicate : bool
+        Leave out rows of a table that repeat an earlier one in all columns that are not dropped; in memory.
+    skip_unlabelled : bool
+        Leave out steps without a chosen candidate; by default they are refused.
     choices : bool
         False: candidate sets without choices, for `predict`.
+    options : path, optional
+        A TOML file with any of these, which others given here overrule; ``ibcb validate --save-options`` writes one.
     preparation : Preparation, optional
         Make the features as for another log: ``model.preparation_``. A log that does not say how its features were made
         is taken to hold raw numbers, to be centred and scaled where those of the other were.
@@ -107,19 +152,31 @@ def open_log(source: Any, **options: Any) -> DiskLog:
 
     Takes what `read_log` takes. Nothing but the header is read yet.
     """
+    if "options" in options:
+        options = load_options(options.pop("options")) | options
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
-    how = ReadOptions(**options)
+    asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
-    format = _path_format(source) if isinstance(source, Path) else _object_format(source)
+    format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
+    for option in ("items", "arm_features"):
+        if getattr(how, option) is not None:
+            how = replace(how, **{option: _side_table(getattr(how, option), how)})
     with named(source_name(source), format.name):
-        steps = standardized(format.open(source, how), how)
-        if how.standardize:
-            # Whoever opens it again need not find the means again.
-            options = options | {"preparation": steps.preparation, "standardize": False}
+        steps = format.open(source, how)
+        if not isinstance(steps, ArmRows):
+            steps = crossed(standardized(steps, how), how)
+        if how.standardize or how.cross or how.arm is not None:
+            # Whoever opens it again need not find the means, the arms, or what only steps have, again.
+            options = options | {
+                "preparation": steps.preparation,
+                "standardize": False,
+                "cross": (),
+                "arm_features": None,
+            }
         where = (source.absolute(), options) if isinstance(source, Path) else None
-        return DiskLog(steps, how, where, format.name)
+        return DiskLog(steps, asked, where, format.name)
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
@@ -175,7 +232,27 @@ def _object_format(source: Any) -> Format:
     return found
 
 
-def _path_format(path: Path) -> Format:
+def _side_table(source: Any, options: ReadOptions) -> pa.Table:
+    """A table beside the log, in memory."""
+    source = Path(source) if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(source, Path):
+        return frames.arrow_table(source)
+    if not source.exists():
+        raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
+    found = next((format for format in _TABLES if format.recognises(source)), None)
+    if found is None or found.tables is None:
+        known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
+        raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
+    with named(source.name, found.name):
+        return whole_table(found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal)))
+
+
+def known_by_name(path: Path) -> bool:
+    """Whether the name of a file, or what is in it, tells its format."""
+    return path.exists() and any(format.recognises(path) for format in FORMATS)
+
+
+def _path_format(path: Path, name: str | None = None) -> Format:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
     if not path.is_file() and not path.is_dir():
@@ -184,8 +261,26 @@ def _path_format(path: Path) -> Format:
         )
     if not os.access(path, os.R_OK):
         raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
+    if name is not None:
+        called = format_called(name)
+        return folder_format([called]) if path.is_dir() and called in _TABLES else called
     found = next((format for format in FORMATS if format.recognises(path)), None)
     if found is None:
-        known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
-        raise LogFormatError(f"{path.name}: the format is not known by the name; it must end in one of {known}.")
+        tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
+        known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
+        raise LogFormatError(
+            f"{path.name}: the format is not known by the name; it must end in one of {known}. Or name it: "
+            "format='csv' (--format csv)."
+        )
+    return found
+
+
+def format_called(name: str) -> Format:
+    """The format that users call so; ValueError where there is none."""
+    known = {format.key: format for format in FORMATS if format.key}
+    found = known.get(name.lower().removeprefix("."))
+    if found is None:
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"format={name!r} is unknown{meant}; choose one of {', '.join(known)}.")
     return found

@@ -12,13 +12,17 @@ from ibcb.io.sources import source_name
 from ibcb.io.tables import Tables, table_source
 from ibcb.log.steps import ReadOptions, Source
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "arrow_table"]
+
+
+def arrow_table(source: Any) -> pa.Table:
+    """A table in memory as Arrow has it, without the index of pandas."""
+    table = pa.table(source)
+    return plain_text(table.select([name for name in table.column_names if not name.startswith("__index_level_")]))
 
 
 def _open(source: Any, options: ReadOptions) -> Source:
-    table = pa.table(source)
-    table = table.select([name for name in table.column_names if not name.startswith("__index_level_")])
-    table = plain_text(table)
+    table = arrow_table(source)
     rows = Tables(source_name(source), table.schema, lambda columns, whole: iter([table.select(list(columns))]))
     return table_source(rows, options)
 

@@ -6,15 +6,17 @@ Impressions, such as ``bts/all/all.csv``: ``timestamp``, ``item_id`` (what was s
 
 Each impression is a step, its candidates are all items in the order of their ids. Their features are the numbers and
 categories (one feature for each) of ``item_context.csv``, and ``user-item_affinity``: that of the user of the step to
-the item. User features are the same for all candidates of a step, so that no linear policy can depend on them; they are
-left out. Clicks and propensities are never read. Nothing says where an episode ends: cut by time, as in
-``episode_every="1d"``.
+the item; ``one_hot=["item_id"]`` adds one feature for every item. User features are the same for all candidates of a
+step, so that no linear policy can depend on them; they are left out, but for products: with ``cross=[("user_feature_*",
+"item_id")]`` their categories are features, multiplied with those of the items. Clicks and propensities are never read.
+Nothing says where an episode ends: cut by time, as in ``episode_every="1d"``.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,19 +26,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
+from scipy import sparse
 
-from ibcb.io.columns import check_followed, check_one_hot
+from ibcb.io.columns import category_codes, check_followed, check_one_hot, kept_categories, matches
 from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
+from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
 __all__ = ["FORMAT", "OpenBanditSource", "looks_like_openbandit"]
 
 _ITEMS = "item_context.csv"
 _AFFINITY = "user-item_affinity"
+_USER = "user_feature"
 
 
 class OpenBanditSource:
@@ -52,6 +57,7 @@ class OpenBanditSource:
     preparation: Preparation | None
     feature_names: tuple[str, ...] | None
     notes: tuple[Note, ...]
+    step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = _impressions(Path(path))
@@ -64,20 +70,31 @@ class OpenBanditSource:
         ids, raw = self._items()
         self._ids = np.array(ids, dtype=np.int64)
         notes: list[Note] = []
+        header = self._header()
+        self._has_choices = "item_id" in header
+        self._wanted: list[str] = []
+        users = [column for column in header if column.startswith(_USER)]
+        self._users = [name for name in users if matches(name, options.crossed)]
         if options.preparation is not None:
-            check_followed(options, options.preparation, list(raw))
-        self.preparation = (options.preparation or Preparation(self._columns(raw))).raw
+            check_followed(options, options.preparation, [*raw, *users])
+            columns = options.preparation.columns
+            self._users = [column.name for column in columns if column.name.startswith(_USER)]
+        self._check_columns(header)
+        self.preparation = (options.preparation or Preparation(self._columns(raw))).uncrossed.raw
         columns = self.preparation.columns
         self.feature_names = self.preparation.feature_names
+        self.step_features = frozenset(
+            name for column in columns if column.name in self._users for name in column.feature_names
+        )
         self._template, self._affinity = self._features(raw, columns, notes)
         self._affinity_fill = next((column.fill for column in columns if column.name == _AFFINITY), None)
-        header = self._header()
         self._wanted = [f"{_AFFINITY}_{item}" for item in ids] if self._affinity is not None else []
         self._check_columns(header)
-        self._has_choices = "item_id" in header
-        left_out = [column for column in header if column.startswith("user_feature")]
+        of_row = np.count_nonzero(self._template) / len(ids) + (self._affinity is not None) + len(self._users)
+        self._is_sparse = sparse_pays(len(self.feature_names), of_row / len(self.feature_names))
+        left_out = [name for name in users if name not in self._users]
         if left_out:
-            notes.append(shared_features(left_out, "user features"))
+            notes.append(shared_features(left_out, "user features", (f"{_USER}_*", columns[0].name)))
         self.notes = tuple(notes)
 
     # -- items -----------------------------------------------------------------------------------------------------
@@ -110,6 +127,10 @@ class OpenBanditSource:
         order = np.argsort(ids)
         # The first column of the dataset's files is a row number without a name.
         names = [column for column in header if column not in ("", "item_id")]
+        options, made = self._options, self._options.preparation
+        asked = {*options.encoded, *options.crossed, *(options.features or ())}
+        if "item_id" in (asked if made is None else {column.name for column in made.columns}):
+            names.insert(0, "item_id")
         return sorted(ids), {name: [rows[i][header.index(name)].strip() for i in order] for name in names}
 
     def _columns(self, raw: dict[str, list[str]]) -> tuple[FeatureColumn, ...]:
@@ -120,21 +141,42 @@ class OpenBanditSource:
         if absent:
             raise LogFormatError(f"{self.name}: no feature column {some(absent)}; there are {some(known, 20)}.")
         names = [name for name in options.features or known if name not in options.drop]
+        if options.features is not None:
+            names += [name for name in known if name not in names and matches(name, options.crossed)]
         if not names:
             raise LogFormatError(f"{self.name}: every feature was dropped; keep at least one.")
-        check_one_hot(options, names, known)
+        check_one_hot(options, [*names, *self._users], (*known, *self._users))
         if _AFFINITY in options.encoded:
             raise LogFormatError(
                 f"{self.name}: column {_AFFINITY!r} cannot be encoded (one_hot, --one-hot): it holds numbers, one for "
                 "each user and item. Leave it out of one_hot."
             )
+        rows, of_users = self._user_values()
         columns = []
         for name in names:
-            encode = name in options.encoded
-            number = name == _AFFINITY or (not encode and all(_is_number(text) for text in raw[name] if text))
-            categories = None if number else tuple(dict.fromkeys(text for text in raw[name] if text))
-            columns.append(FeatureColumn(name, categories, self._fill(name, raw) if number else None))
-        return tuple(columns)
+            encode = name in options.encoded or name == "item_id"
+            if name == _AFFINITY or (not encode and all(_is_number(text) for text in raw[name] if text)):
+                columns.append(FeatureColumn(name, fill=self._fill(name, raw)))
+            else:
+                items = Counter(text for text in raw[name] if text)
+                # Every item is a candidate at every step.
+                columns.append(self._encoded(name, {text: count * rows for text, count in items.items()}))
+        return (*columns, *(self._encoded(name, of_users[name]) for name in self._users))
+
+    def _encoded(self, name: str, counts: dict[str, int]) -> FeatureColumn:
+        categories, pooled = kept_categories(name, counts, self._options)
+        return FeatureColumn(name, tuple(categories), pooled=pooled)
+
+    def _user_values(self) -> tuple[int, dict[str, dict[str, int]]]:
+        """How many impressions there are, if that matters, and how many have each value of a user's feature."""
+        if not self._users and self._options.min_count == 1:
+            return 1, {}
+        rows, found = 0, {name: Counter[str]() for name in self._users}
+        for table in self._tables():
+            rows += len(table)
+            for name in self._users:
+                found[name].update({each["values"]: each["counts"] for each in table[name].value_counts().to_pylist()})
+        return rows, {name: dict(sorted((text, n) for text, n in c.items() if text)) for name, c in found.items()}
 
     def _fill(self, name: str, raw: dict[str, list[str]]) -> float | None:
         """What stands for a missing number."""
@@ -152,7 +194,8 @@ class OpenBanditSource:
         for column in columns:
             if column.name == _AFFINITY:
                 affinity = sum(block.shape[1] for block in blocks)
-                blocks.append(np.zeros((len(self._ids), 1)))
+            if column.name == _AFFINITY or column.name in self._users:
+                blocks.append(np.zeros((len(self._ids), len(column.feature_names))))
                 continue
             if column.name not in raw:
                 raise LogFormatError(f"{_ITEMS}: column {column.name!r} is missing; the model was fitted with it.")
@@ -161,8 +204,14 @@ class OpenBanditSource:
                 numbers = [self._number(text, column, item) for text, item in zip(texts, self._ids, strict=True)]
                 blocks.append(np.array(numbers)[:, None])
             else:
-                blocks.append(np.array([[float(text == category) for category in column.categories] for text in texts]))
-                unknown = dict.fromkeys(text for text in texts if text and text not in column.categories)
+                at = {category: place for place, category in enumerate(column.categories)}
+                rest = len(at) if column.pooled else None
+                codes = [at.get(text, rest) if text else None for text in texts]
+                block = np.zeros((len(texts), len(column.feature_names)))
+                for item, code in enumerate(codes):
+                    block[item, [] if code is None else code] = 1.0
+                blocks.append(block)
+                unknown = dict.fromkeys(text for text, code in zip(texts, codes, strict=True) if text and code is None)
                 if unknown:
                     text = f"{column.name}: categories unknown to the model count as none: {some(unknown)}."
                     notes.append(Note("unknown-categories", "warning", text, {"column": column.name}))
@@ -193,7 +242,7 @@ class OpenBanditSource:
 
     def _check_columns(self, header: list[str]) -> None:
         _check_distinct(header, self.name)
-        needed = ["timestamp", *(["item_id"] if self._options.choices else [])]
+        needed = ["timestamp", *self._users, *(["item_id"] if self._options.choices else [])]
         for column in needed:
             if column not in header:
                 raise LogFormatError(f"{self.name}: column {column!r} is missing; it has {some(header, 10)}.")
@@ -207,7 +256,8 @@ class OpenBanditSource:
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
-        most = max(1, BATCH_NUMBERS // self._template.size)
+        numbers = np.count_nonzero(self._template) if self._is_sparse else self._template.size
+        most = max(1, BATCH_NUMBERS // numbers)
         last: Any = None
         for table in self._tables():
             for first in range(0, len(table), most):
@@ -232,6 +282,7 @@ class OpenBanditSource:
         Where asked to sort, all at once and in the order of time.
         """
         types = {name: pa.float64() for name in self._wanted} | {"timestamp": pa.string()}
+        types |= dict.fromkeys(self._users, pa.string())
         if self._has_choices:
             types["item_id"] = pa.string()
         how = {
@@ -269,26 +320,62 @@ class OpenBanditSource:
         return result
 
     def _steps(self, table: pa.Table, times: NDArray[Any], lines: NDArray[np.int64]) -> Steps:
-        n, (items, d) = len(table), self._template.shape
-        contexts = np.broadcast_to(self._template, (n, items, d)).copy()
-        if self._affinity is not None:
-            for position, name in enumerate(self._wanted):
-                values = table[name].to_numpy()
-                if self._affinity_fill is not None and table[name].null_count:
-                    values = np.where(table[name].is_null().to_numpy(), self._affinity_fill, values)
-                bad = ~np.isfinite(values)
-                if bad.any():
-                    at = int(np.argmax(bad))
-                    what = values[at] if table[name][at].is_valid else "missing"
-                    raise LogFormatError(
-                        f"{self.name}, line {lines[at]}: {name} is {what}; contexts must be finite. Impute the value "
-                        "(--missing zero) or drop the row."
-                    )
-                contexts[:, position, self._affinity] = values
+        n, items = len(table), len(self._ids)
         chosen = np.zeros(n, dtype=np.int64)
         if self._has_choices:
             chosen = self._positions(table["item_id"].to_pylist(), lines)
-        return Steps(contexts.reshape(n * items, d), np.full(n, items, dtype=np.int64), chosen, timestamps=times)
+        contexts = self._contexts(table, self._affinities(table, lines))
+        return Steps(contexts, np.full(n, items, dtype=np.int64), chosen, timestamps=times)
+
+    def _contexts(self, table: pa.Table, affinities: NDArray[np.float64]) -> Contexts:
+        n, (items, d) = len(table), self._template.shape
+        if not self._is_sparse:
+            contexts = np.broadcast_to(self._template, (n, items, d)).copy()
+            if self._affinity is not None:
+                contexts[:, :, self._affinity] = affinities
+            for steps, column in self._user_codes(table):
+                contexts[steps, :, column] = 1.0
+            return contexts.reshape(n * items, d)
+        rows, columns = (np.tile(places, n) for places in np.nonzero(self._template))
+        rows += items * np.repeat(np.arange(n), np.count_nonzero(self._template))
+        found = [(np.tile(self._template[np.nonzero(self._template)], n), rows, columns)]
+        if self._affinity is not None:
+            every = np.arange(n * items)
+            found.append((affinities.ravel(), every, np.full(len(every), self._affinity)))
+        for steps, column in self._user_codes(table):
+            of_steps = (items * steps[:, None] + np.arange(items)).ravel()
+            found.append((np.ones(len(of_steps)), of_steps, np.repeat(column, items)))
+        values, rows, columns = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return ordered(sparse.csr_array((values, (rows, columns)), shape=(n * items, d)))
+
+    def _user_codes(self, table: pa.Table) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For every feature of users: the steps that have a category, and the column where it stands."""
+        place = 0
+        for column in self.preparation.columns if self.preparation is not None else ():
+            if column.name in self._users:
+                texts = table[column.name]
+                codes, _ = category_codes(pc.if_else(pc.equal(texts, ""), None, texts), column)
+                known = np.flatnonzero(codes >= 0)
+                yield known, place + codes[known]
+            place += len(column.feature_names)
+
+    def _affinities(self, table: pa.Table, lines: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of the user of every step to every item, shape (steps, items)."""
+        found = np.empty((len(table), len(self._wanted)))
+        for position, name in enumerate(self._wanted):
+            values = table[name].to_numpy()
+            if self._affinity_fill is not None and table[name].null_count:
+                values = np.where(table[name].is_null().to_numpy(), self._affinity_fill, values)
+            bad = ~np.isfinite(values)
+            if bad.any():
+                at = int(np.argmax(bad))
+                what = values[at] if table[name][at].is_valid else "missing"
+                raise LogFormatError(
+                    f"{self.name}, line {lines[at]}: {name} is {what}; contexts must be finite. Impute the value "
+                    "(--missing zero) or drop the row."
+                )
+            found[:, position] = values
+        return found
 
     def _positions(self, texts: list[str], lines: NDArray[np.int64]) -> NDArray[np.int64]:
         ids = np.array([_item_id(text, f"{self.name}, line {line}") for text, line in zip(texts, lines, strict=True)])
@@ -380,6 +467,7 @@ def _utc(texts: pa.ChunkedArray) -> NDArray[Any] | None:
 
 FORMAT = Format(
     name="log of the Open Bandit Dataset",
+    short="openbandit",
     open=OpenBanditSource,
     looks_like=lambda source: isinstance(source, Path) and looks_like_openbandit(source),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,84 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.disk import IndexedSource
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions
+from ibcb.log.recipe import Preparation
+from ibcb.log.steps import ReadOptions, Source, Steps
 
 __all__ = [
     "BATCH_NUMBERS",
+    "MOST_FEATURES",
+    "OTHER_KINDS",
+    "MappedSource",
     "asked_names",
     "existing",
     "kept_features",
+    "labelled",
     "refuse_keep",
     "refuse_one_hot",
     "refuse_roles",
+    "refused",
     "same_features",
     "shared_features",
     "some",
     "sorted_steps",
     "source_name",
+    "unlabelled_steps",
 ]
 
 #: contexts are handed on in batches of about so many numbers
 BATCH_NUMBERS = 4_000_000
+#: more are words or hashes rather than features of a linear policy, and their Gram matrix does not fit in memory
+MOST_FEATURES = 20_000
+
+
+class MappedSource:
+    """A source whose steps are made of those of another, some at a time."""
+
+    def __init__(
+        self, source: Source, preparation: Preparation, feature_names: tuple[str, ...] | None, notes: tuple[Note, ...]
+    ) -> None:
+        self._source, self._notes = source, notes
+        self.name = source.name
+        self.preparation: Preparation | None = preparation
+        self.feature_names = feature_names
+        # Of formats with namespaces: see `ibcb.io.sparse`.
+        self.separator = getattr(source, "separator", None)
+        self.step_features = getattr(source, "step_features", None)
+
+    def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
+        raise NotImplementedError
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (*self._source.notes, *self._notes)
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """As those of the source."""
+        return self._mapped(self._source.batches(whole=whole))
+
+    def index(self) -> list[tuple[int, list[int]]] | None:
+        """As that of the source, if it has one."""
+        return self._source.index() if isinstance(self._source, IndexedSource) else None
+
+    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
+        """As those of the source."""
+        return self._indexed.step_counts(row_groups)
+
+    def group_sizes(self) -> list[int]:
+        """As those of the source."""
+        return self._indexed.group_sizes()
+
+    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
+        """The steps of some row groups."""
+        return self._mapped(self._indexed.episode(row_groups))
+
+    @property
+    def _indexed(self) -> IndexedSource:
+        assert isinstance(self._source, IndexedSource)  # only these have an index
+        return self._source
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
@@ -49,11 +106,16 @@ def source_name(source: Any) -> str:
     return source.name if isinstance(source, Path) else f"the {type(source).__name__}"
 
 
-def asked_names(options: ReadOptions) -> tuple[str, ...] | None:
-    """The features that were asked for, in order: those of a model, else those of a user; None where nobody asked."""
+def asked_names(options: ReadOptions, names: Iterable[str] = ()) -> tuple[str, ...] | None:
+    """The features that were asked for, in order: those of a model, else those of a user; None where nobody asked.
+
+    Of a model with products, those that are to be multiplied, unless the log with these ``names`` has the products.
+    Where a user asks for products, all: `ibcb.io.crosses.crossed` leaves out the others.
+    """
     if options.preparation is not None:
-        return options.preparation.feature_names
-    if options.features is None:
+        every = options.preparation.feature_names
+        return every if set(every) <= set(names) else options.preparation.column_features
+    if options.features is None or options.cross:
         return None
     names = tuple(str(name) for name in options.features if name not in options.drop)
     if not names:
@@ -66,7 +128,7 @@ def asked_names(options: ReadOptions) -> tuple[str, ...] | None:
 
 def kept_features(names: tuple[str, ...], options: ReadOptions) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     """Of a log's features those that were asked for or not dropped, and their columns; None: all of them, in order."""
-    asked = asked_names(options)
+    asked = asked_names(options, names)
     absent = [name for name in (*(asked or ()), *options.drop) if name not in names]
     if absent:
         raise LogFormatError(f"no feature is named {some(absent)}; the file has {some(names, 10)}.")
@@ -79,6 +141,8 @@ def kept_features(names: tuple[str, ...], options: ReadOptions) -> tuple[tuple[s
 
 def refuse_roles(options: ReadOptions, name: str, known: tuple[str, ...] = ()) -> None:
     """Raise where a column was named for a role that this format has no columns for."""
+    if options.arm is not None:
+        raise LogFormatError(f"{name}: {options.arm!r} was named as the column of arms; only tables have one.")
     for role, column in options.columns.items():
         if role not in known:
             takes = f"it takes {', '.join(known)}" if known else "it has no columns to name"
@@ -89,12 +153,31 @@ def refuse_one_hot(options: ReadOptions, reason: str) -> None:
     """Raise where a column was to be encoded in a log whose features are numbers by now."""
     for name in options.encoded:
         raise LogFormatError(f"there is no column {name!r} to encode (one_hot, --one-hot): {reason}.")
+    if options.min_count > 1:
+        raise LogFormatError(f"there are no categories to pool (min_count, --min-count): {reason}.")
 
 
 def refuse_keep(options: ReadOptions, reason: str) -> None:
     """Raise where a column was to be kept in a log of which no feature is left out because of its name."""
     for name in options.keep:
         raise LogFormatError(f"there is no column {name!r} to keep (keep, --keep): {reason}.")
+
+
+#: Vowpal Wabbit's other kinds of decisions, by the word that begins their labels, and what could be read of each
+OTHER_KINDS = {
+    "ccb": ("a conditional contextual bandit (ccb)", "one choice for each slot", "each slot"),
+    "slates": ("a slate (slates)", "one choice for each slot, with one outcome for all", "each slot"),
+    "ca": ("a continuous action (cats)", "a number chosen from a range", "each, with bins of the range as candidates,"),
+}
+
+
+def refused(kind: str) -> str:
+    """Why a decision of one of `OTHER_KINDS` cannot be read, and what to do."""
+    name, what, how = OTHER_KINDS[kind]
+    return (
+        f"is of {name}: {what}. ibcb reads one choice among candidates per step; write {how} as a step of its own, as "
+        "in --cb_adf."
+    )
 
 
 def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
@@ -135,16 +218,35 @@ def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[in
         raise LogFormatError("The log is empty: there is no step to write; it needs at least one.")
 
 
-def shared_features(names: Iterable[str], what: str) -> Note:
-    """That features of a step, rather than of its candidates, were left out."""
+def shared_features(names: Iterable[str], what: str, example: tuple[str, str]) -> Note:
+    """That features of a step, rather than of its candidates, were left out; and a cross that would use them."""
     every = tuple(names)
     return Note(
         "shared-features",
         "info",
         f"{what} ({some(every)}) are the same for all candidates of a step, so that no linear policy can depend on "
-        "them; left out.",
+        f"them; left out. To use them, multiply them with features of the candidates: cross=[({example[0]!r}, "
+        f"{example[1]!r})] (--cross '{','.join(example)}').",
         {"features": every},
     )
+
+
+def labelled(steps: Steps) -> Steps:
+    """The steps of which one candidate was chosen; those where ``chosen`` is below 0 are left out."""
+    kept = steps.chosen >= 0
+    if kept.all():
+        return steps
+    rows = np.flatnonzero(np.repeat(kept, steps.counts))
+    of_step = {name: getattr(steps, name) for name in ("episode", "step_ids", "timestamps")}
+    labels = {name: None if values is None else values[kept] for name, values in of_step.items()}
+    ids = None if steps.candidate_ids is None else steps.candidate_ids[rows]
+    return Steps(steps.contexts[rows], steps.counts[kept], steps.chosen[kept], **labels, candidate_ids=ids)
+
+
+def unlabelled_steps(count: int) -> tuple[Note, ...]:
+    """That steps without a choice were left out, if there were any."""
+    text = f"{plural(count, 'step')} without a chosen candidate left out."
+    return (Note("unlabelled-steps", "info", text, {"steps": count}),) if count else ()
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

@@ -1,7 +1,8 @@
 """Candidates as names with numbers: what Vowpal Wabbit text and dsjson have in common.
 
 A candidate lists the features it has; those it does not list are 0. A first pass over the file collects the names, in
-the order in which they appear, and meets every error that the file holds. `batches` makes the contexts dense.
+the order in which they appear, and meets every error that the file holds. What a step says of itself, rather than of
+a candidate, is added to all of its candidates where products are asked for, and left out elsewhere.
 """
 
 from __future__ import annotations
@@ -13,18 +14,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from ibcb.io.sources import BATCH_NUMBERS, asked_names, existing, refuse_keep, refuse_one_hot, some
+from ibcb.io.sources import (
+    BATCH_NUMBERS,
+    MOST_FEATURES,
+    asked_names,
+    existing,
+    refuse_keep,
+    refuse_one_hot,
+    some,
+)
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
+from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
-__all__ = ["MOST_FEATURES", "Decision", "SparseSource", "as_array", "names_to_write"]
+__all__ = ["Decision", "SparseSource", "as_array", "names_to_write"]
 
-#: contexts are dense: more features than this are words or hashes rather than features of a linear policy
-MOST_FEATURES = 20_000
 _MOST_NUMBERS = 2**28
 
 
@@ -37,6 +46,15 @@ class Decision(NamedTuple):
     episode: Any = None
     step_id: Any = None
     timestamp: Any = None
+    #: what the step says of itself
+    shared: dict[str, float] = {}  # noqa: RUF012 - never changed
+
+    def whole_candidates(self) -> list[dict[str, float]]:
+        """The candidates, each with what the step says of itself; what both have is added up."""
+        return [
+            self.shared | {name: value + self.shared.get(name, 0.0) for name, value in candidate.items()}
+            for candidate in self.candidates
+        ]
 
 
 class SparseSource:
@@ -46,23 +64,34 @@ class SparseSource:
     preparation: Preparation | None
     feature_names: tuple[str, ...] | None
     notes: tuple[Note, ...]
+    #: what stands between the name of a namespace and that of a feature in it
+    separator: str
+    #: the features that only steps have; None where they are left out
+    step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = existing(path)
         self.name = self._path.name
         self._options = options
         self.notes = ()
+        self._with_shared = bool(options.cross or (options.preparation is not None and options.preparation.crosses))
+        self._rows = self._numbers = 0
         refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
         refuse_keep(options, "in this format rewards and costs stand apart, and every feature is read. Leave it out")
         asked = asked_names(options)
         names = self._all_names() if asked is None else self._of_those(asked)
         self._columns = {name: column for column, name in enumerate(names)}
         self.feature_names = tuple(names)
-        preparation = options.preparation or Preparation(tuple(FeatureColumn(name, fill=0.0) for name in names))
+        columns = tuple(FeatureColumn(name, fill=0.0) for name in names)
+        preparation = options.preparation or Preparation(columns, tuple(options.columns.items()))
+        if preparation.feature_names != self.feature_names:
+            preparation = preparation.uncrossed
         self.preparation = preparation.raw
         # A model may have been fitted to data where something else stood for missing numbers.
         fills = {column.name: column.fill or 0.0 for column in preparation.columns if column.categories is None}
         self._absent = np.array([fills.get(name, 0.0) for name in names])
+        share = self._numbers / (self._rows * len(names))
+        self._is_sparse = sparse_pays(len(names), share) and not self._absent.any()
         self.notes = (*self.notes, *self._remarks())
 
     # -- what a format provides ------------------------------------------------------------------------------------
@@ -81,15 +110,29 @@ class SparseSource:
 
     # -- the first pass --------------------------------------------------------------------------------------------
 
+    def _whole(self, decisions: Iterator[Decision]) -> Iterator[Decision]:
+        """The decisions with what candidates share, if products are asked for."""
+        if not self._with_shared:
+            return decisions
+        return (decision._replace(candidates=decision.whole_candidates()) for decision in decisions)
+
     def _all_names(self) -> list[str]:
         """Every name in the file, in the order of appearance, but those to drop."""
         drop = set(self._options.drop)
         found: dict[str, None] = {}
         seen: set[str] = set()
+        of_steps: set[str] = set()
+        of_candidates: set[str] = set()
         steps = 0
         for decision in self._decisions():
             steps += 1
+            self._rows += len(decision.candidates)
+            if self._with_shared:
+                of_steps.update(decision.shared)
+                of_candidates.update(*decision.candidates)
+                decision = decision._replace(candidates=decision.whole_candidates())
             for candidate in decision.candidates:
+                self._numbers += len(candidate)
                 if seen >= candidate.keys():
                     continue
                 seen.update(candidate)
@@ -97,11 +140,13 @@ class SparseSource:
                 if len(found) > MOST_FEATURES:
                     raise self._error(
                         decision.place,
-                        f"{len(found)} different features so far, and contexts are dense: at most {MOST_FEATURES} can "
-                        "be read. Words and ids do not make features of a linear policy; replace them by numbers, or "
-                        "name the features to read: features=[...] (--features).",
+                        f"{len(found)} different features so far: at most {MOST_FEATURES} can be read. That many words "
+                        "and ids do not make features of a linear policy; replace them by numbers, or name the "
+                        "features to read: features=[...] (--features).",
                     )
         self._check_steps(steps)
+        if self._with_shared:
+            self.step_features = frozenset(of_steps - of_candidates)
         if not found:
             raise LogFormatError(f"{self.name}: no candidate has a feature; there is nothing to tell them apart.")
         absent = [name for name in self._options.drop if name not in seen and name not in self._own_keys()]
@@ -115,19 +160,26 @@ class SparseSource:
 
     def _of_those(self, asked: tuple[str, ...]) -> tuple[str, ...]:
         """The names asked for; what else is in the file is only counted."""
-        wanted = set(asked)
+        made = self._options.preparation
+        # A log that was written with the products of a model has those instead.
+        products = set() if made is None else set(made.feature_names) - set(asked)
+        wanted = {*asked, *products}
         seen: set[str] = set()
         ignored: dict[str, None] = {}
         steps = 0
-        for decision in self._decisions():
+        for decision in self._whole(self._decisions()):
             steps += 1
+            self._rows += len(decision.candidates)
             for candidate in decision.candidates:
+                self._numbers += sum(name in wanted for name in candidate)
                 if seen >= candidate.keys():
                     continue
                 seen.update(name for name in candidate if name in wanted)
                 if len(ignored) < MOST_FEATURES:
                     ignored.update((name, None) for name in candidate if name not in wanted)
         self._check_steps(steps)
+        if made is not None and products & seen:
+            asked = made.feature_names
         if not seen:
             raise LogFormatError(
                 f"{self.name}: none of the {plural(len(asked), 'feature')} asked for ({some(asked)}) appears in it; "
@@ -155,29 +207,29 @@ class SparseSource:
     # -- the second pass -------------------------------------------------------------------------------------------
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
-        """All steps from the first on, dense, a few million numbers at a time."""
+        """All steps from the first on, a few million numbers at a time."""
         d = len(self._columns)
-        batch = _Batch(self._columns, self._absent)
-        for decision in self._in_order():
+        batch = _Batch(self._columns, None if self._is_sparse else self._absent)
+        for decision in self._whole(self._in_order()):
             count = len(decision.candidates)
-            if count * d > _MOST_NUMBERS:
+            if count * d > _MOST_NUMBERS and not self._is_sparse:
                 raise self._error(
                     decision.place,
                     f"{count} candidates of {d} features are {count * d} numbers in one step, too many to be read "
                     "densely; name the features to read: features=[...] (--features).",
                 )
-            if batch.rows and (batch.rows + count) * d > BATCH_NUMBERS:
+            if batch.rows and batch.numbers + (0 if self._is_sparse else count * d) > BATCH_NUMBERS:
                 yield batch.steps()
-                batch = _Batch(self._columns, self._absent)
+                batch = _Batch(self._columns, None if self._is_sparse else self._absent)
             batch.add(decision)
         if batch.rows:
             yield batch.steps()
 
 
 class _Batch:
-    """Decisions on their way into dense steps: where each number will stand, and the number."""
+    """Decisions on their way into steps: where each number will stand, and the number; ``absent`` None: sparsely."""
 
-    def __init__(self, columns: dict[str, int], absent: NDArray[np.float64]) -> None:
+    def __init__(self, columns: dict[str, int], absent: NDArray[np.float64] | None) -> None:
         self.rows = 0
         self._columns, self._absent = columns, absent
         # Plain arrays: a few million numbers as Python objects would be many times as large.
@@ -185,6 +237,11 @@ class _Batch:
         self._counts: list[int] = []
         self._chosen: list[int] = []
         self._extras: list[tuple[Any, Any, Any]] = []
+
+    @property
+    def numbers(self) -> int:
+        """How many are held."""
+        return len(self._places) if self._absent is None else self.rows * len(self._columns)
 
     def add(self, decision: Decision) -> None:
         columns, places, values = self._columns, self._places, self._values
@@ -202,12 +259,17 @@ class _Batch:
 
     def steps(self) -> Steps:
         d = len(self._columns)
-        flat = np.tile(self._absent, self.rows)
-        # Assigned, not added: -0.0 stays what it is.
-        flat[np.asarray(self._places)] = np.asarray(self._values)
+        places, values = np.asarray(self._places, dtype=np.int64), np.asarray(self._values, dtype=np.float64)
+        if self._absent is None:
+            contexts: Contexts = ordered(sparse.csr_array((values, np.divmod(places, d)), shape=(self.rows, d)))
+        else:
+            # Assigned, not added: -0.0 stays what it is.
+            flat = np.tile(self._absent, self.rows)
+            flat[places] = values
+            contexts = flat.reshape(-1, d)
         episode, step_ids, timestamps = (as_array(list(values)) for values in zip(*self._extras, strict=True))
         counts, chosen = (np.array(values, dtype=np.int64) for values in (self._counts, self._chosen))
-        return Steps(flat.reshape(-1, d), counts, chosen, episode, step_ids, timestamps)
+        return Steps(contexts, counts, chosen, episode, step_ids, timestamps)
 
 
 def as_array(values: list[Any]) -> NDArray[Any] | None:

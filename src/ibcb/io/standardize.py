@@ -8,19 +8,21 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from ibcb.io.sources import MappedSource
 from ibcb.log.arrays import LogFormatError, shown
-from ibcb.log.disk import IndexedSource
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered, sparse_pays
 
-__all__ = ["Moments", "standardized"]
+__all__ = ["Moments", "standardized", "with_moments"]
 
 _BLOCK = 1 << 14
 
@@ -88,36 +90,57 @@ class Moments:
 
 def standardized(source: Source, options: ReadOptions) -> Source:
     """The source with its features made as the options ask."""
+    made = source.preparation
+    # Centres and scales are those of the features that products and arms are made of.
+    has_products = made is not None and (bool(made.crosses) or made.arms is not None)
     if options.preparation is not None:
-        return _made_as(source, options.preparation, ())
+        wanted = options.preparation if has_products else options.preparation.uncrossed
+        return _made_as(source, wanted, ())
     if not options.standardize or (source.preparation is not None and source.preparation.is_standardized):
         return source
+    if has_products:
+        raise _multiplied("standardize (--standardize) is for the features that were multiplied")
     if source.feature_names is None:
         raise LogFormatError(
             "the features of this log have no names, by which their means and scales are kept (standardize, "
             "--standardize); write the log with feature_names, or leave standardize out."
         )
-    moments = Moments(len(source.feature_names))
+    raw = source.preparation or Preparation(tuple(FeatureColumn(name) for name in source.feature_names))
+    numbers = _numbers(raw)
+    moments = Moments(len(numbers))
     for steps in source.batches():
-        moments.add(steps.contexts)
+        if is_sparse(steps.contexts) and not sparse_pays(
+            steps.contexts.shape[1], len(numbers) / len(raw.feature_names)
+        ):
+            raise LogFormatError(
+                f"most of the {len(raw.feature_names)} features are 0 in most rows, and would not be once they are "
+                'centred (standardize, --standardize); leave it out. IBCB(l2="auto"), the default, needs no '
+                "scaling."
+            )
+        moments.add(dense(steps.contexts[:, numbers]))
     moments.finish()
     # What has no finite numbers, or none at all, is refused with its place as soon as it is read.
     if moments.rows == 0 or not np.isfinite([moments.low, moments.high]).all():
         return source
-    raw = source.preparation or Preparation(tuple(FeatureColumn(name) for name in source.feature_names))
-    return _made_as(source, *_with_moments(raw, moments))
+    return _made_as(source, *with_moments(raw, moments))
 
 
-def _with_moments(raw: Preparation, moments: Moments) -> tuple[Preparation, tuple[Note, ...]]:
+def _numbers(raw: Preparation) -> NDArray[np.int64]:
+    """The features that are no categories, by position."""
+    kinds = [column.categories is None for column in raw.columns for _ in column.feature_names]
+    return np.flatnonzero(kinds)
+
+
+def with_moments(raw: Preparation, moments: Moments) -> tuple[Preparation, tuple[Note, ...]]:
     """A recipe that centres and scales numbers too, and what to know of it."""
     columns: list[FeatureColumn] = []
     constant: list[str] = []
     place = 0
     for column in raw.columns:
-        at, place = place, place + len(column.feature_names)
         if column.categories is not None:
             columns.append(column)
             continue
+        at, place = place, place + 1
         low, high, scale = float(moments.low[at]), float(moments.high[at]), float(moments.deviation[at])
         if low == high:
             constant.append(column.name)
@@ -145,10 +168,18 @@ def _made_as(source: Source, wanted: Preparation, notes: tuple[Note, ...]) -> So
         made = np.zeros(len(center)), np.ones(len(center))
     if np.array_equal(made, (center, scale)):
         return source
+    if wanted.crosses or wanted.arms is not None:
+        raise _multiplied("the features that they are made of are to be centred and scaled in another way")
     return _Standardized(source, wanted, made, notes)
 
 
-class _Standardized:
+def _multiplied(what: str) -> LogFormatError:
+    return LogFormatError(
+        f"the log has products of features (cross), or arms, and {what}; read the file that it was made of."
+    )
+
+
+class _Standardized(MappedSource):
     """A source whose numbers x, which are (raw - c) / s, become (raw - center) / scale."""
 
     def __init__(
@@ -158,40 +189,12 @@ class _Standardized:
         made: tuple[NDArray[np.float64], NDArray[np.float64]],
         notes: tuple[Note, ...],
     ) -> None:
-        self._source, self._made, self._notes = source, made, notes
-        self.name = source.name
-        self.preparation: Preparation | None = wanted
-        self.feature_names = source.feature_names
+        super().__init__(source, wanted, source.feature_names, notes)
+        self._made = made
         self._center, self._scale = wanted.moments
 
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        return (*self._source.notes, *self._notes)
-
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
-        """As those of the source."""
-        return map(self._steps, self._source.batches(whole=whole))
-
-    def index(self) -> list[tuple[int, list[int]]] | None:
-        """As that of the source, if it has one."""
-        return self._source.index() if isinstance(self._source, IndexedSource) else None
-
-    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
-        """As those of the source."""
-        return self._indexed.step_counts(row_groups)
-
-    def group_sizes(self) -> list[int]:
-        """As those of the source."""
-        return self._indexed.group_sizes()
-
-    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
-        """The steps of some row groups."""
-        return map(self._steps, self._indexed.episode(row_groups))
-
-    @property
-    def _indexed(self) -> IndexedSource:
-        assert isinstance(self._source, IndexedSource)  # only these have an index
-        return self._source
+    def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
+        return map(self._steps, batches)
 
     def _steps(self, steps: Steps) -> Steps:
         given = steps.contexts
@@ -200,6 +203,8 @@ class _Standardized:
                 f"the candidates have {given.shape[1]} features, but means and scales are known of "
                 f"{len(self._center)}; give the features of the log that the model was fitted on."
             )
+        if is_sparse(given):
+            return steps._replace(contexts=self._sparsely(given))
         contexts = np.empty(given.shape, dtype=given.dtype if given.dtype.kind == "f" else np.float64)
         (c, s), undo = self._made, any(part.any() for part in (self._made[0], self._made[1] - 1))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -211,3 +216,13 @@ class _Standardized:
                     X = X * s + c
                 contexts[rows] = (X - self._center) / self._scale
         return steps._replace(contexts=contexts)
+
+    def _sparsely(self, given: Contexts) -> Contexts:
+        """Likewise; columns that are moved are filled, which `standardized` allows where they are few."""
+        (c, s), rows = self._made, given.shape[0]
+        factor, shift = s / self._scale, (c - self._center) / self._scale
+        moved = np.flatnonzero(shift)
+        scaled = given.astype(np.float64) @ sparse.diags_array(factor)
+        where = np.tile(moved, rows), np.arange(0, rows * len(moved) + 1, max(len(moved), 1))[: rows + 1]
+        filled = sparse.csr_array((np.tile(shift[moved], rows), *where), shape=given.shape) if len(moved) else None
+        return ordered((scaled if filled is None else scaled + filled).astype(given.dtype))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ibcb.io.armtables import ArmRows
 from ibcb.io.cells import (
+    KEY,
     Stored,
     complete,
-    flags,
     flattened,
     is_list,
+    marked,
     metadata,
+    names_of,
     one_array,
     values_of,
     whole_column,
@@ -33,7 +36,10 @@ from ibcb.io.columns import (
     plan_features,
     shown_type,
 )
-from ibcb.io.sources import kept_features, refuse_keep, refuse_one_hot
+from ibcb.io.layouts import arranged
+from ibcb.io.problems import Problems
+from ibcb.io.rows import RowGroups, Tables, whole_table
+from ibcb.io.sources import kept_features, labelled, refuse_keep, refuse_one_hot, unlabelled_steps
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
@@ -48,37 +54,21 @@ _REMEMBERED = 1 << 20
 _OPTIONAL = ("timestamp", "step_id")
 
 
-class Tables(NamedTuple):
-    """Arrow tables to be read again and again: ``read(columns, whole)`` gives all rows in order.
-
-    A bounded number at a time, or, if they are wanted whole, all at once where that is faster.
-    """
-
-    name: str
-    schema: pa.Schema
-    read: Callable[[Sequence[str], bool], Iterable[pa.Table]]
-    groups: RowGroups | None = None
-
-
-class RowGroups(NamedTuple):
-    """Row groups of a Parquet file, to be read one by one.
-
-    ``sizes(column)`` gives the rows of each and the value that the column has throughout it, None if it varies;
-    ``read(columns, numbers)`` the rows of some of them, a bounded number at a time.
-    """
-
-    sizes: Callable[[str], list[tuple[int, Any]]]
-    read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
-
-
 def table_source(tables: Tables, options: ReadOptions) -> Source:
     """The steps in some tables; their columns tell in which of the two forms."""
     names = tables.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
+    tables, options = arranged(tables, options)
+    names = tables.schema.names
     if options.sort:
         tables = _sorted(tables, options)
+    made = options.preparation
+    if options.arm is not None or (
+        made is not None and made.arms is not None and KEY not in (tables.schema.metadata or {})
+    ):
+        return ArmRows(tables.name, tables.schema, lambda columns: tables.read(columns, False), options)
     # A row per candidate may have a feature of that name.
     ours = {"contexts", "n_candidates"}.intersection(names).difference(options.features or (), options.drop)
     return StepRows(tables, options) if ours else _CandidateRows(tables, options)
@@ -88,12 +78,12 @@ def _sorted(tables: Tables, options: ReadOptions) -> Tables:
     """The same rows by episode, time and step; equal ones stay in order. Needs the memory for all of them."""
     roles, _ = assign_roles(tables.schema.names, options)
     check_roles(tables.schema, roles)
-    whole = pa.concat_tables(tables.read(tables.schema.names, True))
+    whole = whole_table(tables)
     keys = [roles[role] for role in ("episode", "timestamp", "step") if role in roles]
     row = "ibcb row"
     order = whole.select(keys).append_column(row, pa.array(np.arange(whole.num_rows)))
     whole = whole.take(pc.sort_indices(order, sort_keys=[(key, "ascending") for key in (*keys, row)]))
-    return Tables(tables.name, tables.schema, lambda columns, _: iter([whole.select(list(columns))]))
+    return tables._replace(read=lambda columns, _: iter([whole.select(list(columns))]), groups=None)
 
 
 # -- one row per candidate -------------------------------------------------------------------------------------------
@@ -114,19 +104,38 @@ class _CandidateRows:
             before = {role: name for role, name in options.preparation.roles if name in usable}
             options = replace(options, columns=before | dict(options.columns))
         roles, rest = assign_roles(tables.schema.names, options)
+        problems = Problems()
         for role in ("step", *(("chosen",) if options.choices else ())):
             if role not in roles:
-                raise LogFormatError(_role_missing(role, tables.schema.names, options))
-        check_roles(tables.schema, roles)
+                problems.add(_role_missing(role, tables.schema.names, options))
+        if not roles:  # nothing in it is understood, so that more would mislead
+            problems.settle()
+        with problems.noted():
+            check_roles(tables.schema, roles)
         self._roles = roles
-        self._plan: Plan = plan_features(
-            tables.schema, roles, rest, options, lambda columns: tables.read(columns, False)
-        )
+        try:
+            self._plan: Plan = plan_features(
+                tables.schema,
+                roles,
+                rest,
+                options,
+                lambda columns: tables.read(columns, False),
+                of_step=tables.of_step,
+                problems=problems,
+            )
+        except LogFormatError:
+            nested = any(pa.types.is_nested(tables.schema.field(name).type) for name in roles.values())
+            if problems and roles.keys() >= {"step", "chosen"} and not nested:
+                with problems.noted():
+                    self._check_marks()
+                problems.settle()
+            raise
         self.preparation: Preparation | None = self._plan.preparation
         self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
         if stored.features is not None:
             self.preparation, self.feature_names = _recipe(stored, names), names
         self._strange: dict[str, int] = {}
+        self._unlabelled = 0
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -140,14 +149,19 @@ class _CandidateRows:
             )
             for name, count in self._strange.items()
         )
-        return (*self._plan.notes, *strange)
+        return (*self._tables.notes(), *self._plan.notes, *strange, *unlabelled_steps(self._unlabelled))
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
-        self._strange = {}
+        self._strange, self._unlabelled = {}, 0
         features = [column.name for column in self._plan.preparation.columns]
-        columns = list(dict.fromkeys([*(self._roles[role] for role in self._used()), *features]))
+        columns = list(dict.fromkeys([*self._roles.values(), *features]))
         order = _Order()
+        for rows, starts, row in self._whole_steps(columns, whole):
+            yield self._steps(rows, starts, order, row)
+
+    def _whole_steps(self, columns: Sequence[str], whole: bool) -> Iterator[tuple[pa.Table, NDArray[np.int64], int]]:
+        """Rows of whole steps, where each of them begins, and the number of the first row."""
         held: pa.Table | None = None
         row = 0
         for table, is_last in _with_end(self._tables.read(columns, whole)):
@@ -160,10 +174,10 @@ class _CandidateRows:
                 held = rows.slice(int(starts[-1]))
                 rows, starts = rows.slice(0, int(starts[-1])), starts[:-1]
             if len(starts):
-                yield self._steps(rows, starts, order, row)
+                yield rows, starts, row
             row += rows.num_rows
         if held is not None:
-            yield self._steps(held, self._starts(held, row), order, row)
+            yield held, self._starts(held, row), row
 
     def _used(self) -> list[str]:
         return [role for role in self._roles if role != "candidate"]
@@ -183,36 +197,75 @@ class _CandidateRows:
         at_start = {
             role: values_of(complete(rows, self._roles[role], row, optional=role in _OPTIONAL).take(first))
             for role in self._used()
+            if role != "chosen"
         }
         order(at_start["step"], at_start.get("episode"))
         counts = np.diff(starts, append=rows.num_rows)
-        contexts, strange = feature_matrix(rows, self._plan, row)
+        problems = Problems()
+        with problems.noted():
+            chosen = self._chosen(rows, starts, row)
+        with problems.noted():
+            contexts, strange = feature_matrix(rows, self._plan, row)
+        problems.settle()
         for name, count in strange.items():
             self._strange[name] = self._strange.get(name, 0) + count
-        return Steps(
+        steps = Steps(
             contexts,
             counts,
-            self._chosen(rows, starts, at_start, row),
+            chosen,
             at_start.get("episode"),
             at_start.get("step_id", None if _counts_steps(self._roles["step"]) else at_start["step"]),
             at_start.get("timestamp"),
+            names_of(rows[self._roles["candidate"]]) if "candidate" in self._roles else None,
         )
+        self._unlabelled += int((chosen < 0).sum())
+        return labelled(steps)
 
-    def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], labels: dict[str, Any], row: int) -> NDArray[np.int64]:
+    def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], row: int) -> NDArray[np.int64]:
+        """The position of the chosen candidate of every step; -1 where none is and such steps are to be left out."""
         if "chosen" not in self._roles:
             return np.zeros(len(starts), dtype=np.int64)
-        name = self._roles["chosen"]
-        marks = flags(complete(rows, name, row), name, row)
-        marked = np.add.reduceat(marks.astype(np.int64), starts)
-        wrong = np.flatnonzero(marked != 1)
-        if len(wrong):
-            step = int(wrong[0])
-            found = "no candidate is" if marked[step] == 0 else f"{marked[step]} candidates are"
-            raise LogFormatError(
-                f"{_place(labels, step)}: {found} marked in column {shown(name)}; every step needs exactly one chosen "
-                "candidate. Leave the step out, or mark one."
+        marks, found = self._marks(rows, starts, row)
+        if (found > 1).any() or ((found == 0).any() and not self._options.skip_unlabelled):
+            self._check_marks()
+        chosen = np.full(len(starts), -1)
+        chosen[found == 1] = np.flatnonzero(marks) - starts[found == 1]
+        return chosen
+
+    def _marks(
+        self, rows: pa.Table, starts: NDArray[np.int64], row: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which rows are marked, and how many of each step."""
+        marks = marked(rows, self._roles["chosen"], row)
+        return marks, np.add.reduceat(marks.astype(np.int64), starts)
+
+    def _check_marks(self) -> None:
+        """Refuse steps without a chosen candidate, or with several: how many of the log, and the first few."""
+        columns = [self._roles[role] for role in ("episode", "step", "chosen") if role in self._roles]
+        wrong: list[tuple[str, int]] = []
+        for rows, starts, row in self._whole_steps(columns, False):
+            found = self._marks(rows, starts, row)[1]
+            bad = np.flatnonzero((found > 1) | ((found == 0) & (not self._options.skip_unlabelled)))
+            first = rows.take(pa.array(starts[bad]))
+            labels = {role: values_of(first[name]) for role, name in self._roles.items() if role in ("episode", "step")}
+            wrong += [(_place(labels, at), int(found[step])) for at, step in enumerate(bad)]
+        if not wrong:
+            return
+        place, count = wrong[0]
+        what = "no candidate is" if count == 0 else f"{count} candidates are"
+        others = ""
+        if len(wrong) > 1:
+            none = sum(count == 0 for _, count in wrong)
+            some = "; ".join(place for place, _ in wrong[1:4]) + ("; ..." if len(wrong) > 4 else "")
+            others = (
+                f" {len(wrong)} steps have that problem: {none} without a mark, {len(wrong) - none} with several "
+                f"({some})."
             )
-        return np.flatnonzero(marks) - starts
+        skip = ", or leave such steps out with skip_unlabelled=True (--skip-unlabelled)" if count == 0 else ""
+        raise LogFormatError(
+            f"{place}: {what} marked in column {shown(self._roles['chosen'])}; every step needs exactly one chosen "
+            f"candidate. Leave the step out, or mark one{skip}.{others}"
+        )
 
 
 class _Order:
@@ -267,10 +320,9 @@ class StepRows:
     `ibcb.write_log` writes this form, with ``n_candidates`` and flat lists.
     """
 
-    notes: tuple[Note, ...] = ()
-
     def __init__(self, tables: Tables, options: ReadOptions) -> None:
         self.name, self._tables, self._options = tables.name, tables, options
+        self._unlabelled = 0
         stored = metadata(tables.schema)
         names = tables.schema.names
         kind = tables.schema.field("contexts").type if "contexts" in names else pa.list_(pa.float64())
@@ -304,8 +356,13 @@ class StepRows:
         self.feature_names, self._kept = _selected(stored.feature_names, options, names)
         self.preparation = _recipe(stored, self.feature_names)
 
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (*self._tables.notes(), *unlabelled_steps(self._unlabelled))
+
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """As the tables come."""
+        self._unlabelled = 0
         return self._batches(self._tables.read(self._columns(), whole))
 
     def _columns(self) -> list[str]:
@@ -317,6 +374,7 @@ class StepRows:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
         groups = self._tables.groups
         cut = self._options.episode_every or self._options.episode_size or self._options.warmup or self._options.sort
+        cut = cut or self._options.skip_unlabelled
         if groups is None or cut or not self._counted or "episode" not in self._roles:
             return None
         found: list[tuple[int, list[int]]] = []
@@ -363,7 +421,11 @@ class StepRows:
         }
         if "step" in labels and labels["step"].dtype.kind not in "iufM":
             labels.setdefault("step_id", labels["step"])
-        if "chosen" in self._roles:
+        if "chosen" in self._roles and self._options.skip_unlabelled:
+            name = self._roles["chosen"]
+            known = pc.fill_null(table[name], -1)
+            chosen = whole_column(table.set_column(table.column_names.index(name), name, known), name, row)
+        elif "chosen" in self._roles:
             chosen = whole_column(table, self._roles["chosen"], row)
         else:
             chosen = np.zeros(table.num_rows, dtype=np.int64)
@@ -379,7 +441,11 @@ class StepRows:
             order(labels["step"], labels["episode"])
         ids = self._candidate_ids(table, row, counts) if self._named else None
         more = (labels.get("episode"), labels.get("step_id"), labels.get("timestamp"), ids)
-        return Steps(contexts, counts, chosen, *more), d
+        steps = Steps(contexts, counts, chosen, *more)
+        if self._options.skip_unlabelled:
+            self._unlabelled += int((chosen < 0).sum())
+            steps = labelled(steps)
+        return steps, d
 
     def _candidate_ids(self, table: pa.Table, row: int, counts: NDArray[np.int64]) -> NDArray[Any]:
         """The names of all candidates."""
@@ -532,7 +598,8 @@ def _selected(
 
 def _role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
     what = {"step": "tells the steps apart", "chosen": "marks the chosen candidate of each step"}[role]
-    taken = [name for name in (*(options.features or ()), *options.drop) if normal_name(name) in ROLES[role]]
+    named = (*(options.features or ()), *options.drop, *options.keep, *options.encoded, *options.crossed)
+    taken = [name for name in named if name in names and normal_name(name) in ROLES[role]]
     if taken:
         return (
             f"no column {what}: {shown(taken[0])} would, but was named among the features or to be dropped. Leave it "

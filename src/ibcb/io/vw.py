@@ -13,7 +13,9 @@ the namespace's weight; without a value it is 1, and what is there several times
 
 Costs and probabilities are never kept: they are rewards and what the decider knew, not what it did. The features of the
 ``shared`` line are the same for all candidates of a step, so that no linear policy can depend on them; they are left
-out. The format has no place for episodes, warm-up, timestamps, the float type, and features without a name.
+out, but for products: ``cross=[("user", "item")]`` multiplies those of one namespace with those of another, as
+``-q ui`` does. The format has no place for episodes, warm-up, timestamps, the float type, and features without a
+name.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ibcb.io.files import binary
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, same_features, shared_features
+from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features, shared_features, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
 
@@ -37,6 +41,8 @@ _ESCAPES = {"%": "%25", " ": "%20", "\t": "%09", "\n": "%0A", "\r": "%0D", "\0":
 _CHARACTERS = {code: character for character, code in _ESCAPES.items()}
 _NO_NAME = "%_"
 _MOST_CACHED = 100_000
+#: names that text of other kinds may have, too
+_UNSURE = (".txt", ".dat", ".data", ".txt.gz", ".dat.gz", ".data.gz")
 
 
 class VWSource(SparseSource):
@@ -44,6 +50,8 @@ class VWSource(SparseSource):
 
     With ``options.choices=False`` blocks need no label; ``chosen`` is 0 where there is none.
     """
+
+    separator = "^"
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         refuse_roles(options, Path(path).name)
@@ -54,16 +62,21 @@ class VWSource(SparseSource):
             )
         self._names: dict[str, dict[str, str]] = {}
         self._shared: dict[str, None] = {}
+        self._unlabelled = 0
         super().__init__(path, options)
 
     def _remarks(self) -> list[Note]:
-        if not self._shared:
-            return []
-        return [shared_features(self._shared, "the features of the shared lines")]
+        left_out = unlabelled_steps(self._unlabelled)
+        if not self._shared or self._with_shared:
+            return [*left_out]
+        first = next(iter(self._shared)).partition("^")[0]
+        other = next((name for name in self._columns), "item").partition("^")[0]
+        return [shared_features(self._shared, "the features of the shared lines", (first, other)), *left_out]
 
     def _decisions(self) -> Iterator[Decision]:
         block: list[tuple[int, str]] = []
-        with self._path.open("rb") as file:
+        self._unlabelled = 0
+        with binary(self._path) as file:
             for number, raw in enumerate(file, start=1):
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
@@ -74,14 +87,16 @@ class VWSource(SparseSource):
                 if line.strip(" "):
                     block.append((number, line))
                 elif block:
-                    yield self._decision(block)
+                    yield from self._decision(block)
                     block = []
         if block:
-            yield self._decision(block)
+            yield from self._decision(block)
 
-    def _decision(self, block: list[tuple[int, str]]) -> Decision:
+    def _decision(self, block: list[tuple[int, str]]) -> Iterator[Decision]:
+        """The decision of a block, unless it has no label and such are to be left out."""
         first = f"line {block[0][0]}"
         candidates: list[dict[str, float]] = []
+        shared: dict[str, float] = {}
         chosen: int | None = None
         for index, (number, line) in enumerate(block):
             place = f"line {number}"
@@ -99,28 +114,34 @@ class VWSource(SparseSource):
                         "a shared line within a block; it must be the first. Blocks are separated by blank lines: is "
                         "one missing before it?",
                     )
-                self._shared.update(
-                    (name, None) for name in self._features(features, place) if len(self._shared) < 1000
-                )
+                shared = self._features(features, place)
+                self._shared.update((name, None) for name in shared if len(self._shared) < 1000)
                 continue
             if label:
                 if chosen is not None:
+                    heads = [self._label(line.partition("|")[0], place) for _, line in block]
+                    every = all(heads) and "shared" not in heads
+                    other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
                     raise self._error(
                         place,
                         f"a second labelled candidate in the block that begins at {first}; one is chosen at each step. "
-                        "Blocks are separated by blank lines: is one missing?",
+                        f"Blocks are separated by blank lines: is one missing?{other if every else ''}",
                     )
                 chosen = len(candidates)
             candidates.append(self._features(features, place))
         if not candidates:
             raise self._error(first, "a shared line without candidates; a block needs a line for each of them.")
         if chosen is None and self._options.choices:
+            if self._options.skip_unlabelled:
+                self._unlabelled += 1
+                return
             raise self._error(
                 first,
                 "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
-                "action:cost:probability and a space, as in '0:1:0.5 |a x:2'.",
+                "action:cost:probability and a space, as in '0:1:0.5 |a x:2'. Leave such blocks out with "
+                "skip_unlabelled=True (--skip-unlabelled).",
             )
-        return Decision(first, candidates, chosen or 0)
+        yield Decision(first, candidates, chosen or 0, shared=shared)
 
     def _label(self, head: str, place: str) -> str:
         """What stands before the first bar, without a tag: "", "shared" or a label."""
@@ -138,14 +159,20 @@ class VWSource(SparseSource):
             return ""
         if words == ["shared"]:
             return "shared"
+        if words[0] in OTHER_KINDS:
+            raise self._error(place, f"{_short(' '.join(words))} {refused(words[0])}")
         if len(words) == 1 and re.fullmatch(r"[^:]+:[^:]+:[^:]+", words[0]):
             action, cost, probability = words[0].split(":")
             if action != "shared" and _number(cost) is not None and _number(probability) is not None:
                 return action
+        costs = len(words) == 1 and re.fullmatch(r"\d+:[^:]+", words[0])
+        what = (
+            " It is one of cost-sensitive classification (csoaa_ldf), where no candidate was chosen." if costs else ""
+        )
         raise self._error(
             place,
             f"{_short(' '.join(words))} is no label; expected nothing, 'shared', or action:cost:probability for the "
-            "chosen candidate.",
+            f"chosen candidate.{what}",
         )
 
     def _features(self, text: str, place: str) -> dict[str, float]:
@@ -216,7 +243,7 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
                 columns = [_column(name) for name in names_to_write(part)]
             start = 0
             for chosen, end in zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), strict=True):
-                for index, row in enumerate(part.contexts[start:end].tolist()):
+                for index, row in enumerate(dense(part.contexts[start:end]).tolist()):
                     label = f"{index + 1}:0:1 " if index == chosen else ""
                     file.write(f"{label}{_line(columns, row, every)}\n")
                     every = False
@@ -227,14 +254,16 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
 def looks_like_vw(path: str | os.PathLike[str]) -> bool:
     """Whether the first line that is not blank could be one of a block."""
     try:
-        with Path(path).open(encoding="utf-8-sig") as file:
+        with binary(Path(path)) as file:
             for _ in range(100):
-                line = file.readline(65_536)
+                line = file.readline(65_536).decode("utf-8-sig", errors="ignore")
                 if line.strip() or not line:
                     break
-    except (OSError, UnicodeDecodeError):
+    except (OSError, EOFError):
         return False
-    return re.match(r"\s*(shared\s+|[\w-]+:[\d.eE+-]+:[\d.eE+-]+\s+)?('\S*\s*|[\w./#-]*)\|", line) is not None
+    number = r"[\d.eE+-]+"
+    label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:{number}){{1,2}}\s+|{number}\s+)+"
+    return re.match(rf"\s*({label})?('\S*\s*|[\w./#-]*)\|", line) is not None
 
 
 def _line(columns: list[tuple[str, str]], row: list[float], every: bool) -> str:
@@ -287,8 +316,8 @@ def _short(text: str) -> str:
 FORMAT = Format(
     name="Vowpal Wabbit text",
     open=VWSource,
-    suffixes=(".vw",),
-    looks_like=lambda source: has_suffix(source, ".txt") and looks_like_vw(source),
+    suffixes=(".vw", ".vw.gz", ".ldf", ".ldf.gz"),
+    looks_like=lambda source: has_suffix(source, *_UNSURE) and looks_like_vw(source),
     write=write_vw,
     loses="episodes, warm-up, times, ids, the float type, missing feature names, and how the features were made",
 )

@@ -37,6 +37,7 @@ from ibcb.log.arrays import (
     warmup_count,
     whole_numbers,
 )
+from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
@@ -545,6 +546,9 @@ class BehaviorLog:
 
     def _feature(self, column: int) -> str:
         return str(column) if self.feature_names is None else repr(self.feature_names[column])
+
+    def _repr_html_(self) -> str:
+        return log_html(self)
 
     def __repr__(self) -> str:
         warmup = f" after {self.warmup} of warm-up" if self.warmup else ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, groupby, pairwise
 from pathlib import Path
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
@@ -69,7 +72,8 @@ class DiskLog:
         self._is_part = False
         self.name = source.name
         self.feature_names = source.feature_names
-        self.preparation = source.preparation
+        made = source.preparation
+        self.preparation = None if made is None else replace(made, reading=options.kept())
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -254,6 +258,9 @@ class DiskLog:
                 notes=self.notes,
             )
 
+    def _repr_html_(self) -> str:
+        return log_html(self)
+
     def __repr__(self) -> str:
         known = "" if self._index is None else f", {plural(len(self), 'episode')}"
         return f"DiskLog({self.name!r}{known})"
@@ -326,7 +333,7 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
         ) from None
     except TypeError as error:
         raise LogFormatError(f"{name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
             raise
         if isinstance(error, MemoryError):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FeatureColumn", "Preparation"]
+from ibcb.log.arms import arm_feature_names
+from ibcb.log.arrays import LogFormatError
+
+__all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
+
+#: options of `ibcb.read_log` that say where things stand in a file
+_OF_FILES = frozenset(["format", "delimiter", "decimal", "alternatives", "items"])
+#: the factors of products: for each of them, which features of the columns it may be, by position
+Cross = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,8 @@ class FeatureColumn:
         What stands for a missing number; None: none was missing, and none may be. Missing text is all zeros.
     center, scale : float
         The feature is (number - center) / scale, where the log was standardised. Categories stay 0 and 1.
+    pooled : bool
+        One more feature after those of the categories: 1 where the column has any other value.
     """
 
     name: str
@@ -33,17 +44,46 @@ class FeatureColumn:
     fill: float | None = None
     center: float = 0.0
     scale: float = 1.0
+    pooled: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         if self.categories is None:
             return (self.name,)
-        return tuple(f"{self.name}={category}" for category in self.categories)
+        rest = "other"
+        while rest in self.categories:
+            rest = f"({rest})"
+        return tuple(f"{self.name}={category}" for category in (*self.categories, *([rest] if self.pooled else [])))
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The arms of a log, each with weights of its own on the features of the step and on a constant 1.
+
+    Attributes
+    ----------
+    column : str
+        It has the arm chosen.
+    names : tuple of str
+    features : tuple of (str, tuple of float)
+        Features of the arms, with weights that all share: name, and the number of each arm.
+    available : str, optional
+        The column of the arms that could be chosen.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    features: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    available: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """The columns that a log's features come from, in order, and which columns played which role.
+
+    The features are those of the columns, but for the ``hidden``, and then the products of ``crosses``. Both name
+    features of the columns by their position. With ``arms``, columns are of steps, and the features those of every arm.
+    ``reading`` has the other options of `ibcb.read_log` that were given.
 
     >>> made = Preparation((FeatureColumn("price", center=3.0, scale=2.0), FeatureColumn("genre", ("a", "b"))))
     >>> made.feature_names
@@ -52,18 +92,71 @@ class Preparation:
     (array([3., 0., 0.]), array([2., 1., 1.]))
     >>> made.only(["genre=b", "price"]).feature_names
     ('genre=b', 'price')
+    >>> made = Preparation((FeatureColumn("age"), FeatureColumn("price")), crosses=(((0,), (1,)),), hidden=(0,))
+    >>> made.feature_names
+    ('price', 'age*price')
     """
 
     columns: tuple[FeatureColumn, ...]
     roles: tuple[tuple[str, str], ...] = ()
+    crosses: tuple[Cross, ...] = ()
+    hidden: tuple[int, ...] = ()
+    arms: Arms | None = None
+    reading: tuple[tuple[str, Any], ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
+        names = self.column_features
+        if self.arms is not None:
+            return arm_feature_names(self.arms.names, ["", *names], [name for name, _ in self.arms.features])
+        if not self.crosses:
+            return names
+        hidden = set(self.hidden)
+        alone = (name for place, name in enumerate(names) if place not in hidden)
+        return (*alone, *("*".join(names[place] for place in factors) for factors in self.products()))
+
+    @property
+    def column_features(self) -> tuple[str, ...]:
+        """The features of the columns, before any are multiplied."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @property
+    def uncrossed(self) -> Preparation:
+        """The same columns, all of their features and no products."""
+        return replace(self, crosses=(), hidden=())
+
+    def reading_again(self, *, choices: bool) -> dict[str, Any]:
+        """Options to read another log with; of candidate sets without choices those that say where things stand."""
+        return {name: value for name, value in self.reading if choices or name in _OF_FILES}
+
+    def products(self) -> Iterator[tuple[int, ...]]:
+        """The factors of every product, by position."""
+        return chain.from_iterable(products for _, products in self.products_of_crosses())
+
+    def products_of_crosses(self) -> Iterator[tuple[Cross, list[tuple[int, ...]]]]:
+        """Every cross and its products, each product once.
+
+        The same factors in another order are the same product, and two categories of a column are never 1 together.
+        """
+        encoded = [
+            None if column.categories is None else place
+            for place, column in enumerate(self.columns)
+            for _ in column.feature_names
+        ]
+        seen: set[tuple[int, ...]] = set()
+        for cross in self.crosses:
+            found = []
+            for factors in product(*cross):
+                key = tuple(sorted(factors))
+                columns = [encoded[place] for place in key if encoded[place] is not None]
+                if key not in seen and len(set(columns)) == len(columns):
+                    seen.add(key)
+                    found.append(factors)
+            yield cross, found
+
+    @property
     def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is subtracted from each feature, and what it is then divided by; shape (d,) each."""
+        """What is subtracted from each feature of the columns, and what it is then divided by; shape (d,) each."""
         both = [(column.center, column.scale) for column in self.columns for _ in column.feature_names]
         center, scale = np.array(both, dtype=np.float64).reshape(-1, 2).T
         return center, scale
@@ -80,6 +173,11 @@ class Preparation:
 
     def only(self, names: Iterable[str]) -> Preparation:
         """How some of the features are made, in that order."""
+        names = list(names)
+        if self.arms is not None:
+            return self if names == list(self.feature_names) else Preparation(tuple(map(FeatureColumn, names)))
+        if self.crosses:
+            return self._only_products(names)
         home = {feature: column for column in self.columns for feature in column.feature_names}
         columns: list[FeatureColumn] = []
         for feature in names:
@@ -87,19 +185,46 @@ class Preparation:
             if column.categories is None:
                 columns.append(column)
                 continue
-            category = column.categories[column.feature_names.index(feature)]
-            begun = columns.pop().categories or () if columns and columns[-1].name == column.name else ()
-            columns.append(replace(column, categories=(*begun, category)))
+            place = column.feature_names.index(feature)
+            kept, pooled = column.categories[place : place + 1], place == len(column.categories)
+            begun = columns[-1] if columns and columns[-1].name == column.name else None
+            # What is pooled stands last.
+            if begun is not None and begun.categories is not None and not begun.pooled:
+                columns.pop()
+                kept = (*begun.categories, *kept)
+            columns.append(replace(column, categories=kept, pooled=pooled))
         return replace(self, columns=tuple(columns))
+
+    def _only_products(self, names: list[str]) -> Preparation:
+        if names == list(self.feature_names):
+            return self
+        plain = self.column_features
+        factors = {"*".join(plain[place] for place in each): each for each in self.products()}
+        products = [factors[name] for name in names if name in factors]
+        kept = set(names)
+        hidden = tuple(place for place, name in enumerate(plain) if name not in kept or place in self.hidden)
+        crosses = tuple(tuple((place,) for place in each) for each in products)
+        made = replace(self, crosses=crosses, hidden=hidden if crosses else ())
+        made = made if crosses else made.only(names)
+        if made.feature_names != tuple(names):
+            raise LogFormatError(
+                "features of a log with products (cross) can be left out but not put into another order; name them in "
+                "the order of the log, the products last."
+            )
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, for a file's metadata."""
-        return {"columns": [asdict(column) for column in self.columns], "roles": dict(self.roles)}
+        data: dict[str, Any] = {"columns": [asdict(column) for column in self.columns], "roles": dict(self.roles)}
+        if self.crosses:
+            data |= {"crosses": self.crosses, "hidden": self.hidden}
+        data |= {"reading": dict(self.reading)} if self.reading else {}
+        return data if self.arms is None else data | {"arms": asdict(self.arms)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preparation:
         """What `to_json` gave."""
-        return cls(
+        made = cls(
             tuple(
                 FeatureColumn(
                     name=str(column["name"]),
@@ -107,11 +232,32 @@ class Preparation:
                     fill=None if column["fill"] is None else float(column["fill"]),
                     center=_finite(column.get("center", 0.0)),
                     scale=_above_zero(column.get("scale", 1.0)),
+                    pooled=bool(column.get("pooled", False)),
                 )
                 for column in data["columns"]
             ),
             tuple((str(role), str(column)) for role, column in data["roles"].items()),
         )
+        d = len(made.column_features)
+        crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in data.get("crosses", ()))
+        arms = None if data.get("arms") is None else _arms(data["arms"])
+        reading = tuple((str(name), value) for name, value in data.get("reading", {}).items())
+        return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms, reading=reading)
+
+
+def _arms(data: Mapping[str, Any]) -> Arms:
+    names = tuple(map(str, data["names"]))
+    features = tuple((str(name), tuple(map(_finite, values))) for name, values in data["features"])
+    if any(len(values) != len(names) for _, values in features):
+        raise ValueError(f"a feature of arms has not one number for each of the {len(names)} arms")
+    return Arms(str(data["column"]), names, features, None if data["available"] is None else str(data["available"]))
+
+
+def _places(values: Any, d: int) -> tuple[int, ...]:
+    places = tuple(int(value) for value in values)
+    if any(not 0 <= place < d for place in places):
+        raise ValueError(f"a cross names a feature beyond the {d} there are")
+    return places
 
 
 def _finite(value: Any) -> float:

@@ -7,6 +7,7 @@ may say about how to read it. `numbered` cuts the steps into episodes.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +29,18 @@ __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_second
 ROLES: dict[str, tuple[str, ...]] = {
     "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),
     "step": ("step", "step_id", "request_id", "decision_id", "impression_id", "event_id", "round"),
-    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken"),
+    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken", "choice"),
     "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
     "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
     "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
 }
+#: options that a `Preparation` keeps in its own way, or that are of no use to another log
+_OF_FEATURES = frozenset(
+    [
+        *("columns", "features", "drop", "keep", "one_hot", "min_count", "cross", "missing", "standardize"),
+        *("arm", "available", "arm_features", "choices", "preparation"),
+    ]
+)
 _LARGEST = int(np.iinfo(np.int64).max)
 #: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
 _FAR = 10**11
@@ -96,10 +104,21 @@ class ReadOptions:
     drop: Sequence[str] = ()
     keep: Sequence[str] = ()
     one_hot: Sequence[str] | bool = ()
+    min_count: int = 1
+    cross: Sequence[Sequence[str]] = ()
+    arm: str | None = None
+    available: str | None = None
+    arm_features: Any = None
     missing: str = "refuse"
     standardize: bool = False
     delimiter: str | None = None
     decimal: str = "."
+    format: str | None = None
+    alternatives: Sequence[str] = ()
+    items: Any = None
+    date_format: str | None = None
+    deduplicate: bool = False
+    skip_unlabelled: bool = False
     episode_every: str | None = None
     episode_size: int | None = None
     warmup: int | None = None
@@ -111,15 +130,33 @@ class ReadOptions:
         for role in self.columns:
             if role not in ROLES:
                 raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
-        for option in ("features", "drop", "keep", "one_hot"):
+        for option in ("features", "drop", "keep", "one_hot", "cross", "alternatives"):
             if isinstance(names := getattr(self, option), str):
                 raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
+        for names in self.cross:
+            if isinstance(names, str):
+                raise TypeError(f"cross has {names!r}, a text; give the names of the columns to multiply: ('a', 'b').")
+            if not names or not all(isinstance(name, str) and name for name in names):
+                raise ValueError(f"cross has {names!r}; give the names of the columns to multiply: ('a', 'b').")
+        whole("min_count", self.min_count, 1, "it is the number of rows that a category needs for a feature of its own")
+        for option in ("available", "arm_features"):
+            if getattr(self, option) is not None and self.arm is None and self.preparation is None:
+                raise ValueError(
+                    f"{option} is of arms; name the column that has the arm chosen, too: arm='arm' (--arm)."
+                )
         if self.missing not in ("refuse", "mean", "zero"):
             raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
             sign = getattr(self, option)
             if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
                 raise ValueError(f"{option}={sign!r} cannot be one; give a single sign, such as a comma.")
+        if self.alternatives and len({name.casefold() for name in self.alternatives}) < max(2, len(self.alternatives)):
+            raise ValueError(
+                f"alternatives={list(self.alternatives)!r} must be two names or more, no two alike; a choice among "
+                "fewer is none."
+            )
+        if self.date_format is not None and "%" not in self.date_format:
+            raise ValueError(f"date_format={self.date_format!r} has no %; write it as in %d.%m.%Y %H:%M.")
         if self.episode_every is not None and self.episode_size is not None:
             raise ValueError("episode_every and episode_size exclude each other; give one of them.")
         if self.episode_every is not None:
@@ -133,6 +170,24 @@ class ReadOptions:
     def encoded(self) -> list[str]:
         """The columns that were named to be encoded."""
         return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
+
+    def kept(self) -> tuple[tuple[str, Any], ...]:
+        """What the preparation of a log does not say of how it was read, for others like it."""
+        before = {} if self.preparation is None else dict(self.preparation.reading)
+        usual = ReadOptions()
+        names = (name for name in self.__dataclass_fields__ if name not in _OF_FEATURES)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)) and value:
+                before[name] = [str(each) for each in value]
+            elif isinstance(value, (bool, int, float, str, os.PathLike)):
+                before[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return tuple(before.items())
+
+    @property
+    def crossed(self) -> list[str]:
+        """The names in crosses, and the patterns."""
+        return list(dict.fromkeys(name for names in self.cross for name in names))
 
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

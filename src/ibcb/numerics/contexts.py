@@ -29,6 +29,7 @@ __all__ = [
     "row_lengths",
     "scaled_rows",
     "shown_features",
+    "sparse_pays",
     "stacked",
     "step_products",
     "step_sums",
@@ -58,11 +59,16 @@ def dense(contexts: Contexts) -> NDArray[Any]:
     return found
 
 
+def sparse_pays(d: int, filled: float) -> bool:
+    """Whether d features, of which this share is not 0, are better stored sparsely."""
+    return d >= _FEW_FEATURES and filled <= _SPARSE
+
+
 def compact(contexts: Contexts) -> Contexts:
     """The same contexts, sparse where that is worth it and dense where not."""
     rows, d = contexts.shape
     filled = contexts.nnz if is_sparse(contexts) else np.count_nonzero(contexts)
-    if d >= _FEW_FEATURES and filled <= _SPARSE * rows * d:
+    if sparse_pays(d, filled / max(rows * d, 1)):
         return ordered(contexts if is_sparse(contexts) else sparse.csr_array(contexts))
     return plain(dense(contexts))
 

@@ -98,7 +98,7 @@ def unmoved(scan: Scan, still: Mask) -> Iterator[Finding]:
             "are compared, so the choices do not tell its weight.",
             None,
             "Read nothing into these weights. If preferences differ with such features (a user's, say), add their "
-            "products with features that vary.",
+            "products with features that vary: cross=[('user_*', 'item_*')] (--cross 'user_*,item_*').",
             _names(scan, shared),
         )
     rare = ~still & (scan.varies < _FEW_STEPS_VARYING) & (scan.contests >= 10 * _FEW_STEPS_VARYING)

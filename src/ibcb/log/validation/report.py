@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ibcb.log.arrays import plural
+from ibcb.log.notebook import validation_html
 from ibcb.log.notes import Figure, Note
 
 __all__ = ["Finding", "Severity", "LogSummary", "Validation"]
@@ -128,6 +129,9 @@ class Validation:
                 lines += _wrapped(f"Features: {shown(finding.features)}.", width, "  ")
             lines += _wrapped(f"-> {finding.remedy}", width, "  ", "     ")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return validation_html(self)
 
     def __str__(self) -> str:
         return self.render()

@@ -1,0 +1,254 @@
+"""Products of features: of a user's with an item's, so that a linear policy can depend on both.
+
+A `Source` gives the features that are to be multiplied; the products are made here, for every format alike, after the
+features were centred and scaled. What is the same for all candidates of a step is no feature of its own then.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ibcb.io.columns import listed, matches
+from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, some
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.notes import Note
+from ibcb.log.recipe import Cross, FeatureColumn, Preparation
+from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
+
+__all__ = ["crossed"]
+
+#: rows that tell whether products are mostly 0
+_SAMPLE = 4096
+
+
+def crossed(source: Source, options: ReadOptions) -> Source:
+    """The source with the products that the options ask for, or that the features of another log have."""
+    wanted = options.preparation
+    if wanted is not None:
+        if options.cross and not wanted.crosses:
+            raise LogFormatError(
+                "cross (--cross) asks for products, but the features are made as for the model, which was fitted "
+                "without any. Leave it out."
+            )
+        has_all = not wanted.crosses or source.feature_names == wanted.feature_names
+        return source if has_all else _Crossed(source, wanted, ())
+    if not options.cross:
+        return source
+    if source.feature_names is None:
+        raise LogFormatError(
+            "the features of this log have no names, by which to multiply them (cross, --cross); write the log with "
+            "feature_names."
+        )
+    made = source.preparation or Preparation(tuple(FeatureColumn(name) for name in source.feature_names))
+    if made.crosses:
+        raise LogFormatError(
+            "the log has products of features by now (cross, --cross); ask for others when it is converted."
+        )
+    crosses = tuple(_resolved(made, names, source) for names in options.cross)
+    _check_number(crosses, options)
+    of_step = _of_step(source, made, crosses)
+    hidden = {*of_step, *_not_asked(made, options)}
+    recipe = replace(made, crosses=crosses, hidden=tuple(sorted(hidden)))
+    return _Crossed(source, recipe, _remarks(recipe, sorted(of_step)))
+
+
+def _homes(made: Preparation) -> list[tuple[str, str]]:
+    """Every feature of the columns, with the name of its column."""
+    return [(feature, column.name) for column in made.columns for feature in column.feature_names]
+
+
+def _not_asked(made: Preparation, options: ReadOptions) -> list[int]:
+    """The features that a user did not ask for, which are there for products alone."""
+    if options.features is None:
+        return []
+    homes = _homes(made)
+    absent = [name for name in options.features if not any(name in home for home in homes)]
+    if absent:
+        raise LogFormatError(f"no feature is named {some(absent)}; there are {listed(name for name, _ in homes)}.")
+    asked = set(options.features)
+    return [place for place, home in enumerate(homes) if asked.isdisjoint(home)]
+
+
+def _resolved(made: Preparation, names: Sequence[str], source: Source) -> Cross:
+    """The features that each name of a cross stands for: a column, a feature, a pattern, or a namespace."""
+    separator = getattr(source, "separator", None)
+    homes = _homes(made)
+    if len(names) == 1 and separator is not None and len(names[0]) > 1:
+        # As Vowpal Wabbit's -q ui: the first letters of namespaces.
+        names = [f"{letter}*{separator}*" for letter in names[0]]
+    if len(names) < 2:
+        raise LogFormatError(
+            f"cross has {shown(names[0])} alone (--cross); a product needs two columns or more, as in "
+            "cross=[('user_*', 'item_*')] (--cross 'user_*,item_*')."
+        )
+    factors = []
+    for name in names:
+        patterns = [name] if separator is None else [name, f"{name}{separator}*"]
+        found = tuple(place for place, home in enumerate(homes) if any(matches(each, patterns) for each in home))
+        if not found:
+            known = list(dict.fromkeys(column for _, column in homes))
+            near = difflib.get_close_matches(name, known, n=1)
+            raise LogFormatError(
+                f"no feature is named {shown(name)}, or fits it (cross, --cross)"
+                f"{f'; did you mean {shown(near[0])}?' if near else ''}; there are {listed(known)}."
+            )
+        factors.append(found)
+    return tuple(factors)
+
+
+def _check_number(crosses: tuple[Cross, ...], options: ReadOptions) -> None:
+    number = sum(prod(len(factor) for factor in cross) for cross in crosses)
+    if number > MOST_FEATURES:
+        largest = max(crosses, key=lambda cross: prod(map(len, cross)))
+        sizes = " x ".join(str(len(factor)) for factor in largest)
+        raise LogFormatError(
+            f"cross (--cross) would make {number:,} features (of {','.join(options.cross[crosses.index(largest)])} "
+            f"{sizes}), and at most {MOST_FEATURES:,} can be read; name fewer columns, or pool the rare categories of "
+            "those that are encoded with min_count=20 (--min-count 20)."
+        )
+
+
+def _of_step(source: Source, made: Preparation, crosses: tuple[Cross, ...]) -> set[int]:
+    """Which of the features to be multiplied are the same for all candidates of every step."""
+    known = getattr(source, "step_features", None)
+    if known is not None:
+        return {place for place, name in enumerate(made.column_features) if name in known}
+    places = np.unique([place for cross in crosses for factor in cross for place in factor])
+    for steps in source.batches():
+        owner = np.repeat(np.arange(len(steps.counts)), steps.counts)
+        within = np.flatnonzero(owner[1:] == owner[:-1])
+        # Rows beside each other: some differ where not all of a step are the same.
+        changes: Any = steps.contexts[:, places]
+        changes = changes[within + 1] - changes[within]
+        places = places[~np.asarray((changes != 0).sum(axis=0) > 0).ravel()]
+        if not len(places):
+            break
+    return set(places.tolist())
+
+
+def _remarks(recipe: Preparation, of_step: list[int]) -> tuple[Note, ...]:
+    names = recipe.feature_names[len(recipe.column_features) - len(recipe.hidden) :]
+    text = f"{plural(len(names), 'product')} of features: {some(names)}."
+    notes = [Note("products", "info", text, {"features": len(names)})]
+    if of_step:
+        shared = tuple(recipe.column_features[place] for place in of_step)
+        text = f"{some(shared)}: the same for all candidates of a step, so read for products alone."
+        notes.append(Note("shared-features", "info", text, {"features": shared}))
+    return tuple(notes)
+
+
+# -- making them -----------------------------------------------------------------------------------------------------
+
+
+class _Grid(NamedTuple):
+    """A cross as it is computed: the features of each factor, and where each of their products goes; -1: nowhere."""
+
+    factors: tuple[NDArray[np.int64], ...]
+    columns: NDArray[np.int64]
+
+
+class _Crossed(MappedSource):
+    """A source with products; whether they are stored sparsely is told by the first rows."""
+
+    def __init__(self, source: Source, recipe: Preparation, notes: tuple[Note, ...]) -> None:
+        super().__init__(source, recipe, recipe.feature_names, notes)
+        self._inner, self._d = len(recipe.column_features), len(recipe.feature_names)
+        self._alone = np.setdiff1d(np.arange(self._inner), recipe.hidden)
+        self._grids = list(_grids(recipe, len(self._alone)))
+        sample = next((self._sparsely(steps.contexts[:_SAMPLE]) for steps in source.batches()), None)
+        self._is_sparse = sample is not None and sparse_pays(self._d, sample.nnz / max(sample.shape[0] * self._d, 1))
+
+    def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
+        for steps in batches:
+            for part in _pieces(steps, self._d):
+                yield part._replace(contexts=self._products(part.contexts))
+
+    def _products(self, X: Contexts) -> Contexts:
+        if X.shape[1] != self._inner:
+            raise LogFormatError(
+                f"the candidates have {X.shape[1]} features, but {self._inner} are to be multiplied; give the features "
+                "of the log that the model was fitted on."
+            )
+        return self._sparsely(X) if self._is_sparse else self._densely(dense(X))
+
+    def _densely(self, X: NDArray[Any]) -> NDArray[Any]:
+        result = np.empty((len(X), self._d), dtype=X.dtype)
+        result[:, : len(self._alone)] = X[:, self._alone]
+        for factors, columns in self._grids:
+            places = np.flatnonzero(columns >= 0)
+            each = np.unravel_index(places, [len(factor) for factor in factors])
+            product = X[:, factors[0][each[0]]]
+            for factor, at in zip(factors[1:], each[1:], strict=True):
+                product = product * X[:, factor[at]]
+            result[:, columns[places]] = product
+        return result
+
+    def _sparsely(self, X: Contexts) -> Contexts:
+        X = sparse.csr_array(X)
+        total = _placed(X[:, self._alone], np.arange(len(self._alone)), self._d)
+        for factors, columns in self._grids:
+            product = X[:, factors[0]]
+            for factor in factors[1:]:
+                product = _row_products(product, X[:, factor])
+            total = total + _placed(product, columns, self._d)
+        return ordered(total)
+
+
+def _grids(recipe: Preparation, first: int) -> Iterator[_Grid]:
+    """The crosses of a recipe, whose products stand from column ``first`` on."""
+    for cross, products in recipe.products_of_crosses():
+        index = [{place: at for at, place in enumerate(factor)} for factor in cross]
+        shape = [len(factor) for factor in cross]
+        columns = np.full(prod(shape), -1, dtype=np.int64)
+        if products:
+            places = [[at[place] for at, place in zip(index, factors, strict=True)] for factors in products]
+            columns[np.ravel_multi_index(tuple(np.array(places).T), shape)] = first + np.arange(len(products))
+            yield _Grid(tuple(np.array(factor) for factor in cross), columns)
+        first += len(products)
+
+
+def _row_products(A: Any, B: Any) -> Any:
+    """All products of a number of a row of A and one of the same row of B; column i * b + j has those of i and j."""
+    of_A, of_B = np.diff(A.indptr), np.diff(B.indptr)
+    partners = np.repeat(of_B, of_A)
+    left = np.repeat(np.arange(A.nnz), partners)
+    begin = np.repeat(B.indptr[:-1], of_A) - (np.cumsum(partners) - partners)
+    right = np.arange(len(left)) + np.repeat(begin, partners)
+    b = B.shape[1]
+    columns = A.indices[left].astype(np.int64) * b + B.indices[right]
+    ends = np.concatenate([[0], np.cumsum(of_A.astype(np.int64) * of_B)])
+    return sparse.csr_array((A.data[left] * B.data[right], columns, ends), shape=(A.shape[0], A.shape[1] * b))
+
+
+def _placed(X: Any, columns: NDArray[np.int64], d: int) -> Any:
+    """The columns of X at other places among d; those at -1 are left out."""
+    moved = columns[X.indices]
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    kept = moved >= 0
+    return sparse.csr_array((X.data[kept], (rows[kept], moved[kept])), shape=(X.shape[0], d))
+
+
+def _pieces(steps: Steps, d: int) -> Iterator[Steps]:
+    """Whole steps, few enough that their rows with d features are a few million numbers."""
+    ends = np.cumsum(steps.counts)
+    if len(ends) == 0 or ends[-1] * d <= BATCH_NUMBERS:
+        yield steps
+        return
+    first = row = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, row + BATCH_NUMBERS // d, side="right")), first + 1)
+        some, rows = slice(first, last), slice(row, int(ends[last - 1]))
+        of_rows, of_steps = (steps.contexts, steps.candidate_ids), steps[1:-1]
+        contexts, ids = (None if values is None else values[rows] for values in of_rows)
+        each: list[Any] = [contexts, *(None if values is None else values[some] for values in of_steps), ids]
+        yield Steps(*each)
+        first, row = last, rows.stop

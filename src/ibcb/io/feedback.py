@@ -1,0 +1,141 @@
+"""Feedback as the Open Bandit Pipeline keeps it: a dict of arrays, with the features of the actions.
+
+``action`` (n_rounds,) has the action of each round, ``action_context`` (n_actions, d) the features of the actions,
+which are the candidates of every round, and ``context`` (n_rounds, m) those of the round. Without ``action_context``
+every action has weights of its own on the context: it is an arm, as for `ibcb.BehaviorLog.from_arms`. ``reward``,
+``pscore`` and what is derived from them are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ibcb.io.format import Format
+from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
+from ibcb.io.tables import Tables, table_source
+from ibcb.log import BehaviorLog
+from ibcb.log.arrays import LogFormatError, float_array, whole_numbers
+from ibcb.log.notes import Note
+from ibcb.log.steps import ReadOptions, Source, Steps
+
+__all__ = ["FORMAT"]
+
+_STEP, _ACTION, _CHOSEN = "step", "action", "chosen"
+
+
+def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
+    """The rounds as a table with a row for each of the actions."""
+    if "action" in source and source.get("action_context") is None:
+        return _Arms(source, options)
+    rounds = _Rounds(source)
+
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        most = max(1, BATCH_NUMBERS // (len(rounds.features) * max(1, len(columns))))
+        for first in range(0, len(rounds.chosen), most):
+            part = slice(first, min(first + most, len(rounds.chosen)))
+            yield pa.table({name: rounds.column(name, part) for name in columns})
+
+    kinds = {_STEP: pa.int64(), _ACTION: pa.int64(), _CHOSEN: pa.bool_()}
+    schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in rounds.names])
+    tables = Tables("the feedback", schema, read, of_step=tuple(rounds.of_round))
+    roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION} | dict(options.columns)
+    return table_source(tables, replace(options, columns=roles))
+
+
+class _Rounds:
+    """The arrays of the feedback, checked, and the columns made of them."""
+
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        if "action" not in source:
+            raise LogFormatError(f"the feedback has no 'action', what was chosen; it has {some(map(str, source), 12)}.")
+        self.chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
+        self.features = _matrix(source["action_context"], "action_context")
+        n, k = len(self.chosen), len(self.features)
+        if int(source.get("n_actions", k)) != k:
+            raise LogFormatError(
+                f"n_actions is {source['n_actions']} but action_context has {k} rows; give it one for each action."
+            )
+        outside = (self.chosen < 0) | (self.chosen >= k)
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise LogFormatError(f"action[{at}] is {self.chosen[at]} but there are {k} actions; they count from 0.")
+        self.of_round: dict[str, NDArray[Any]] = {}
+        if source.get("context") is not None:
+            context = _matrix(source["context"], "context")
+            self.of_round |= {f"context_{place}": context[:, place] for place in range(context.shape[1])}
+        if source.get("position") is not None:
+            self.of_round["position"] = whole_numbers(source["position"], "position", "where it was shown").astype(
+                float
+            )
+        for name, values in self.of_round.items():
+            if len(values) != n:
+                raise LogFormatError(
+                    f"{name.partition('_')[0]} has {len(values)} rows but action has {n}; give it one for each round."
+                )
+        self.of_action = {f"action_{place}": self.features[:, place] for place in range(self.features.shape[1])}
+        self.names = [_STEP, _ACTION, _CHOSEN, *self.of_action, *self.of_round]
+
+    def column(self, name: str, part: slice) -> pa.Array:
+        """A column of the rows of some rounds, one for each action."""
+        n, k = part.stop - part.start, len(self.features)
+        if name in self.of_round:
+            return pa.array(np.repeat(self.of_round[name][part], k))
+        if name in self.of_action:
+            return pa.array(np.tile(self.of_action[name], n))
+        if name == _STEP:
+            return pa.array(np.repeat(np.arange(part.start, part.stop), k))
+        actions = np.tile(np.arange(k), n)
+        return pa.array(actions if name == _ACTION else actions == np.repeat(self.chosen[part], k))
+
+
+class _Arms:
+    """Rounds whose actions have no features; see `Source`."""
+
+    name = "the feedback"
+    preparation = None
+    notes: tuple[Note, ...] = ()
+
+    def __init__(self, source: Mapping[str, Any], options: ReadOptions) -> None:
+        if source.get("context") is None:
+            raise LogFormatError(
+                "the feedback has neither context nor action_context, so that nothing tells its rounds or actions "
+                "apart; add one of them."
+            )
+        refuse_roles(options, self.name)
+        context = _matrix(source["context"], "context")
+        names = [f"context_{place}" for place in range(context.shape[1])]
+        arms = source.get("n_actions")
+        log = BehaviorLog.from_arms([(context, source["action"])], n_arms=arms, feature_names=names)
+        assert log.feature_names is not None
+        self.feature_names, kept = kept_features(log.feature_names, options)
+        contexts = log.contexts if kept is None else log.contexts[:, kept]
+        counts = np.diff(log.step_offsets)
+        self._steps = Steps(contexts, counts, log.chosen, candidate_ids=log.candidate_ids)
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """All rounds at once; they are in memory."""
+        yield self._steps
+
+
+def _matrix(values: Any, what: str) -> NDArray[Any]:
+    array = float_array(values, what).astype(np.float64)
+    if array.ndim != 2 or 0 in array.shape:
+        raise LogFormatError(f"{what} has shape {array.shape}; expected a row for each and a column per feature.")
+    return array
+
+
+FORMAT = Format(
+    name="feedback",
+    open=_open,
+    looks_like=lambda source: (
+        isinstance(source, Mapping)
+        and "action" in source
+        and bool({"context", "action_context", "n_actions", "reward"} & set(source))
+    ),
+)

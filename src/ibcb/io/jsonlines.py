@@ -1,0 +1,119 @@
+"""JSON lines: an object a line, each a candidate, or a step with a list of candidates.
+
+Objects within objects give columns with a dot, ``item.price``. What a line does not have is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from ibcb.io.cells import one_array
+from ibcb.io.files import beginning, binary, refuse_disguise
+from ibcb.io.format import table_format
+from ibcb.io.lists import flat_fields, flat_struct
+from ibcb.io.tables import Tables
+from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.steps import ReadOptions
+
+__all__ = ["FORMAT"]
+
+#: lines are parsed in blocks of about so many bytes
+_BLOCK = 1 << 24
+
+
+def _tables(path: Path, options: ReadOptions) -> Tables:
+    """The lines of a file, a block at a time; a first pass finds the keys and their types."""
+    head = beginning(path)
+    if not head.startswith(b"\x1f\x8b"):
+        refuse_disguise(head, "a JSON lines file")
+    schema = pa.schema([])
+    for block, line in _blocks(path):
+        found = _parsed(block, line, None).schema
+        try:
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise LogFormatError(
+                f"line {line} or one after it: a key holds values of another kind than above ({shown(str(error), 200)}"
+                "); write all of them alike."
+            ) from None
+    if not schema.names:
+        raise LogFormatError("the file is empty; a log has a line of JSON for each candidate, or for each step.")
+    if "_multi" in schema.names:
+        raise LogFormatError(
+            "_multi stands at the top: this is Vowpal Wabbit's --json. Convert it to dsjson, where it is within 'c'."
+        )
+    flat = pa.schema(flat_fields(pa.struct(list(schema))))
+
+    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        tops = {name.partition(".")[0] for name in columns} | set(columns)
+        wanted = pa.schema([field for field in schema if field.name in tops])
+        for block, line in _blocks(path):
+            table = _parsed(block, line, wanted)
+            cells = flat_struct(one_array(table.to_struct_array()))
+            yield pa.table([cells[name] for name in columns], schema=pa.schema([flat.field(name) for name in columns]))
+
+    return Tables(path.name, flat, read)
+
+
+def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Whole lines, a few megabytes at a time, and the number of the first."""
+    number = 1
+    with binary(path) as file:
+        while lines := file.readlines(_BLOCK):
+            text = b"".join(lines)
+            if text.strip():
+                yield text, number
+            number += len(lines)
+
+
+def _parsed(block: bytes, line: int, schema: pa.Schema | None) -> pa.Table:
+    """A block of lines as a table; ``line`` is the number of the first."""
+    how = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer")
+    size = pajson.ReadOptions(block_size=max(len(block) + 1, 1024), use_threads=False)
+    block = block.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return pajson.read_json(pa.BufferReader(block), size, how)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _explained(block, line, str(error)) from None
+
+
+def _explained(block: bytes, line: int, message: str) -> LogFormatError:
+    """What is wrong with a block, with its place."""
+    numbers: list[int] = []
+    for number, raw in enumerate(block.split(b"\n"), start=line):
+        if not raw.strip():
+            continue
+        try:
+            value = json.loads(raw)
+        except UnicodeDecodeError as error:
+            return LogFormatError(f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8.")
+        except (ValueError, RecursionError) as error:
+            return LogFormatError(f"line {number}: not a line of JSON ({error}); every line must be one whole object.")
+        if not isinstance(value, dict):
+            return LogFormatError(
+                f"line {number}: {shown(value, 40)} is no object; every line must be one, as in "
+                '{"step": 1, "price": 2.5}.'
+            )
+        numbers.append(number)
+    change = re.search(r"Column\(/(.*?)\) changed from (\w+) to (\w+) in row (\d+)", message)
+    if change:
+        key, before, after, row = change.groups()
+        key = key.replace("/[]", "").replace("/", ".")
+        place = numbers[min(int(row), len(numbers) - 1)]
+        return LogFormatError(
+            f"line {place}: {shown(key)} holds a {after}, but a {before} in the lines before it; write all alike."
+        )
+    return LogFormatError(f"line {line} or one after it: not readable ({shown(message, 200)}); write the file again.")
+
+
+FORMAT = table_format(
+    name="JSON lines file",
+    suffixes=(".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+    tables=_tables,
+)

@@ -1,0 +1,93 @@
+"""How to read a log, kept in a TOML file: the options of `ibcb.read_log` by name.
+
+::
+
+    one_hot = ["genre"]
+    episode_every = "1d"
+
+    [columns]
+    chosen = "shown"
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ibcb.io.files import atomic
+from ibcb.log.steps import ReadOptions
+
+__all__ = ["load_options", "save_options"]
+
+#: what is no matter of a file: whether choices are needed, and how another log was made
+_NOT_STORED = ("choices", "preparation")
+_KNOWN = tuple(field.name for field in fields(ReadOptions) if field.name not in _NOT_STORED)
+
+
+def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The options in a file, as `ibcb.read_log` takes them."""
+    name = Path(path).name
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist; give the path of a file of options (options, --options).")
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{name}: not a readable TOML file ({error}); ibcb validate --save-options writes one."
+        ) from None
+    for key in found:
+        if key not in _KNOWN:
+            near = difflib.get_close_matches(key, _KNOWN, n=1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            raise ValueError(f"{name}: there is no option {key!r}{meant}; the options are {', '.join(_KNOWN)}.")
+    try:
+        ReadOptions(**found)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{name}: {error}") from None
+    return found
+
+
+def save_options(options: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write those of the options that are not the usual ones; the file appears whole or not at all."""
+    if Path(path).suffix.lower() != ".toml":
+        raise ValueError(f"{path}: options are kept as TOML; give a path that ends in .toml.")
+    usual = ReadOptions()
+    given = {name: options[name] for name in _KNOWN if name in options and options[name] != getattr(usual, name)}
+    plain = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
+    lines = [f"{name} = {_written(name, value)}" for name, value in plain.items() if not _is_empty(value)]
+    for name, table in given.items():
+        if isinstance(table, Mapping) and table:
+            lines += ["", f"[{name}]", *(f"{_key(key)} = {_written(name, value)}" for key, value in table.items())]
+    with atomic(path) as temporary:
+        temporary.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and not value
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (str, os.PathLike)):
+        signs = (sign if sign.isprintable() and sign not in '"\\' else _escape(sign) for sign in os.fspath(value))
+        return f'"{"".join(signs)}"'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_written(name, each) for each in value)}]"
+    raise ValueError(f"{name} is a {type(value).__name__}, which a file of options cannot hold; give a path instead.")
+
+
+def _escape(sign: str) -> str:
+    return f"\\{sign}" if sign in '"\\' else f"\\U{ord(sign):08x}"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _written("", name)

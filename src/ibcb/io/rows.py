@@ -1,0 +1,44 @@
+"""Arrow tables to be read again and again, wherever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ibcb.log.notes import Note
+
+__all__ = ["RowGroups", "Tables", "whole_table"]
+
+
+class Tables(NamedTuple):
+    """Arrow tables to be read again and again: ``read(columns, whole)`` gives all rows in order.
+
+    A bounded number at a time, or, if they are wanted whole, all at once where that is faster. Columns in ``of_step``
+    are the same for all candidates of a step: features only where they are named. ``notes()`` has what a reader should
+    know of how the rows came about, complete once they have been read to the end.
+    """
+
+    name: str
+    schema: pa.Schema
+    read: Callable[[Sequence[str], bool], Iterable[pa.Table]]
+    groups: RowGroups | None = None
+    of_step: tuple[str, ...] = ()
+    notes: Callable[[], tuple[Note, ...]] = tuple
+
+
+class RowGroups(NamedTuple):
+    """Row groups of a Parquet file, to be read one by one.
+
+    ``sizes(column)`` gives the rows of each and the value that the column has throughout it, None if it varies;
+    ``read(columns, numbers)`` the rows of some of them, a bounded number at a time.
+    """
+
+    sizes: Callable[[str], list[tuple[int, Any]]]
+    read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
+
+
+def whole_table(tables: Tables) -> pa.Table:
+    """All rows and columns in memory."""
+    return pa.concat_tables([tables.schema.empty_table(), *tables.read(tables.schema.names, True)])

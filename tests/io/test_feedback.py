@@ -1,0 +1,82 @@
+"""Feedback of the Open Bandit Pipeline: the log that its arrays stand for, and nothing of rewards."""
+
+import numpy as np
+import pytest
+
+import ibcb
+from ibcb import BehaviorLog, LogFormatError
+
+
+@pytest.fixture
+def feedback(rng):
+    """As `obtain_batch_bandit_feedback` of its synthetic data gives it."""
+    n, k = 12, 4
+    return {
+        "n_rounds": n,
+        "n_actions": k,
+        "context": rng.normal(size=(n, 3)),
+        "action_context": rng.normal(size=(k, 2)),
+        "action": rng.integers(k, size=n),
+        "position": None,
+        "reward": rng.integers(2, size=n),
+        "expected_reward": rng.random((n, k)),
+        "pi_b": np.full((n, k, 1), 1 / k),
+        "pscore": np.full(n, 1 / k),
+    }
+
+
+def test_the_actions_are_the_candidates_of_every_round(feedback):
+    log = ibcb.read_log(feedback, episode_size=4)
+    every = np.broadcast_to(feedback["action_context"], (12, 4, 2))
+    expected = BehaviorLog.from_episodes([(every[e : e + 4], feedback["action"][e : e + 4]) for e in (0, 4, 8)])
+    for array in ("contexts", "step_offsets", "chosen", "episode_offsets"):
+        np.testing.assert_array_equal(getattr(log, array), getattr(expected, array))
+    assert log.feature_names == ("action_0", "action_1")
+    (note,) = log.notes
+    assert note.figures["features"] == ("context_0", "context_1", "context_2")
+
+
+def test_contexts_are_crossed_and_actions_encoded_on_request(feedback):
+    log = ibcb.read_log(feedback, episode_size=4, cross=[("context_*", "action_?")], one_hot=["action"])
+    of_action = np.tile(np.column_stack([np.eye(4), feedback["action_context"]]), (12, 1))
+    of_round = np.repeat(feedback["context"], 4, axis=0)
+    products = (of_round[:, :, None] * of_action[:, None, 4:]).reshape(48, -1)
+    np.testing.assert_allclose(log.contexts @ np.eye(log.n_features), np.column_stack([of_action, products]))
+
+
+def test_actions_without_features_are_arms(feedback):
+    log = ibcb.read_log(feedback | {"action_context": None}, episode_size=4)
+    expected = BehaviorLog.from_arms(
+        [(feedback["context"][e : e + 4], feedback["action"][e : e + 4]) for e in (0, 4, 8)],
+        n_arms=4,
+        feature_names=["context_0", "context_1", "context_2"],
+    )
+    assert log.feature_names == expected.feature_names
+    np.testing.assert_array_equal(log.contexts @ np.eye(12), expected.contexts @ np.eye(12))
+    for array in ("chosen", "step_offsets", "episode_offsets", "candidate_ids"):
+        np.testing.assert_array_equal(getattr(log, array), getattr(expected, array))
+
+
+@pytest.mark.parametrize("actions", ["with features", "arms"])
+def test_rewards_and_propensities_change_nothing(feedback, actions):
+    feedback |= {} if actions == "with features" else {"action_context": None}
+    bare = {key: feedback.get(key) for key in ("action", "context", "action_context")}
+    log, again = (ibcb.read_log(source, episode_size=4) for source in (feedback, bare))
+    np.testing.assert_array_equal(log.contexts @ np.eye(log.n_features), again.contexts @ np.eye(again.n_features))
+    np.testing.assert_array_equal(log.chosen, again.chosen)
+    assert log.feature_names == again.feature_names
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"action": np.array([0, 4] + [0] * 10)}, r"action\[1\] is 4 but there are 4 actions; they count from 0"),
+        ({"n_actions": 5}, r"n_actions is 5 but action_context has 4 rows"),
+        ({"context": np.ones((3, 2))}, r"context has 3 rows but action has 12"),
+        ({"action_context": np.ones(4)}, r"action_context has shape \(4,\)"),
+        ({"context": None, "action_context": None}, r"neither context nor action_context"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(feedback, changes, words):
+    with pytest.raises(LogFormatError, match=words):
+        ibcb.read_log(feedback | changes, episode_size=4)
