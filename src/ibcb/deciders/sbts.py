@@ -57,6 +57,8 @@ class SbtsKind(Kind):
     )
     learns = True
     compares_predictions = True
+    # Judged by benchmarks/arms.py and benchmarks/forecast.py.
+    tempering = 20.0
 
     def unit(self, candidates: CandidateMoments) -> Matrix:
         return candidates.unit

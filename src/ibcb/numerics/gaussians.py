@@ -99,6 +99,13 @@ class Beliefs:
         """The same means, with more variance."""
         return Beliefs(self.mean, factor * self.covariance)
 
+    def mixed(self, weights: Vector) -> Beliefs:
+        """One belief with the mean and the covariance of all of them, each with a weight; weights add up to 1."""
+        mean = weights @ self.mean
+        apart = self.mean - mean
+        covariance = np.tensordot(weights, self.covariance, axes=1) + (weights * apart.T) @ apart
+        return Beliefs(mean[None], covariance[None])
+
     def given(self, site: Site) -> tuple[Beliefs, Vector]:
         """Condition on a site (a Kalman update): the beliefs, and the log-likelihood under each, shape (K,)."""
         R, y = site.root, site.seen

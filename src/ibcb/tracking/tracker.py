@@ -224,7 +224,7 @@ class Track:
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
             )
         learned = replace(learned, best=self._choose(learned, number + 1))
-        policy = self._policy(self.belief(last, learned.best))
+        policy = self._policy(self._believed_of(learned, last, learned.best))
         taught = lesson.of_chosen(before.origin)
         learned = replace(learned, rewards=self._rewarding(learned, policy, before))
         own_moves = self.own_moves
@@ -288,7 +288,7 @@ class Track:
         second = symmetric_inverse(now.unit)
         if now.rewards is None:
             return RewardFit.begin(policy, before, total, now.within, second)
-        believed = self.belief(now.last, now.best)
+        believed = self._believed_of(now, now.last, now.best)
         covariance = believed.covariance[0, : self.d, : self.d] / self._alpha(believed) ** 2
         return now.rewards.after(policy, covariance, before, total, now.within, second)
 
@@ -391,6 +391,15 @@ class Track:
         family, member = self.model_at(place)
         return families[family][member : member + 1].of_first(self._observed)
 
+    def _believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
+        """What is believed of the policy: by one model, or by those of its family as far as evidence supports each."""
+        family, _ = self.model_at(place)
+        if not (self.kind.tempering and self.kind.moves):
+            return self.belief(families, place)
+        evidence = self.by_family(now.evidence)[family]
+        weights = np.exp((evidence - evidence.max()) / self.kind.tempering)
+        return families[family].of_first(self._observed).mixed(weights / weights.sum())
+
     def by_family(self, values: Vector) -> list[Vector]:
         """Values of all models by family."""
         ends = np.cumsum([len(motion.names) for motion in self.motions]).tolist()
@@ -465,7 +474,7 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self.belief(self.seen.families, self.believed_place))
+        return self._policy(self._believed_of(self.seen, self.seen.families, self.believed_place))
 
     @property
     def next_beliefs(self) -> tuple[Beliefs, Vector]:
