@@ -127,6 +127,7 @@ def test_sparse_products_are_those_of_dense_ones(monkeypatch):
     table = shop(steps=100, items=40)
     found = ibcb.read_log(table, **how)
     assert is_sparse(found.contexts)
+    assert ibcb.validate(found).summary.nbytes < found.n_rows * found.n_features * 8 / 2
     for module in (crosses, ibcb.io.columns):
         monkeypatch.setattr(module, "sparse_pays", lambda d, filled: False)
     plain = ibcb.read_log(table, **how)

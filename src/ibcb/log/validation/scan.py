@@ -16,6 +16,7 @@ from ibcb.log.validation.constancy import Change, find_change, whitening
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
 from ibcb.log.validation.step_sample import Sample, Sampler, due
+from ibcb.numerics.contexts import nbytes
 
 __all__ = ["LARGEST", "EpisodeScan", "Log", "Scan", "StepCount", "scan"]
 
@@ -131,7 +132,7 @@ class Scan:
         self.steps += part.n_steps
         self.rows += part.n_rows
         self.dtype = str(part.contexts.dtype)
-        self.nbytes += part.contexts.nbytes + part.chosen.nbytes + part.step_offsets[1:].nbytes
+        self.nbytes += nbytes(part.contexts) + part.chosen.nbytes + part.step_offsets[1:].nbytes
         self.nbytes += sum(extra.nbytes for extra in (part.timestamps, part.step_ids) if extra is not None)
         sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
         self.candidates.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
@@ -167,6 +168,7 @@ def scan(log: Log) -> Scan:
     with np.errstate(over="ignore", invalid="ignore"):
         for number, part in log.parts():
             walk = walk or _Walk(Scan(part.n_features, part.feature_names))
+            walk.result.add_size(part)
             for piece in dense_pieces(part):
                 walk.add(number, piece)
     if walk is None:
@@ -262,7 +264,6 @@ class _Walk:
         now.facts.steps += part.n_steps
         sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
         now.candidates.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
-        result.add_size(part)
 
     def _look(self, X: NDArray[np.float64], chosen: NDArray[np.int64], now: _Open) -> None:
         """Some steps of M candidates each, X of shape (steps, M, d)."""
