@@ -22,7 +22,7 @@ from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import whole
 from ibcb.numerics.contexts import Contexts
 
-__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_seconds"]
+__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
 
 #: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
 ROLES: dict[str, tuple[str, ...]] = {
@@ -286,6 +286,19 @@ class _Episodes:
 
     def _error(self, at: int, reason: str) -> LogFormatError:
         return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+
+
+def seconds_since_1970(timestamps: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Times as seconds since 1970, UTC; numbers beyond the year 5138 are milliseconds or less. None if any is no time."""
+    times = _times(timestamps)
+    if times.dtype.kind == "M":
+        return None if np.isnat(times).any() else times.astype("datetime64[us]").astype(np.int64) / 1e6
+    if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
+        return None
+    seconds = times.astype(np.float64)
+    while np.abs(seconds).max() >= _FAR:
+        seconds /= 1000
+    return seconds
 
 
 def _times(values: NDArray[Any]) -> NDArray[Any]:

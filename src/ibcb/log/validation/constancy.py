@@ -28,7 +28,7 @@ from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
 
-__all__ = ["Change", "find_change", "whitening"]
+__all__ = ["ROUGHLY", "Change", "find_change", "whitening"]
 
 Matrix = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ _LEAST_STEPS_BEHIND_VARIANCE = 25
 #: Not tuned
 _RIDGE = 0.1
 #: a test statistic needs no more
-_ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
+ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
 
 
 class Change(NamedTuple):
@@ -79,7 +79,7 @@ def find_change(sample: Sample) -> Change | None:
     chosen = np.zeros(n, dtype=np.int64)
     try:
         loss = ChoiceLoss(Z, offsets, chosen)
-        w = summarise(loss, np.zeros(loss.n_features), _RIDGE * np.eye(loss.n_features), stopping=_ROUGHLY).mode
+        w = summarise(loss, np.zeros(loss.n_features), _RIDGE * np.eye(loss.n_features), stopping=ROUGHLY).mode
     except SolverError:
         return None
     scores, expected = _scores(Z, offsets, w)

@@ -1,0 +1,329 @@
+"""When was the policy updated? The edges of the episodes, found from the choices."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.log.arrays import plural
+from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.notes import Note
+from ibcb.log.steps import seconds_since_1970
+from ibcb.log.validation.constancy import find_change
+from ibcb.log.validation.step_sample import Sample, Sampler
+from ibcb.log.validation.updates.schedules import Schedule
+from ibcb.log.validation.updates.search import Found, Steps, best_schedule, free_edges
+from ibcb.log.validation.updates.walk import Walk
+from ibcb.numerics.newton import SolverError
+
+__all__ = ["Edge", "Schedule", "Updates", "find_updates"]
+
+#: steps and numbers of the sample; beyond, every second step is left out, and so on. 256 MB with all that is made of it
+_MOST_STEPS, _MOST_NUMBERS = 1 << 14, 1 << 22
+#: fewer steps tell nothing
+_LEAST_STEPS = 100
+#: log10 of the probability below which the change test speaks: somewhere in the log; at a free edge; at the edge of a
+#: schedule, where one is expected
+_ANYWHERE, _AT_FREE_EDGE, _AT_EDGE = -5.0, -3.0, -3.0
+#: log-evidence above which an edge of a schedule shows in the choices: 1,000 to 1
+_GAIN = math.log(1000)
+#: how much a cut must add to the log-evidence of none
+_WORTH = 10.0
+#: edges to which the change test is put; not tuned
+_MOST_TESTED = 64
+#: seconds that times may run back: clocks put back by an hour
+_CLOCK_BACK = 2 * 3600.0
+#: squares of larger numbers may overflow
+_LARGEST = 1e100
+
+
+class Log(Protocol):
+    """A log in memory or on disk."""
+
+    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
+        """Some whole steps at a time with the number of their episode, negative for the warm-up."""
+        ...
+
+
+class Edge(NamedTuple):
+    """The evidence for one edge.
+
+    Attributes
+    ----------
+    step : int
+        The first step after the update, counted after the warm-up.
+    log10_p : float or None
+        log10 of the probability that a change as large as the one at this edge shows where the policy stays the same:
+        the change test on the episodes on either side. None where it was not tested, or no change shows near.
+    gain : float
+        Log-evidence of the whole cut less that without this edge: below 0 where the policy hardly moved.
+    source : {"choices", "schedule"}
+        Whether the choices show the edge, or it follows from the schedule.
+    """
+
+    step: int
+    log10_p: float | None
+    gain: float
+    source: Literal["choices", "schedule"]
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """When the policy was updated, as far as the choices tell; ``print`` shows all of it.
+
+    Attributes
+    ----------
+    edges : ndarray of int
+        The first step of each episode, counted after the warm-up, beginning with 0; only 0 where nothing changes.
+    evidence : tuple of Edge
+        One for each edge after the first.
+    schedule : Schedule or None
+        Such as every 400 steps, or every day at 03:00; None where the updates follow none, or there are none.
+    notes : tuple of Note
+    """
+
+    edges: NDArray[np.int64]
+    evidence: tuple[Edge, ...] = ()
+    schedule: Schedule | None = None
+    notes: tuple[Note, ...] = field(default=())
+
+    def summary(self) -> str:
+        """What was found, in words, and a line for each edge."""
+        lines = [f"{note.text[:1].upper()}{note.text[1:]}" for note in self.notes]
+        lines = [line for text in lines for line in textwrap.wrap(text, 80)]
+        if self.evidence:
+            lines += ["", f"{'first step':>10}  {'by chance':>10}  {'evidence':>8}  from"]
+        for edge in self.evidence:
+            chance = "" if edge.log10_p is None else f"10^{edge.log10_p:.1f}"
+            lines.append(f"{edge.step:>10}  {chance:>10}  {edge.gain:>8.1f}  {edge.source}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        when = "" if len(self.edges) == 1 else f", {self.schedule or 'no schedule'}"
+        return f"Updates({plural(len(self.edges), 'episode')}{when})"
+
+
+def find_updates(log: Log, *, zone: str | None = None) -> Updates:
+    """Find when the policy was updated, from the choices alone.
+
+    Parameters
+    ----------
+    log : BehaviorLog, or a log on disk (`ibcb.open_log`)
+        Its own episodes do not matter, only the order of its steps, and their times where it has them. The warm-up is
+        left out. Beyond 16,384 steps, some of them are looked at, evenly spread; memory is bounded.
+    zone : str, optional
+        The time zone in which the policy is updated at the same hour, such as "Europe/Berlin"; times without a zone of
+        their own are UTC. By default UTC, and local time where the log goes over a change of the clocks and this
+        explains it.
+
+    Returns
+    -------
+    updates : Updates
+        ``log.recut(updates.edges)`` is the log with the episodes found.
+
+    Notes
+    -----
+    A cut is judged by the evidence of a policy that moves at its edges only (`ibcb.log.validation.updates.walk`); a
+    regular schedule (by count, by time, by the local hour) needs few edges that show to be found, and then says where
+    those are that do not. That the policy changes at all, and each edge that no schedule explains, must show in the
+    change test too (`ibcb.log.validation.constancy`), which candidates that drift do not mislead.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> log = ibcb.simulate("synthetic", n_episodes=6, batch_size=300, seed=0).log
+    >>> updates = ibcb.find_updates(log.recut([0]))
+    >>> updates
+    Updates(6 episodes, every 300 steps)
+    >>> log.recut(updates.edges)
+    BehaviorLog(6 episodes after 1 of warm-up, 2700 steps, 10 candidates each, 10 features, float64)
+    """
+    if not callable(getattr(log, "parts", None)):
+        raise TypeError(
+            f"find_updates takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with "
+            "ibcb.open_log, make arrays a log with ibcb.BehaviorLog.from_episodes."
+        )
+    if zone is not None:
+        _check_zone(zone)
+    sample, count, times = _gathered(log)
+    if sample is None or len(sample.steps) < _LEAST_STEPS:
+        few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to tell when the policy was updated."
+        return _nothing("too-few-steps", few)
+    if not np.abs(sample.contexts).max() < _LARGEST:
+        return _nothing("too-large", f"some features are beyond {_LARGEST:g}, too large to compare choices by.")
+    seconds, notes = _clock(times)
+    thin = int(np.diff(sample.steps).max())
+    if count > len(sample.steps) and thin > 1:
+        notes.append(
+            Note(
+                "sampled-steps",
+                "info",
+                f"of {count} steps {len(sample.steps)} were looked at: edges found from the choices are known to within "
+                f"{plural(thin, 'step')}.",
+                {"steps": count, "sampled": len(sample.steps)},
+            )
+        )
+    try:
+        walk = Walk(sample)
+    except SolverError:
+        return _nothing("unexplained", "no linear policy explains the choices, so none can be seen to change.")
+    steps = Steps(count, seconds, sample.steps)
+    free = free_edges(walk)
+    none = walk.settle([0])
+    free_value = walk.settle(free) - (len(free) - 1) * math.log(walk.n)
+    found = best_schedule(walk, steps, free, zone)
+    if found is not None and found.value > max(free_value, none + _WORTH):
+        updates = _scheduled(walk, steps, found, sample, notes)
+        if _changes(sample, updates):
+            return updates
+    elif free_value > none:
+        updates = _irregular(walk, steps, free, sample, notes)
+        if len(updates.edges) > 1:
+            return updates
+    return _nothing(
+        "no-updates",
+        f"no change of policy shows in {plural(len(sample.steps), 'step')}: the decider hardly learned, or was not "
+        "updated.",
+        notes,
+    )
+
+
+def _check_zone(zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"zone={zone!r} is no time zone that is known here; write such as Europe/Berlin.") from None
+
+
+def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[Any] | None]:
+    """A sample of the steps that the policy chose, how many there are, and the times of all of them."""
+    sampler, count, times = Sampler(_MOST_STEPS, _MOST_NUMBERS), 0, list[Any]()
+    for number, part in log.parts():
+        if number >= 0:
+            sampler.add(part, count)
+            count += part.n_steps
+            times.append(part.timestamps)
+    known = bool(times) and all(some is not None for some in times)
+    sample = sampler.sample
+    if sample is not None:
+        sample = sample.where(np.diff(sample.offsets) > 1)
+    return sample, count, np.concatenate(times) if known else None
+
+
+def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list[Note]]:
+    """Times as seconds that do not fall, and a note where they cannot be used."""
+    if times is None:
+        return None, []
+    seconds = seconds_since_1970(times)
+    why = ""
+    if seconds is None:
+        why = "some are missing, or are no times"
+    elif float(np.max(np.maximum.accumulate(seconds) - seconds)) > _CLOCK_BACK:
+        why = "they run backwards; sort the log by time (sort=True, --sort)"
+    if why or seconds is None:
+        return None, [Note("times-unused", "warning", f"the times of the steps were not used: {why}.")]
+    # An hour that comes twice, where clocks were put back.
+    return np.maximum.accumulate(seconds), []
+
+
+def _nothing(code: str, text: str, notes: list[Note] | None = None) -> Updates:
+    return Updates(np.zeros(1, dtype=np.int64), notes=(Note(code, "info", text), *(notes or ())))
+
+
+def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample, notes: list[Note]) -> Updates:
+    schedule = found.schedule
+    edges = schedule.edges(steps.count, steps.seconds)
+    walk.settle(steps.cut(edges))
+    evidence = _evidence(walk, steps, edges, sample, "schedule")
+    seen = sum(edge.source == "choices" for edge in evidence)
+    said = Note(
+        "updates-by-schedule",
+        "info",
+        f"the policy is updated {schedule}: {plural(len(edges), 'episode')}. {seen} of {plural(len(evidence), 'edge')} "
+        "show in the choices by themselves; the others follow from the schedule.",
+        {"schedule": str(schedule), "episodes": len(edges), "seen": seen},
+    )
+    return Updates(edges, evidence, schedule, (said, *_doubt(found), *notes))
+
+
+def _doubt(found: Found) -> Iterator[Note]:
+    if found.rival is not None:
+        yield Note(
+            "updates-uncertain",
+            "warning",
+            f"the schedule is uncertain: {found.rival} explains the choices almost as well.",
+            {"schedule": str(found.schedule), "rival": str(found.rival)},
+        )
+
+
+def _irregular(walk: Walk, steps: Steps, free: list[int], sample: Sample, notes: list[Note]) -> Updates:
+    """The free edges that the change test confirms, the weakest being left out first."""
+    while True:
+        edges = steps.sampled[free]
+        edges[0] = 0
+        evidence = _evidence(walk, steps, edges, sample, "choices")
+        weak = [(edge.log10_p or 0.0, place) for place, edge in enumerate(evidence, start=1)]
+        worst = max(weak, default=(-math.inf, 0))
+        if worst[0] <= _AT_FREE_EDGE:
+            break
+        free = [*free[: worst[1]], *free[worst[1] + 1 :]]
+    said = Note(
+        "updates-irregular",
+        "info",
+        f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. Changes that are too small to "
+        "show were not found.",
+        {"episodes": len(edges)},
+    )
+    return Updates(edges, evidence, None, (said, *notes))
+
+
+def _evidence(
+    walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample, without: Literal["choices", "schedule"]
+) -> tuple[Edge, ...]:
+    """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
+    cut = steps.cut(edges)
+    whole = walk.evidence(cut)
+    ends = [*edges.tolist(), steps.count]
+    found = []
+    for place in range(1, len(edges)):
+        step = ends[place]
+        rest = steps.cut(np.delete(edges, place))
+        gain = whole - walk.evidence(rest) if len(cut) <= _MOST_TESTED else math.nan
+        log10_p = _change_at(sample, *ends[place - 1 : place + 2]) if place <= _MOST_TESTED else None
+        shows = gain > _GAIN or (log10_p is not None and log10_p < _AT_EDGE)
+        found.append(Edge(step, log10_p, gain, "choices" if shows else without))
+    return tuple(found)
+
+
+def _change_at(sample: Sample, first: int, step: int, last: int) -> float | None:
+    """log10 p of the change between two steps, if it is near the step; equally many steps on either side."""
+    reach = min(step - first, last - step)
+    low, middle, high = np.searchsorted(sample.steps, [step - reach, step, step + reach])
+    change = find_change(sample.between(int(low), int(high)))
+    near = change is not None and abs(change.at - (middle - low) / max(high - low, 1)) <= 0.1
+    return change.log10_p if change is not None and near else None
+
+
+def _changes(sample: Sample, updates: Updates) -> bool:
+    """Whether the change test shows a change of policy anywhere: at an edge, or in a longer run of steps."""
+    if any(edge.log10_p is not None and edge.log10_p < _ANYWHERE for edge in updates.evidence):
+        return True
+    n = len(sample.steps)
+    length = n
+    while length >= 2 * _LEAST_STEPS:
+        for first in np.unique(np.linspace(0, n - length, 2 * (n // length) - 1).astype(int)).tolist():
+            change = find_change(sample.between(first, first + length))
+            if change is not None and change.log10_p < _ANYWHERE:
+                return True
+        length //= 2
+    return False
