@@ -16,10 +16,10 @@ from ibcb.log.arrays import plural
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.notes import Note
 from ibcb.log.steps import seconds_since_1970
-from ibcb.log.validation.constancy import find_change
+from ibcb.log.validation.constancy import change_at, log10_chi2
 from ibcb.log.validation.step_sample import Sample, Sampler
 from ibcb.log.validation.updates.schedules import Schedule
-from ibcb.log.validation.updates.search import Found, Steps, best_schedule, free_edges
+from ibcb.log.validation.updates.search import Found, Steps, find_cut
 from ibcb.log.validation.updates.walk import Walk
 from ibcb.numerics.newton import SolverError
 
@@ -31,7 +31,7 @@ _MOST_STEPS, _MOST_NUMBERS = 1 << 14, 1 << 22
 _LEAST_STEPS = 100
 #: log10 of the probability below which the change test speaks: somewhere in the log; at a free edge; at the edge of a
 #: schedule, where one is expected
-_ANYWHERE, _AT_FREE_EDGE, _AT_EDGE = -5.0, -3.0, -3.0
+_ANYWHERE, _AT_FREE_EDGE, _AT_EDGE = -5.0, -4.0, -3.0
 #: log-evidence above which an edge of a schedule shows in the choices: 1,000 to 1
 _GAIN = math.log(1000)
 #: how much a cut must add to the log-evidence of none
@@ -178,16 +178,15 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     except SolverError:
         return _nothing("unexplained", "no linear policy explains the choices, so none can be seen to change.")
     steps = Steps(count, seconds, sample.steps)
-    free = free_edges(walk)
+    free, regular = find_cut(walk, steps, zone)
+    walk.expand([0])
     none = walk.settle([0])
-    free_value = walk.settle(free) - (len(free) - 1) * math.log(walk.n)
-    found = best_schedule(walk, steps, free, zone)
-    if found is not None and found.value > max(free_value, none + _WORTH):
-        updates = _scheduled(walk, steps, found, sample, notes)
-        if _changes(sample, updates):
+    if regular is not None and regular.value > max(free.value, none + _WORTH):
+        updates = _scheduled(walk, steps, regular, sample, notes)
+        if _changes(updates.evidence):
             return updates
-    elif free_value > none:
-        updates = _irregular(walk, steps, free, sample, notes)
+    if free.value > none:
+        updates = _irregular(walk, steps, free.edges, sample, notes)
         if len(updates.edges) > 1:
             return updates
     return _nothing(
@@ -241,9 +240,7 @@ def _nothing(code: str, text: str, notes: list[Note] | None = None) -> Updates:
 
 
 def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample, notes: list[Note]) -> Updates:
-    schedule = found.schedule
-    edges = schedule.edges(steps.count, steps.seconds)
-    walk.settle(steps.cut(edges))
+    schedule, edges = found.schedule, found.edges
     evidence = _evidence(walk, steps, edges, sample, "schedule")
     seen = sum(edge.source == "choices" for edge in evidence)
     said = Note(
@@ -266,17 +263,17 @@ def _doubt(found: Found) -> Iterator[Note]:
         )
 
 
-def _irregular(walk: Walk, steps: Steps, free: list[int], sample: Sample, notes: list[Note]) -> Updates:
+def _irregular(
+    walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample, notes: list[Note]
+) -> Updates:
     """The free edges that the change test confirms, the weakest being left out first."""
     while True:
-        edges = steps.sampled[free]
-        edges[0] = 0
         evidence = _evidence(walk, steps, edges, sample, "choices")
         weak = [(edge.log10_p or 0.0, place) for place, edge in enumerate(evidence, start=1)]
         worst = max(weak, default=(-math.inf, 0))
         if worst[0] <= _AT_FREE_EDGE:
             break
-        free = [*free[: worst[1]], *free[worst[1] + 1 :]]
+        edges = np.delete(edges, worst[1])
     said = Note(
         "updates-irregular",
         "info",
@@ -292,38 +289,25 @@ def _evidence(
 ) -> tuple[Edge, ...]:
     """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
     cut = steps.cut(edges)
-    whole = walk.evidence(cut)
+    walk.expand(cut)
+    whole = walk.settle(cut)
     ends = [*edges.tolist(), steps.count]
     found = []
     for place in range(1, len(edges)):
         step = ends[place]
         rest = steps.cut(np.delete(edges, place))
         gain = whole - walk.evidence(rest) if len(cut) <= _MOST_TESTED else math.nan
-        log10_p = _change_at(sample, *ends[place - 1 : place + 2]) if place <= _MOST_TESTED else None
+        log10_p = None
+        if place <= _MOST_TESTED:
+            around = np.searchsorted(sample.steps, [ends[place - 1], ends[place + 1]])
+            log10_p = change_at(sample.between(int(around[0]), int(around[1])), step, walk.stray)
         shows = gain > _GAIN or (log10_p is not None and log10_p < _AT_EDGE)
         found.append(Edge(step, log10_p, gain, "choices" if shows else without))
     return tuple(found)
 
 
-def _change_at(sample: Sample, first: int, step: int, last: int) -> float | None:
-    """log10 p of the change between two steps, if it is near the step; equally many steps on either side."""
-    reach = min(step - first, last - step)
-    low, middle, high = np.searchsorted(sample.steps, [step - reach, step, step + reach])
-    change = find_change(sample.between(int(low), int(high)))
-    near = change is not None and abs(change.at - (middle - low) / max(high - low, 1)) <= 0.1
-    return change.log10_p if change is not None and near else None
-
-
-def _changes(sample: Sample, updates: Updates) -> bool:
-    """Whether the change test shows a change of policy anywhere: at an edge, or in a longer run of steps."""
-    if any(edge.log10_p is not None and edge.log10_p < _ANYWHERE for edge in updates.evidence):
-        return True
-    n = len(sample.steps)
-    length = n
-    while length >= 2 * _LEAST_STEPS:
-        for first in np.unique(np.linspace(0, n - length, 2 * (n // length) - 1).astype(int)).tolist():
-            change = find_change(sample.between(first, first + length))
-            if change is not None and change.log10_p < _ANYWHERE:
-                return True
-        length //= 2
-    return False
+def _changes(evidence: tuple[Edge, ...]) -> bool:
+    """Whether the change tests show that the policy changes: all together (Fisher's method), or the clearest."""
+    tested = [edge.log10_p for edge in evidence if edge.log10_p is not None]
+    together = log10_chi2(-2 * math.log(10) * sum(tested), 2 * len(tested)) if tested else 0.0
+    return min([together, *(p + math.log10(len(tested)) for p in tested)]) < _ANYWHERE

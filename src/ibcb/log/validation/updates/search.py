@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from ibcb.log.validation.updates.schedules import DAY, USUAL_PERIODS, Schedule, log_prior, zones_that_shift
 from ibcb.log.validation.updates.walk import Walk
 
-__all__ = ["Found", "Steps", "best_schedule", "free_edges"]
+__all__ = ["Found", "Steps", "find_cut"]
 
 Edges = NDArray[np.int64]
 
 #: places tried for a free edge, and what an edge must add to the evidence above log(steps)
 _PLACES, _WORTH = 160, 6.0
+#: each may double the number of edges
+_MOST_ROUNDS = 8
 #: what an edge of a schedule costs: one that says nothing is not to be had for nothing
 _EDGE = 0.3
 #: an episode has so many steps at least, and a log so many episodes at most
@@ -30,6 +32,8 @@ _SPACING, _CLOSER, _CLOSE_PLACES = 0.015, 5, 40
 _PROPOSERS = 8
 #: schedules that are compared at the end, and the log-evidence by which one that is doubtful leads
 _FINALISTS, _CLOSE = 4, 3.0
+#: episodes of the cut by which the pace is found, and how far an edge may be off by the first expansion
+_NEUTRAL, _FAR_OFF = 50, 30
 
 
 class Steps(NamedTuple):
@@ -45,26 +49,78 @@ class Steps(NamedTuple):
         return [int(place) for place in places if place < len(self.sampled)]
 
 
-def free_edges(walk: Walk) -> list[int]:
-    """Edges anywhere, of the sample, each worth its place: added where they explain most, moved, and dropped again."""
-    n = walk.n
+class Found(NamedTuple):
+    """A cut and its value: evidence, prior and the cost of its edges.
+
+    ``edges`` are steps of the log. Of a schedule: which, and another that is almost as good.
+    """
+
+    value: float
+    edges: Edges
+    schedule: Schedule | None = None
+    rival: Schedule | None = None
+
+
+def find_cut(walk: Walk, steps: Steps, zone: str | None) -> tuple[Found, Found | None]:
+    """The best cut with free edges, and the best by a schedule; None where the log is too short for one."""
     # The pace first, from a cut that favours no place.
-    walk.settle(range(0, n, max(_LEAST_STEPS, n // 50)))
+    neutral = range(0, walk.n, max(_LEAST_STEPS, walk.n // _NEUTRAL))
+    walk.settle(neutral)
+    free = _grown(walk, [0])
+    schedules = _proposed(walk, steps, free, zone)
+    sharp = walk.sharpened(free)
+    if len(sharp) != len(free) or np.abs(np.subtract(sharp, free)).max() > _FAR_OFF:
+        # The policy changes so much that steps near the edge misled: once more, about the policies that were found.
+        walk.expand(sharp)
+        walk.settle(neutral)
+        free = _grown(walk, sharp)
+        schedules += _proposed(walk, steps, free, zone)
+    free = walk.sharpened(free)
+    walk.expand(free)
+    best_free = Found(walk.settle(free) - (len(free) - 1) * math.log(walk.n), steps.sampled[free] * (np.array(free) > 0))
+    judge = _Judge(walk, steps, zone)
+    judged = [(judge.settled(schedule), schedule) for schedule in dict.fromkeys(schedules)]
+    judged = sorted((pair for pair in judged if pair[0] > -math.inf), key=lambda pair: pair[0], reverse=True)
+    if not judged:
+        return best_free, None
+    value, schedule = judged[0]
+    edges = schedule.edges(steps.count, steps.seconds)
+    rivals = (one for other, one in judged[1:] if other > value - _CLOSE and _differ(edges, one, steps))
+    return best_free, Found(value, edges, schedule, next(rivals, None))
+
+
+def _proposed(walk: Walk, steps: Steps, free: list[int], zone: str | None) -> list[Schedule]:
+    """The likeliest schedules, as far as the present expansion tells."""
+    judge = _Judge(walk, steps, zone)
+    found = [*_by_count(judge, steps, free)]
+    if steps.seconds is not None and steps.seconds[-1] > steps.seconds[0]:
+        found += _by_time(judge, steps, free, zone)
+    return judge.best(found, _FINALISTS)
+
+
+def _differ(edges: Edges, schedule: Schedule, steps: Steps) -> bool:
+    """Whether a tenth of the edges or more are elsewhere by the other schedule, by a tenth of an episode or more."""
+    other = schedule.edges(steps.count, steps.seconds)
+    far = np.abs(edges[:, None] - other[None]).min(axis=1) > 0.1 * steps.count / len(edges)
+    return len(other) != len(edges) or bool(far.mean() >= 0.1)
+
+
+def _grown(walk: Walk, cut: list[int]) -> list[int]:
+    n = walk.n
     worth = _WORTH + math.log(n)
-    cut, here = [0], walk.evidence([0])
+    cut, here = _pruned(walk, cut, worth)
     grid = np.unique(np.linspace(_LEAST_STEPS, n - _LEAST_STEPS, _PLACES).astype(int)) if n > 2 * _LEAST_STEPS else []
-    for _ in range(12):
+    for _ in range(_MOST_ROUNDS):
         added = []
         for first, last in zip(cut, [*cut[1:], n], strict=True):
             inside = [int(k) for k in grid if first + _LEAST_STEPS <= k <= last - _LEAST_STEPS]
             if inside:
-                gain, place = max((walk.evidence(sorted([*cut, k])) - here, k) for k in inside)
-                if gain > worth:
-                    added.append(place)
+                values = walk.evidences([sorted([*cut, k]) for k in inside])
+                if values.max() - here > worth:
+                    added.append(inside[int(values.argmax())])
         if not added:
             break
-        cut = _moved(walk, sorted([*cut, *added]))
-        cut, here = _pruned(walk, cut, worth)
+        cut, here = _pruned(walk, _moved(walk, sorted([*cut, *added])), worth)
     return cut
 
 
@@ -75,9 +131,9 @@ def _moved(walk: Walk, cut: list[int]) -> list[int]:
         for place in range(1, len(cut)):
             low = cut[place - 1] + 1
             high = (cut[place + 1] if place + 1 < len(cut) else walk.n) - 1
-            tries = {min(max(cut[place] + move, low), high) for move in (-reach, 0, reach)}
-            rest = cut[:place], cut[place + 1 :]
-            cut[place] = max((walk.evidence([*rest[0], k, *rest[1]]), k) for k in sorted(tries))[1]
+            tries = sorted({min(max(cut[place] + move, low), high) for move in (-reach, 0, reach)})
+            values = walk.evidences([[*cut[:place], k, *cut[place + 1 :]] for k in tries])
+            cut[place] = tries[int(values.argmax())]
         reach //= 2
     return cut
 
@@ -86,42 +142,12 @@ def _pruned(walk: Walk, cut: list[int], worth: float) -> tuple[list[int], float]
     """Without the edges that are not worth their place, the least first; and the evidence then."""
     here = walk.evidence(cut)
     while len(cut) > 1:
-        without, place = max((walk.evidence([*cut[:k], *cut[k + 1 :]]), k) for k in range(1, len(cut)))
-        if here - without >= worth:
+        shorter = [[*cut[:k], *cut[k + 1 :]] for k in range(1, len(cut))]
+        values = walk.evidences(shorter)
+        if here - values.max() >= worth:
             break
-        cut, here = [*cut[:place], *cut[place + 1 :]], without
+        cut, here = shorter[int(values.argmax())], float(values.max())
     return cut, here
-
-
-class Found(NamedTuple):
-    """A schedule and its value: evidence, prior and the cost of its edges; and another that is almost as good."""
-
-    value: float
-    schedule: Schedule
-    rival: Schedule | None = None
-
-
-def best_schedule(walk: Walk, steps: Steps, free: list[int], zone: str | None) -> Found | None:
-    """The likeliest schedule; None where the log is too short for one."""
-    judge = _Judge(walk, steps, zone)
-    found = [*_by_count(judge, steps, free)]
-    if steps.seconds is not None and steps.seconds[-1] > steps.seconds[0]:
-        found += _by_time(judge, steps, free, zone)
-    # Schedules that come close may owe it to the pace.
-    finalists = [Found(judge.settled(schedule), schedule) for schedule in judge.best(found, _FINALISTS)]
-    if not finalists:
-        return None
-    best, *others = sorted(finalists, key=lambda one: one.value, reverse=True)
-    edges = best.schedule.edges(steps.count, steps.seconds)
-    rivals = [one.schedule for one in others if one.value > best.value - _CLOSE]
-    return best._replace(rival=next((one for one in rivals if _differ(edges, one, steps)), None))
-
-
-def _differ(edges: Edges, schedule: Schedule, steps: Steps) -> bool:
-    """Whether a tenth of the edges or more are elsewhere by the other schedule, by a tenth of an episode or more."""
-    other = schedule.edges(steps.count, steps.seconds)
-    far = np.abs(edges[:, None] - other[None]).min(axis=1) > 0.1 * steps.count / len(edges)
-    return len(other) != len(edges) or bool(far.mean() >= 0.1)
 
 
 class _Judge:
@@ -131,26 +157,34 @@ class _Judge:
         self._walk, self._steps, self._zone = walk, steps, zone
         self._known: dict[Schedule, float] = {}
 
-    def __call__(self, schedule: Schedule) -> float:
-        if schedule not in self._known:
-            self._known[schedule] = self._value(schedule, self._walk.evidence)
-        return self._known[schedule]
-
-    def settled(self, schedule: Schedule) -> float:
-        """The value at the pace that suits the schedule."""
-        return self._value(schedule, self._walk.settle)
-
-    def _value(self, schedule: Schedule, evidence: Callable[[list[int]], float]) -> float:
-        cut = self._steps.cut(schedule.edges(self._steps.count, self._steps.seconds))
-        if not 2 <= len(cut) <= _MOST_EPISODES:
-            return -math.inf
-        guessed = self._zone is None and schedule.zone != "UTC"
-        return evidence(cut) + log_prior(schedule, guessed) - _EDGE * len(cut)
-
     def best(self, schedules: Iterable[Schedule], most: int = 1) -> list[Schedule]:
         """The likeliest of some schedules, in order."""
-        ranked = sorted(dict.fromkeys(schedules), key=self, reverse=True)
-        return [schedule for schedule in ranked[:most] if self(schedule) > -math.inf]
+        asked = list(dict.fromkeys(schedules))
+        cuts = {schedule: self._cut(schedule) for schedule in asked if schedule not in self._known}
+        possible = [schedule for schedule, cut in cuts.items() if cut is not None]
+        self._known |= dict.fromkeys(cuts, -math.inf)
+        evidence = self._walk.evidences([cuts[schedule] or [] for schedule in possible])
+        for schedule, found in zip(possible, evidence.tolist(), strict=True):
+            self._known[schedule] = found + self._prior(schedule, cuts[schedule] or [])
+        ranked = sorted(asked, key=self._known.__getitem__, reverse=True)
+        return [schedule for schedule in ranked[:most] if self._known[schedule] > -math.inf]
+
+    def settled(self, schedule: Schedule) -> float:
+        """The value at the pace that suits the schedule, and expanded about it."""
+        cut = self._cut(schedule)
+        if cut is None:
+            return -math.inf
+        self._walk.expand(cut)
+        return self._walk.settle(cut) + self._prior(schedule, cut)
+
+    def _cut(self, schedule: Schedule) -> list[int] | None:
+        """None where it has too few edges to be a schedule, or too many."""
+        cut = self._steps.cut(schedule.edges(self._steps.count, self._steps.seconds))
+        return cut if 3 <= len(cut) <= _MOST_EPISODES else None
+
+    def _prior(self, schedule: Schedule, cut: list[int]) -> float:
+        guessed = self._zone is None and schedule.zone != "UTC"
+        return log_prior(schedule, guessed) - _EDGE * len(cut)
 
 
 def _by_count(judge: _Judge, steps: Steps, free: list[int]) -> Iterator[Schedule]:
