@@ -139,6 +139,16 @@ _READING: dict[str, tuple[Any, Any]] = {
     ),
     "episode_every": (Annotated[str | None, typer.Option(help="Cut episodes by time: 1d, 6h.", metavar="TIME")], None),
     "episode_size": (Annotated[int | None, typer.Option(help="Cut episodes by number of steps.", min=1)], None),
+    "episodes": (
+        Annotated[
+            str | None,
+            typer.Option(
+                help="auto: find from the choices when the policy was updated. Or the first step of every episode.",
+                metavar="auto|0,400,800",
+            ),
+        ],
+        None,
+    ),
     "warmup": (Annotated[int | None, typer.Option(help="Leading episodes that were random.", min=0)], None),
     "sort": (Annotated[bool, typer.Option("--sort", help="Sort by episode, time, step; in memory.")], False),
     "delimiter": (
@@ -166,12 +176,25 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "drop": given["drop"] or [],
         "keep": given["keep"] or [],
         "one_hot": True if one_hot == ["all"] else one_hot,
+        "episodes": _first_steps(given["episodes"]),
     }
     try:
         ReadOptions(**options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options
+
+
+def _first_steps(text: str | None) -> str | list[int] | None:
+    """The first step of every episode, or "auto"."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"--episodes {text}: say auto, or the first step of every episode, such as 0,400,800."
+        ) from None
 
 
 def prepared(model: Any, reading: dict[str, Any]) -> dict[str, Any]:

@@ -201,8 +201,10 @@ def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.
 
 def first_steps(values: Any, total: int | None = None) -> NDArray[np.int64]:
     """Edges of episodes: the first step of each, rising from 0 to below ``total``, where that is known."""
-    edges = whole_numbers(values, "edges", "the first step of an episode, counted after the warm-up")
     remedy = "give the first step of every episode, counted after the warm-up: [0, 400, 800]"
+    if np.ndim(values) != 1:
+        raise LogFormatError(f"edges is {shown(values)}; {remedy}.")
+    edges = whole_numbers(values, "edges", "the first step of an episode, counted after the warm-up")
     if len(edges) == 0:
         raise LogFormatError(f"edges is empty; {remedy}, or [0] for a single episode.")
     if edges[0] != 0:

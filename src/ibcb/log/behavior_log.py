@@ -439,7 +439,8 @@ class BehaviorLog:
         Parameters
         ----------
         edges : array of int
-            The first step of each episode, counted after the warm-up, beginning with 0: ``ibcb.find_updates(log).edges``.
+            The first step of each episode, counted after the warm-up, beginning with 0; such as those that
+            `ibcb.find_updates` finds.
         """
         start = int(self.episode_offsets[self.warmup])
         cut = start + first_steps(edges, self.n_steps - start)

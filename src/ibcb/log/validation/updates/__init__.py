@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
@@ -40,6 +40,8 @@ _WORTH = 10.0
 _MOST_TESTED = 64
 #: seconds that times may run back: clocks put back by an hour
 _CLOCK_BACK = 2 * 3600.0
+#: episodes of a log that are compared with those found; not tuned
+_MOST_OWN = 500
 #: squares of larger numbers may overflow
 _LARGEST = 1e100
 
@@ -86,13 +88,17 @@ class Updates:
         One for each edge after the first.
     schedule : Schedule or None
         Such as every 400 steps, or every day at 03:00; None where the updates follow none, or there are none.
+    log10_odds : float or None
+        log10 of how much likelier the choices are with these edges than with those that the log has; None where these
+        are too many to compare.
     notes : tuple of Note
     """
 
     edges: NDArray[np.int64]
     evidence: tuple[Edge, ...] = ()
     schedule: Schedule | None = None
-    notes: tuple[Note, ...] = field(default=())
+    log10_odds: float | None = None
+    notes: tuple[Note, ...] = ()
 
     def summary(self) -> str:
         """What was found, in words, and a line for each edge."""
@@ -155,7 +161,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         )
     if zone is not None:
         _check_zone(zone)
-    sample, count, times = _gathered(log)
+    sample, count, own, times = _gathered(log)
     if sample is None or len(sample.steps) < _LEAST_STEPS:
         few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to tell when the policy was updated."
         return _nothing("too-few-steps", few)
@@ -168,8 +174,8 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
             Note(
                 "sampled-steps",
                 "info",
-                f"of {count} steps {len(sample.steps)} were looked at: edges found from the choices are known to within "
-                f"{plural(thin, 'step')}.",
+                f"of {count} steps {len(sample.steps)} were looked at: edges found from the choices are known to "
+                f"within {plural(thin, 'step')}.",
                 {"steps": count, "sampled": len(sample.steps)},
             )
         )
@@ -178,23 +184,34 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     except SolverError:
         return _nothing("unexplained", "no linear policy explains the choices, so none can be seen to change.")
     steps = Steps(count, seconds, sample.steps)
+    updates = _found(walk, steps, sample, zone)
+    notes = [*updates.notes, *notes]
+    return replace(updates, log10_odds=_odds(walk, steps, updates.edges, own), notes=tuple(notes))
+
+
+def _found(walk: Walk, steps: Steps, sample: Sample, zone: str | None) -> Updates:
     free, regular = find_cut(walk, steps, zone)
-    walk.expand([0])
-    none = walk.settle([0])
+    none = walk.judge([0])
     if regular is not None and regular.value > max(free.value, none + _WORTH):
-        updates = _scheduled(walk, steps, regular, sample, notes)
+        updates = _scheduled(walk, steps, regular, sample)
         if _changes(updates.evidence):
             return updates
     if free.value > none:
-        updates = _irregular(walk, steps, free.edges, sample, notes)
+        updates = _irregular(walk, steps, free.edges, sample)
         if len(updates.edges) > 1:
             return updates
     return _nothing(
         "no-updates",
         f"no change of policy shows in {plural(len(sample.steps), 'step')}: the decider hardly learned, or was not "
         "updated.",
-        notes,
     )
+
+
+def _odds(walk: Walk, steps: Steps, edges: NDArray[np.int64], own: NDArray[np.int64]) -> float | None:
+    """log10 of how much likelier the choices are with some edges than with the log's own."""
+    if len(own) > _MOST_OWN:
+        return None
+    return (walk.judge(steps.cut(edges)) - walk.judge(steps.cut(own))) / math.log(10)
 
 
 def _check_zone(zone: str) -> None:
@@ -204,11 +221,12 @@ def _check_zone(zone: str) -> None:
         raise ValueError(f"zone={zone!r} is no time zone that is known here; write such as Europe/Berlin.") from None
 
 
-def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[Any] | None]:
-    """A sample of the steps that the policy chose, how many there are, and the times of all of them."""
-    sampler, count, times = Sampler(_MOST_STEPS, _MOST_NUMBERS), 0, list[Any]()
+def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[np.int64], NDArray[Any] | None]:
+    """A sample of the steps that the policy chose, how many there are, their episodes, and the times of all of them."""
+    sampler, count, times, own = Sampler(_MOST_STEPS, _MOST_NUMBERS), 0, list[Any](), dict[int, int]()
     for number, part in log.parts():
         if number >= 0:
+            own.setdefault(number, count)
             sampler.add(part, count)
             count += part.n_steps
             times.append(part.timestamps)
@@ -216,7 +234,7 @@ def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[Any] | None]:
     sample = sampler.sample
     if sample is not None:
         sample = sample.where(np.diff(sample.offsets) > 1)
-    return sample, count, np.concatenate(times) if known else None
+    return sample, count, np.array(list(own.values()), dtype=np.int64), np.concatenate(times) if known else None
 
 
 def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list[Note]]:
@@ -235,11 +253,11 @@ def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list
     return np.maximum.accumulate(seconds), []
 
 
-def _nothing(code: str, text: str, notes: list[Note] | None = None) -> Updates:
-    return Updates(np.zeros(1, dtype=np.int64), notes=(Note(code, "info", text), *(notes or ())))
+def _nothing(code: str, text: str) -> Updates:
+    return Updates(np.zeros(1, dtype=np.int64), notes=(Note(code, "info", text),))
 
 
-def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample, notes: list[Note]) -> Updates:
+def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample) -> Updates:
     schedule, edges = found.schedule, found.edges
     evidence = _evidence(walk, steps, edges, sample, "schedule")
     seen = sum(edge.source == "choices" for edge in evidence)
@@ -250,7 +268,7 @@ def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample, notes: li
         "show in the choices by themselves; the others follow from the schedule.",
         {"schedule": str(schedule), "episodes": len(edges), "seen": seen},
     )
-    return Updates(edges, evidence, schedule, (said, *_doubt(found), *notes))
+    return Updates(edges, evidence, schedule, notes=(said, *_doubt(found)))
 
 
 def _doubt(found: Found) -> Iterator[Note]:
@@ -263,9 +281,7 @@ def _doubt(found: Found) -> Iterator[Note]:
         )
 
 
-def _irregular(
-    walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample, notes: list[Note]
-) -> Updates:
+def _irregular(walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample) -> Updates:
     """The free edges that the change test confirms, the weakest being left out first."""
     while True:
         evidence = _evidence(walk, steps, edges, sample, "choices")
@@ -281,7 +297,7 @@ def _irregular(
         "show were not found.",
         {"episodes": len(edges)},
     )
-    return Updates(edges, evidence, None, (said, *notes))
+    return Updates(edges, evidence, notes=(said,))
 
 
 def _evidence(
@@ -289,9 +305,8 @@ def _evidence(
 ) -> tuple[Edge, ...]:
     """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
     cut = steps.cut(edges)
-    walk.expand(cut)
-    whole = walk.settle(cut)
-    ends = [*edges.tolist(), steps.count]
+    whole = walk.judge(cut)
+    ends = [*edges.tolist(), steps.total]
     found = []
     for place in range(1, len(edges)):
         step = ends[place]

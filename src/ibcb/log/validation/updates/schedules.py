@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,7 +15,22 @@ __all__ = ["DAY", "USUAL_PERIODS", "Schedule", "log_prior", "zones_that_shift"]
 
 HOUR, DAY, WEEK = 3600, 86_400, 7 * 86_400
 #: seconds between updates that people choose
-USUAL_PERIODS = (300, 600, 900, 1200, 1800, HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR, 6 * HOUR, 8 * HOUR, 12 * HOUR, DAY, WEEK)
+USUAL_PERIODS = (
+    300,
+    600,
+    900,
+    1200,
+    1800,
+    HOUR,
+    2 * HOUR,
+    3 * HOUR,
+    4 * HOUR,
+    6 * HOUR,
+    8 * HOUR,
+    12 * HOUR,
+    DAY,
+    WEEK,
+)
 #: zones that stand for the rules by which clocks are put forward and back; hours between zones do not matter
 _RULES = ("Europe/Berlin", "America/New_York", "Australia/Sydney")
 #: of a log prior: for each digit of a number that zeros do not fill, for a usual period, for a zone that nobody named
@@ -113,8 +128,10 @@ def log_prior(schedule: Schedule, guessed: bool = False) -> float:
     prior = -_LATE * (schedule.since > 0) - _GUESSED_ZONE * guessed
     usual = schedule.period in USUAL_PERIODS
     units = (1, 60, HOUR, DAY)
-    prior -= (1.0 if schedule.period == DAY else _USUAL) if usual else _USUAL + _DIGIT * min(
-        _digits(schedule.period // unit) for unit in units if schedule.period % unit == 0
+    prior -= (
+        (1.0 if schedule.period == DAY else _USUAL)
+        if usual
+        else _USUAL + _DIGIT * min(_digits(schedule.period // unit) for unit in units if schedule.period % unit == 0)
     )
     # The roundest clock time first: each finer grid has so many more places.
     grids = [grid for grid in (HOUR, 1800, 900, 300, 60, 1) if grid <= schedule.period]
@@ -131,6 +148,6 @@ def zones_that_shift(first: float, last: float) -> list[str]:
     """Zones, one for each rule, whose clocks are put forward or back between two times."""
 
     def offset(zone: str, when: float) -> Any:
-        return datetime.fromtimestamp(when, timezone.utc).astimezone(ZoneInfo(zone)).utcoffset()
+        return datetime.fromtimestamp(when, UTC).astimezone(ZoneInfo(zone)).utcoffset()
 
     return [zone for zone in _RULES if offset(zone, first) != offset(zone, last)]

@@ -39,7 +39,7 @@ _NEUTRAL, _FAR_OFF = 50, 30
 class Steps(NamedTuple):
     """The steps that are cut: how many, the times of all of them, and which of them the walk has."""
 
-    count: int
+    total: int
     seconds: NDArray[np.float64] | None
     sampled: Edges
 
@@ -76,15 +76,14 @@ def find_cut(walk: Walk, steps: Steps, zone: str | None) -> tuple[Found, Found |
         free = _grown(walk, sharp)
         schedules += _proposed(walk, steps, free, zone)
     free = walk.sharpened(free)
-    walk.expand(free)
-    best_free = Found(walk.settle(free) - (len(free) - 1) * math.log(walk.n), steps.sampled[free] * (np.array(free) > 0))
+    best_free = Found(walk.judge(free) - (len(free) - 1) * math.log(walk.n), steps.sampled[free] * (np.array(free) > 0))
     judge = _Judge(walk, steps, zone)
     judged = [(judge.settled(schedule), schedule) for schedule in dict.fromkeys(schedules)]
     judged = sorted((pair for pair in judged if pair[0] > -math.inf), key=lambda pair: pair[0], reverse=True)
     if not judged:
         return best_free, None
     value, schedule = judged[0]
-    edges = schedule.edges(steps.count, steps.seconds)
+    edges = schedule.edges(steps.total, steps.seconds)
     rivals = (one for other, one in judged[1:] if other > value - _CLOSE and _differ(edges, one, steps))
     return best_free, Found(value, edges, schedule, next(rivals, None))
 
@@ -100,8 +99,8 @@ def _proposed(walk: Walk, steps: Steps, free: list[int], zone: str | None) -> li
 
 def _differ(edges: Edges, schedule: Schedule, steps: Steps) -> bool:
     """Whether a tenth of the edges or more are elsewhere by the other schedule, by a tenth of an episode or more."""
-    other = schedule.edges(steps.count, steps.seconds)
-    far = np.abs(edges[:, None] - other[None]).min(axis=1) > 0.1 * steps.count / len(edges)
+    other = schedule.edges(steps.total, steps.seconds)
+    far = np.abs(edges[:, None] - other[None]).min(axis=1) > 0.1 * steps.total / len(edges)
     return len(other) != len(edges) or bool(far.mean() >= 0.1)
 
 
@@ -109,7 +108,7 @@ def _grown(walk: Walk, cut: list[int]) -> list[int]:
     n = walk.n
     worth = _WORTH + math.log(n)
     cut, here = _pruned(walk, cut, worth)
-    grid = np.unique(np.linspace(_LEAST_STEPS, n - _LEAST_STEPS, _PLACES).astype(int)) if n > 2 * _LEAST_STEPS else []
+    grid: Edges = np.unique(np.linspace(_LEAST_STEPS, n - _LEAST_STEPS, _PLACES).astype(int))
     for _ in range(_MOST_ROUNDS):
         added = []
         for first, last in zip(cut, [*cut[1:], n], strict=True):
@@ -174,12 +173,11 @@ class _Judge:
         cut = self._cut(schedule)
         if cut is None:
             return -math.inf
-        self._walk.expand(cut)
-        return self._walk.settle(cut) + self._prior(schedule, cut)
+        return self._walk.judge(cut) + self._prior(schedule, cut)
 
     def _cut(self, schedule: Schedule) -> list[int] | None:
         """None where it has too few edges to be a schedule, or too many."""
-        cut = self._steps.cut(schedule.edges(self._steps.count, self._steps.seconds))
+        cut = self._steps.cut(schedule.edges(self._steps.total, self._steps.seconds))
         return cut if 3 <= len(cut) <= _MOST_EPISODES else None
 
     def _prior(self, schedule: Schedule, cut: list[int]) -> float:
@@ -188,7 +186,7 @@ class _Judge:
 
 
 def _by_count(judge: _Judge, steps: Steps, free: list[int]) -> Iterator[Schedule]:
-    n = steps.count
+    n = steps.total
     least = max(_LEAST_STEPS, n // _MOST_EPISODES)
     if 2 * least > n:
         return
@@ -212,13 +210,13 @@ def _by_count(judge: _Judge, steps: Steps, free: list[int]) -> Iterator[Schedule
 def _by_time(judge: _Judge, steps: Steps, free: list[int], zone: str | None) -> Iterator[Schedule]:
     assert steps.seconds is not None
     first, last = float(steps.seconds[0]), float(steps.seconds[-1])
-    least = max((last - first) / _MOST_EPISODES, (last - first) * _LEAST_STEPS / steps.count)
-    local = zones_that_shift(first, last) if zone is None else [zone]
+    least = max((last - first) / _MOST_EPISODES, (last - first) * _LEAST_STEPS / steps.total)
+    clocks = ["UTC", *zones_that_shift(first, last)] if zone is None else [zone]
     for period in USUAL_PERIODS:
         if not least <= period <= (last - first) / 2:
             continue
         # An hour of the day is one of local time; shorter periods go by the clock that all zones share.
-        for where in ["UTC", *local] if period % DAY == 0 else ["UTC"]:
+        for where in clocks if period % DAY == 0 else ["UTC"]:
             coarse = max(60, period // 24 if period <= DAY else 3600)
             schedules = [Schedule("seconds", period, offset, where) for offset in range(0, period, coarse)]
             for found in judge.best(schedules, 2):
@@ -231,7 +229,8 @@ def _by_time(judge: _Judge, steps: Steps, free: list[int], zone: str | None) -> 
     edges = steps.seconds[steps.sampled[_proposers(free)]]
     unit = 60 if least > 3600 else 1
     proposed = (
-        Schedule("seconds", period * unit, int(start) % (period * unit)) for start, period in _lattices(edges / unit, least / unit)
+        Schedule("seconds", period * unit, int(start) % (period * unit))
+        for start, period in _lattices(edges / unit, least / unit)
     )
     for found in judge.best(proposed, 2):
         for _ in range(2):
@@ -239,7 +238,8 @@ def _by_time(judge: _Judge, steps: Steps, free: list[int], zone: str | None) -> 
                 replace(found, period=p * unit, offset=found.offset % (p * unit)) for p in _around(found.period // unit)
             )
             [found] = judge.best(
-                replace(found, offset=o * unit % found.period) for o in _around(found.offset // unit, found.period // unit)
+                replace(found, offset=o * unit % found.period)
+                for o in _around(found.offset // unit, found.period // unit)
             )
         yield found
 
@@ -263,5 +263,7 @@ def _around(value: int, scale: int | None = None) -> list[int]:
     reach = max(3, math.ceil((scale or value) * _SPACING))
     every = range(max(1, value - reach), value + reach + 1)
     stride = max(1, len(every) // _CLOSE_PLACES)
-    round_ = {number for size in (10, 100, 1000, 10_000) for number in range(-(-every.start // size) * size, every.stop, size)}
+    round_ = {
+        number for size in (10, 100, 1000, 10_000) for number in range(-(-every.start // size) * size, every.stop, size)
+    }
     return sorted({value, *every[::stride], *sorted(round_ - {0})[:_CLOSE_PLACES]})

@@ -14,6 +14,7 @@ one small linear system per episode, whatever the number of steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ class Walk:
         n, q, ends = self.n, self.q, [*cut, self.n]
         blocks = [
             (first, min(first + _STRIDE, end), begin, end)
-            for begin, end in zip(ends[:-1], ends[1:], strict=True)
+            for begin, end in pairwise(ends)
             for first in range(begin, end, _STRIDE)
         ]
         fits = []
@@ -111,9 +112,7 @@ class Walk:
     def sharpened(self, cut: Sequence[int]) -> list[int]:
         """Each edge where the choices pass from one episode's policy to the next's, by their exact likelihood."""
         ends = [*cut, self.n]
-        weights = [
-            self._fitted(span, self._everywhere, _PULL, self.stray)[0] for span in zip(ends[:-1], ends[1:], strict=True)
-        ]
+        weights = [self._fitted(span, self._everywhere, _PULL, self.stray)[0] for span in pairwise(ends)]
         moved = list(cut)
         for place in range(1, len(cut)):
             first, last = (ends[place - 1] + ends[place]) // 2, (ends[place] + ends[place + 1]) // 2
@@ -127,6 +126,11 @@ class Walk:
         evidence = self._filtered([cut] * len(PACES), PACES)
         self.pace = PACES[int(evidence.argmax())]
         return float(evidence.max())
+
+    def judge(self, cut: Sequence[int]) -> float:
+        """The evidence of a cut, expanded about it and at the pace that suits it."""
+        self.expand(cut)
+        return self.settle(cut)
 
     def evidence(self, cut: Sequence[int]) -> float:
         """Log-evidence of the choices under a cut that begins with 0."""
@@ -182,7 +186,9 @@ def _projected(sample: Sample) -> Sample:
     counts = np.diff(sample.offsets)
     centred = sample.contexts - np.repeat(sample.contexts[sample.offsets[:-1]], counts, axis=0)
     centred -= np.repeat(per_step(centred, sample.offsets) / counts[:, None], counts, axis=0)
-    return Sample(sample.steps, centred @ whitening(centred.T @ centred / len(centred), _MOST_DIRECTIONS), sample.offsets)
+    return Sample(
+        sample.steps, centred @ whitening(centred.T @ centred / len(centred), _MOST_DIRECTIONS), sample.offsets
+    )
 
 
 def _expansion(some: Sample, w: Matrix, stray: float) -> tuple[Matrix, Matrix, Matrix]:
