@@ -167,6 +167,8 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         return _nothing("too-few-steps", few)
     if not np.abs(sample.contexts).max() < _LARGEST:
         return _nothing("too-large", f"some features are beyond {_LARGEST:g}, too large to compare choices by.")
+    if (sample.contexts == np.repeat(sample.contexts[sample.offsets[:-1]], np.diff(sample.offsets), axis=0)).all():
+        return _nothing("equal-candidates", "the candidates of every step have the same features: no policy shows.")
     seconds, notes = _clock(times)
     thin = int(np.diff(sample.steps).max())
     if count > len(sample.steps) and thin > 1:
