@@ -22,6 +22,7 @@ __all__ = [
     "name_of_solver",
     "prepared",
     "reads_logs",
+    "share",
 ]
 
 #: what a log can be
@@ -74,6 +75,13 @@ def at_least_zero(value: float | None) -> float | None:
     """Refuse an option below 0."""
     if value is not None and not (value >= 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value:g} is not 0 or above.")
+    return value
+
+
+def share(value: float) -> float:
+    """Refuse an option that is no share: above 0, at most 1."""
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{value:g} is no share; it is above 0 and at most 1.")
     return value
 
 
