@@ -357,7 +357,8 @@ class IBCB(Imitator):
         """The parameters, checked, for a log, reduced; ``first`` is the one with which the episodes began."""
         self._check_parameters()
         check_log(log, on_disk=True)
-        prior = float(self.sampling_rate) * _prior(self.prior_gram, log.n_features if reduction is None else len(reduction.others))
+        d = log.n_features if reduction is None else len(reduction.others)
+        prior = float(self.sampling_rate) * _prior(self.prior_gram, d)
         return Settings(
             expert=self.expert,
             l2=self.l2,

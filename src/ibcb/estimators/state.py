@@ -143,12 +143,11 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
 
 
 def _kind(stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Kind:
-    parts = {"kind", "l2", "top_k", "frame"}
-    # Models that were stored before there were rates have none.
-    if not isinstance(stored, dict) or {*stored, "rate"} != {*parts, "rate"} or str(stored["kind"]) not in KINDS:
+    parts = {"kind", "l2", "top_k", "frame", "rate"}
+    if not isinstance(stored, dict) or set(stored) != parts or str(stored["kind"]) not in KINDS:
         raise ValueError(f"{place} is {stored!r}, no kind of decider that is known")
     l2, top_k = _number(float, stored["l2"], f"{place}.l2"), _number(int, stored["top_k"], f"{place}.top_k")
-    rate = _number(float, stored.get("rate", 1.0), f"{place}.rate")
+    rate = _number(float, stored["rate"], f"{place}.rate")
     if l2 <= 0 or top_k < 1 or not 0 < rate <= 1:
         raise ValueError(f"{place} has l2={l2}, top_k={top_k} and rate={rate}; all are above 0, the rate at most 1")
     frame = _read(Frame | None, stored["frame"], arrays, sizes, f"{place}.frame")

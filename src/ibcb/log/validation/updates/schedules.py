@@ -33,9 +33,9 @@ USUAL_PERIODS = (
 )
 #: zones that stand for the rules by which clocks are put forward and back; hours between zones do not matter
 _RULES = ("Europe/Berlin", "America/New_York", "Australia/Sydney")
-#: of a log prior: for each digit of a number that zeros do not fill, for a usual period, for a zone that nobody named
-#: and for a schedule that begins late. A digit that is known to be nothing in particular is worth log 10 = 2.3
-_DIGIT, _USUAL, _GUESSED_ZONE, _LATE = 3.0, 2.0, 3.0, 5.0
+#: of a log prior: for each digit of a number that zeros do not fill, for a usual period, for one that nobody would
+#: choose by the clock, and for a zone that nobody named. A digit that could be any is worth log 10 = 2.3
+_DIGIT, _USUAL, _UNUSUAL, _GUESSED_ZONE = 3.0, 2.0, 12.0, 3.0
 _WEEKDAYS = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
 
 
@@ -54,8 +54,6 @@ class Schedule:
     zone : str
         Of seconds: UTC, or a time zone whose local time the schedule keeps, so that it moves by an hour in UTC where
         clocks are put forward or back.
-    since : int
-        No update before this step.
 
     Examples
     --------
@@ -69,7 +67,6 @@ class Schedule:
     period: int
     offset: int
     zone: str = "UTC"
-    since: int = 0
 
     def edges(self, steps: int, seconds: NDArray[np.float64] | None) -> NDArray[np.int64]:
         """The first step of every episode among so many steps, beginning with 0.
@@ -81,7 +78,7 @@ class Schedule:
         else:
             assert seconds is not None
             found = np.searchsorted(seconds, self._instants(float(seconds[0]), float(seconds[-1])))
-        found = found[(found > 0) & (found >= self.since) & (found < steps)]
+        found = found[(found > 0) & (found < steps)]
         return np.unique(np.concatenate([[0], found])).astype(np.int64)
 
     def _instants(self, first: float, last: float) -> NDArray[np.float64]:
@@ -98,14 +95,13 @@ class Schedule:
         if self.unit == "steps":
             late = "" if self.offset == self.period else f", first at step {self.offset}"
             return f"every {self.period} steps{late}"
-        late = f", first at step {self.since}" if self.since else ""
         at = _local(self.offset)
         clock = f"{at:%H:%M:%S}".removesuffix(":00")
         if self.period == DAY:
-            return f"every day at {clock} ({self.zone}){late}"
+            return f"every day at {clock} ({self.zone})"
         if self.period == WEEK:
-            return f"every {_WEEKDAYS[self.offset // DAY]} at {clock} ({self.zone}){late}"
-        return f"every {duration(self.period)}, such as {clock} ({self.zone}){late}"
+            return f"every {_WEEKDAYS[self.offset // DAY]} at {clock} ({self.zone})"
+        return f"every {duration(self.period)}, such as {clock} ({self.zone})"
 
 
 def _local(seconds: float) -> datetime:
@@ -125,14 +121,12 @@ def log_prior(schedule: Schedule, guessed: bool = False) -> float:
     if schedule.unit == "steps":
         prior = -_DIGIT * _digits(schedule.period)
         return prior - (0.0 if schedule.offset == schedule.period else 2.0 + _DIGIT * _digits(schedule.offset))
-    prior = -_LATE * (schedule.since > 0) - _GUESSED_ZONE * guessed
-    usual = schedule.period in USUAL_PERIODS
-    units = (1, 60, HOUR, DAY)
-    prior -= (
-        (1.0 if schedule.period == DAY else _USUAL)
-        if usual
-        else _USUAL + _DIGIT * min(_digits(schedule.period // unit) for unit in units if schedule.period % unit == 0)
-    )
+    prior = -_GUESSED_ZONE * guessed
+    if schedule.period in USUAL_PERIODS:
+        prior -= 1.0 if schedule.period == DAY else _USUAL
+    else:
+        units = (unit for unit in (1, 60, HOUR, DAY) if schedule.period % unit == 0)
+        prior -= _UNUSUAL + _DIGIT * min(_digits(schedule.period // unit) for unit in units)
     # The roundest clock time first: each finer grid has so many more places.
     grids = [grid for grid in (HOUR, 1800, 900, 300, 60, 1) if grid <= schedule.period]
     rank = next(place for place, grid in enumerate(grids) if schedule.offset % grid == 0)
