@@ -20,6 +20,7 @@ from ibcb.log.validation.constancy import change_at, find_change
 from ibcb.log.validation.step_sample import Sample
 from ibcb.log.validation.updates.schedules import Schedule, log_prior
 from ibcb.log.validation.updates.walk import PACES, Walk
+from ibcb.numerics.contexts import is_sparse
 
 DAY = 86_400
 
@@ -205,6 +206,19 @@ def test_too_little_to_tell():
     assert [note.code for note in find_updates(huge).notes] == ["too-large"]
     equal = BehaviorLog.from_episodes([(np.ones((300, 3, 2)), np.zeros(300, dtype=int))])
     assert [note.code for note in find_updates(equal).notes] == ["equal-candidates"]
+
+
+def test_wide_and_sparse_logs():
+    # Arms with weights of their own: the first batch knows nothing, and the rest hardly moves.
+    rng = np.random.default_rng(3)
+    X, arm = rng.normal(size=(800, 8)), rng.integers(20, size=800)
+    arm[300:] = (X[300:] @ rng.normal(size=(8, 20))).argmax(axis=1)
+    log = BehaviorLog.from_arms([(X, arm)], n_arms=20)
+    assert is_sparse(log.contexts)
+    assert log.n_features == 160
+    found = find_updates(log).edges.tolist()
+    assert len(found) == 2
+    assert abs(found[1] - 300) <= 10
 
 
 def test_what_find_updates_refuses():

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
+from ibcb.numerics.contexts import taken
 
 __all__ = ["Sample", "Sampler", "due", "per_step"]
 
@@ -45,7 +46,7 @@ class Sample:
         # Positions counted from the chosen candidate: 0 is itself, then m - 1 of the M - 1 others, evenly spread.
         ahead = np.where(k > 0, 1 + (k - 1) * np.repeat(M - 1, m) // np.repeat(np.maximum(m - 1, 1), m), 0)
         rows = np.repeat(part.step_offsets[steps], m) + (np.repeat(c, m) + ahead) % np.repeat(M, m)
-        return cls(steps + first_step, part.contexts[rows].astype(np.float64), offsets)
+        return cls(steps + first_step, taken(part.contexts, rows).astype(np.float64), offsets)
 
     def where(self, keep: NDArray[np.bool_]) -> Self:
         """Only the steps marked."""

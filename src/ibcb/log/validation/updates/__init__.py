@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ibcb.log.arrays import plural
 from ibcb.log.behavior_log import BehaviorLog
@@ -21,12 +22,15 @@ from ibcb.log.validation.step_sample import Sample, Sampler
 from ibcb.log.validation.updates.schedules import Schedule
 from ibcb.log.validation.updates.search import Found, Steps, find_cut
 from ibcb.log.validation.updates.walk import Walk
+from ibcb.numerics.contexts import dense
 from ibcb.numerics.newton import SolverError
 
 __all__ = ["Edge", "Schedule", "Updates", "find_updates"]
 
-#: steps and numbers of the sample; beyond, every second step is left out, and so on. 256 MB with all that is made of it
-_MOST_STEPS, _MOST_NUMBERS = 1 << 14, 1 << 22
+#: steps and numbers of the sample; beyond, every second step is left out, and so on. Numbers: 128 MB
+_MOST_STEPS, _MOST_NUMBERS = 1 << 14, 1 << 24
+#: more features than that are hashed into so many
+_MANY_FEATURES, _HASHED = 128, 96
 #: fewer steps tell nothing
 _LEAST_STEPS = 100
 #: log10 of the probability below which the change test speaks: somewhere in the log; at a free edge; at the edge of a
@@ -36,6 +40,8 @@ _ANYWHERE, _AT_FREE_EDGE, _AT_EDGE = -5.0, -4.0, -3.0
 _GAIN = math.log(1000)
 #: how much a cut must add to the log-evidence of none
 _WORTH = 10.0
+#: how many times the steps on one side of an edge those on the other may be: at the ends the test says nothing
+_UNEVEN = 4
 #: edges to which the change test is put; not tuned
 _MOST_TESTED = 64
 #: seconds that times may run back: clocks put back by an hour
@@ -126,7 +132,8 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     ----------
     log : BehaviorLog, or a log on disk (`ibcb.open_log`)
         Its own episodes do not matter, only the order of its steps, and their times where it has them. The warm-up is
-        left out. Beyond 16,384 steps, some of them are looked at, evenly spread; memory is bounded.
+        left out. Beyond 16,384 steps, some of them are looked at, evenly spread; beyond 128 features, these are hashed
+        into 96. Memory is bounded.
     zone : str, optional
         The time zone in which the policy is updated at the same hour, such as "Europe/Berlin"; times without a zone of
         their own are UTC. By default UTC, and local time where the log goes over a change of the clocks and this
@@ -229,7 +236,7 @@ def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[np.int64], NDArray[
     for number, part in log.parts():
         if number >= 0:
             own.setdefault(number, count)
-            sampler.add(part, count)
+            sampler.add(_narrow(part), count)
             count += part.n_steps
             times.append(part.timestamps)
     known = bool(times) and all(some is not None for some in times)
@@ -237,6 +244,17 @@ def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[np.int64], NDArray[
     if sample is not None:
         sample = sample.where(np.diff(sample.offsets) > 1)
     return sample, count, np.array(list(own.values()), dtype=np.int64), np.concatenate(times) if known else None
+
+
+def _narrow(part: BehaviorLog) -> BehaviorLog:
+    """A part of a wide log with its features hashed into few, each with a sign: a policy that changes still changes."""
+    d = part.n_features
+    if d <= _MANY_FEATURES:
+        return part
+    rng = np.random.default_rng(0)
+    sign, place = rng.choice([-1.0, 1.0], size=d), rng.integers(_HASHED, size=d)
+    hashed = sparse.csr_array((sign, (np.arange(d), place)), shape=(d, _HASHED))
+    return BehaviorLog.part(dense(part.contexts @ hashed), np.diff(part.step_offsets), part.chosen, origin=(0, 0))
 
 
 def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list[Note]]:
@@ -316,11 +334,18 @@ def _evidence(
         gain = whole - walk.evidence(rest) if len(cut) <= _MOST_TESTED else math.nan
         log10_p = None
         if place <= _MOST_TESTED:
-            around = np.searchsorted(sample.steps, [ends[place - 1], ends[place + 1]])
-            log10_p = change_at(sample.between(int(around[0]), int(around[1])), step, walk.stray)
+            log10_p = change_at(_around(sample, *ends[place - 1 : place + 2]), step, walk.stray)
         shows = gain > _GAIN or (log10_p is not None and log10_p < _AT_EDGE)
         found.append(Edge(step, log10_p, gain, "choices" if shows else without))
     return tuple(found)
+
+
+def _around(sample: Sample, first: int, step: int, last: int) -> Sample:
+    """The steps on either side of an edge; of the longer side those that are near."""
+    low = max(first, step - _UNEVEN * (last - step))
+    high = min(last, step + _UNEVEN * (step - first))
+    place = np.searchsorted(sample.steps, [low, high])
+    return sample.between(int(place[0]), int(place[1]))
 
 
 def _changes(evidence: tuple[Edge, ...]) -> bool:
