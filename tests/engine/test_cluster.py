@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from arm_worlds import disjoint_ucb
 from same import assert_same
 
 import ibcb
@@ -120,6 +121,14 @@ def test_a_cluster_gives_the_bits_of_one_process(client, small_partitions, tmp_p
     ibcb.write_log(log, tmp_path / "log.parquet")
     given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
     assert_same_model(IBCB(**options).fit(given, client=client), IBCB(**options).fit(log))
+
+
+@pytest.mark.parametrize("home", ["memory", "disk"])
+def test_a_cluster_takes_sparse_contexts(client, small_partitions, tmp_path, home):
+    log = BehaviorLog.from_arms(disjoint_ucb(8, 9, 3, 150, seed=2)[0], warmup=1)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
+    assert_same_model(IBCB(l2=1.0).fit(given, client=client), IBCB(l2=1.0).fit(log))
 
 
 @pytest.mark.parametrize(

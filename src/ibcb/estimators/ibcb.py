@@ -681,7 +681,8 @@ class IBCB(Imitator):
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays, state = super().get_state()
         if self._reduction is not None:
-            arrays |= {"reduction_kept": self._reduction.kept, "reduction_others": self._reduction.others}
+            kept = self._reduction.kept.astype(np.float64)
+            arrays |= {"reduction_kept": kept, "reduction_others": self._reduction.others}
         return arrays, state | {"fitted_with": self._fitted_with, "fit": pack(self._fit, "fit", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import whole_numbers
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
@@ -122,11 +123,16 @@ class Reduction:
     @classmethod
     def checked(cls, kept: Any, others: Any, d: int) -> Reduction:
         """What a file gave."""
-        right = others.shape == (d,) and kept.ndim == 1 and 0 < len(kept) < d and kept.dtype.kind == "i"
-        if not right or kept.min() < 0 or kept.max() >= d or (np.diff(kept) <= 0).any() or others[kept].any():
+        kept = whole_numbers(kept, "reduction_kept", "the number of a feature")
+        if (
+            others.shape != (d,)
+            or not 0 < len(kept) < d
+            or kept.min() < 0
+            or kept.max() >= d
+            or (np.diff(kept) <= 0).any()
+            or others[kept].any()
+        ):
             raise ValueError(f"the reduction does not go with {d} features")
-        if not np.isfinite(others).all():
-            raise ValueError("the reduction has a weight that is not finite")
         return cls(kept, others)
 
     @property
