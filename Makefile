@@ -76,6 +76,7 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(THREADS) $(BIN)/python benchmarks/verdicts.py
 	$(THREADS) $(BIN)/python benchmarks/deciders.py
 	$(THREADS) $(BIN)/python benchmarks/crosses.py
+	$(THREADS) $(BIN)/python benchmarks/updates.py
 
 results: $(VENV)/developer ## the paper's 20 tables again, for hours; goes on where it stopped. Needs IBCB_ML100K
 	$(THREADS) $(BIN)/ibcb reproduce --all --seeds 5 --jobs 2 --results docs/results.jsonl --page docs/results.md

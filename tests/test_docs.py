@@ -180,6 +180,8 @@ def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monke
     text = TUTORIAL.read_text()
     assert all(f"    {line}\n" in text for line in beginning)
 
+    assert names["updates"].edges.tolist() == names["log"].episode_offsets[:-1].tolist()
+
     weights = dict(zip(names["log"].feature_names, names["model"].coef_, strict=True))
     assert weights["price"] < 0 < weights["stars"]
     order = sorted(names["genres"], key=lambda genre: -weights[f"genre={genre}"])

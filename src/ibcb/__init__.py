@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ibcb.io import open_log, read_log, write_log
     from ibcb.log import BehaviorLog, LogFormatError
     from ibcb.log.validation import validate
+    from ibcb.log.validation.updates import find_updates
     from ibcb.paper import metrics
     from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
     from ibcb.paper.simulate import Run, simulate
@@ -50,6 +51,7 @@ _HOMES = {
     "SolverError": "ibcb.inverse.solvers",
     "TopK": "ibcb.deciders",
     "explain": "ibcb.report.explain",
+    "find_updates": "ibcb.log.validation.updates",
     "load_model": "ibcb.estimators.models",
     "open_log": "ibcb.io",
     "read_log": "ibcb.io",
@@ -77,6 +79,7 @@ __all__ = [
     "SolverError",
     "TopK",
     "explain",
+    "find_updates",
     "io",
     "load_model",
     "metrics",

@@ -14,7 +14,16 @@ import typer
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import LOG, Json, above_zero, above_zero_or_auto, kind_of_decider, name_of_solver, reads_logs
+from ibcb.cli.options import (
+    LOG,
+    Json,
+    above_zero,
+    above_zero_or_auto,
+    kind_of_decider,
+    name_of_solver,
+    reads_logs,
+    share,
+)
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
 __all__ = ["EXAMPLE", "fit"]
@@ -45,6 +54,12 @@ def fit(
     l2: Annotated[
         str, typer.Option(help="The decider's ridge parameter, or 'auto'.", callback=above_zero_or_auto)
     ] = "auto",
+    sampling_rate: Annotated[
+        float,
+        typer.Option(
+            help="Share of the decider's choices in the log, if it is a sample.", metavar="SHARE", callback=share
+        ),
+    ] = 1.0,
     top_k: Annotated[
         int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
     ] = None,
@@ -95,6 +110,7 @@ def fit(
         expert=expert,
         alpha=alpha,
         l2=l2 if l2 == "auto" else float(l2),
+        sampling_rate=sampling_rate,
         top_k=top_k or "auto",
         margin=margin,
         solver=solver,

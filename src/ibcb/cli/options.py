@@ -23,13 +23,14 @@ __all__ = [
     "name_of_solver",
     "prepared",
     "reads_logs",
+    "share",
 ]
 
 #: what a log can be
 LOG = "Parquet, CSV, JSON lines, Arrow or npz, VW text or dsjson, or a folder of such files."
 
 #: ways to cut episodes, of which one will do
-_CUTS = ("episode_every", "episode_size")
+_CUTS = ("episode_every", "episode_size", "episodes")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ExpertKind = Literal["sbucb", "sbts"]
@@ -78,6 +79,13 @@ def at_least_zero(value: float | None) -> float | None:
     """Refuse an option below 0."""
     if value is not None and not (value >= 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value:g} is not 0 or above.")
+    return value
+
+
+def share(value: float) -> float:
+    """Refuse an option that is no share: above 0, at most 1."""
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{value:g} is no share; it is above 0 and at most 1.")
     return value
 
 
@@ -177,6 +185,16 @@ _READING: dict[str, tuple[Any, Any]] = {
     ),
     "episode_every": (Annotated[str | None, typer.Option(help="Cut episodes by time: 1d, 6h.", metavar="TIME")], None),
     "episode_size": (Annotated[int | None, typer.Option(help="Cut episodes by number of steps.", min=1)], None),
+    "episodes": (
+        Annotated[
+            str | None,
+            typer.Option(
+                help="auto: find from the choices when the policy was updated. Or the first step of every episode.",
+                metavar="auto|0,400,800",
+            ),
+        ],
+        None,
+    ),
     "warmup": (Annotated[int | None, typer.Option(help="Leading episodes that were random.", min=0)], None),
     "sort": (Annotated[bool, typer.Option("--sort", help="Sort by episode, time, step; in memory.")], False),
     "delimiter": (
@@ -239,6 +257,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         "one_hot": True if one_hot == ["all"] else one_hot,
         "alternatives": [name.strip() for name in (given["alternatives"] or "").split(",") if name.strip()],
         "cross": [tuple(name.strip() for name in names.split(",")) for names in given["cross"] or []],
+        "episodes": _first_steps(given["episodes"]),
     }
     if path is not None:
         options = _overruled(load_options(path), options)
@@ -249,6 +268,18 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return options
+
+
+def _first_steps(text: str | None) -> str | list[int] | None:
+    """The first step of every episode, or "auto"."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"--episodes {text}: say auto, or the first step of every episode, such as 0,400,800."
+        ) from None
 
 
 def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -186,6 +186,7 @@ class Kind(ABC):
     l2: float = 1.0
     top_k: int = 1
     frame: Frame | None = None
+    rate: float = 1.0
 
     name: ClassVar[str]
     words: ClassVar[Words]
@@ -218,8 +219,8 @@ class Kind(ABC):
 
     @property
     def regularization(self) -> Regularization:
-        """l2 with its units."""
-        return Regularization(self.l2, self.frame)
+        """l2 with its units, and the share of the decider's choices that it is to be weighed against."""
+        return Regularization(self.l2, self.frame, self.rate)
 
     @property
     def own_ridge(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from ibcb.deciders import KINDS, Kind
 from ibcb.engine import CandidateMoments, Rows, first_steps, one_blas_thread, workers
 from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
+from ibcb.estimators.sampling import looks_sampled
 from ibcb.inverse.constraints import Experience
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, Solver, SolverError, SolverSettings
@@ -43,7 +45,7 @@ BEST_OF = (2, 3, 4)
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of an `IBCB` that fitting depends on, checked; ``prior_gram`` as a matrix.
+    """The parameters of an `IBCB` that fitting depends on, checked; ``prior_gram`` as a matrix, in choices of the log.
 
     ``moments`` are those of the candidates with which the log begins.
     """
@@ -51,6 +53,7 @@ class Settings:
     expert: str
     l2: float | str
     top_k: int | str
+    rate: float
     margin: float
     solver: str
     incremental: bool
@@ -98,11 +101,11 @@ class Settings:
                 kinds += [KINDS[name](top_k=k, frame=self._frames()[0]) for k in best]
             else:
                 kinds.append(KINDS[name](frame=self._frames()[0]))
-        return kinds
+        return [replace(kind, rate=self.rate) for kind in kinds]
 
     def alone(self) -> Kind:
         """The kind while there is one episode, which tells nothing of l2: 1, in units of the features, unless given."""
-        kind = KINDS[self.expert]
+        kind = partial(KINDS[self.expert], rate=self.rate)
         return kind(frame=self._frames()[0]) if self.l2 == "auto" else kind(l2=float(self.l2))
 
     def _frames(self) -> list[Frame]:
@@ -196,10 +199,12 @@ def fit_logs(logs: Sequence[Log], settings: Settings, found: Selection | None = 
             choosing, evidence = found.notes, found.evidence
         else:
             kind = settings.alone()
-            scale, choosing, evidence = 1.0, (), ()
+            scale, choosing, evidence = 1.0, tuple[Note, ...](), tuple[Candidate, ...]()
             track = Track.begin(kind, settings.prior_gram) if settings.forecast else None
         watcher = _Watcher(track)
         evolution, solver, solving = _solve(logs, kind, settings, watcher, team)
+        if settings.rate == 1 and track is not None and settings.client is None:
+            choosing += looks_sampled(logs, kind, settings.prior_gram, team)
     return Fit(kind, scale, evolution, solver, watcher.track, solving, choosing, watcher.notes, evidence)
 
 

@@ -49,7 +49,8 @@ __all__ = ["IBCB"]
 _STEPS_AT_ONCE = 1024
 #: parameters that a fitted model depends on: `partial_fit` goes on with the same
 _MEANING = (
-    *("expert", "alpha", "l2", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance", "forecast"),
+    *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance"),
+    "forecast",
 )
 #: attributes of a model that has the logs it was fitted on
 _OF_LOGS = ("_seen", "_chooses")
@@ -75,6 +76,11 @@ class IBCB(Imitator):
         best, in units of the features themselves: for a decider that brings features to one scale, or to mean 0 and
         deviation 1. Then units do not matter. Where features seem to be in different units, a number is
         compared with these, and kept unless one of them predicts the log clearly better; ``notes_`` say so.
+    sampling_rate : float
+        Share of the decider's choices that the log holds, where it is a random sample of them: its Gram matrix grew by
+        1 / sampling_rate of what the log shows. Choices tell it only together with l2, of which it is a factor, so that
+        l2="auto" finds its way without it; given l2 and alpha, policies and `to_policy` are the decider's own with it.
+        Of an "sbts" decider ``notes_`` say where a smaller one explains the log clearly better.
     margin : float
         Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
     top_k : int or "auto"
@@ -99,7 +105,8 @@ class IBCB(Imitator):
         "auto": `predict` acts on the policy that the decider will have right after the log, see `forecast`; None: on
         what ridge regression makes of ``coef_``. Kinds that are only tracked are tracked all the same.
     prior_gram : array of shape (d, d), optional
-        S'S of the contexts chosen before the log begins, for a log that starts in the middle of the decider's life.
+        S'S of the contexts chosen before the log begins, for a log that starts in the middle of the decider's life; of
+        all of them, also where the log is a sample.
     n_jobs : int, optional
         Threads that share the blocks of an episode (of up to 4,096 steps); -1: one per core, None: one. The result is
         the same to the bit.
@@ -175,6 +182,7 @@ class IBCB(Imitator):
         expert: str = "sbucb",
         alpha: float = 1.0,
         l2: float | str = "auto",
+        sampling_rate: float = 1.0,
         margin: float = 0.01,
         top_k: int | str = "auto",
         solver: str = "auto",
@@ -191,6 +199,7 @@ class IBCB(Imitator):
         self.expert = expert
         self.alpha = alpha
         self.l2 = l2
+        self.sampling_rate = sampling_rate
         self.margin = margin
         self.top_k = top_k
         self.solver = solver
@@ -348,11 +357,13 @@ class IBCB(Imitator):
         """The parameters, checked, for a log, reduced; ``first`` is the one with which the episodes began."""
         self._check_parameters()
         check_log(log, on_disk=True)
-        prior = _prior(self.prior_gram, log.n_features if reduction is None else len(reduction.others))
+        d = log.n_features if reduction is None else len(reduction.others)
+        prior = float(self.sampling_rate) * _prior(self.prior_gram, d)
         return Settings(
             expert=self.expert,
             l2=self.l2,
             top_k=self.top_k,
+            rate=float(self.sampling_rate),
             margin=float(self.margin),
             solver=self.solver,
             incremental=bool(self.incremental),
@@ -658,10 +669,10 @@ class IBCB(Imitator):
         scale = positive("scale", scale, "it is the unit of the rewards")
         one_of("draws", draws, DRAWS)
         before, kind = self._fit.evolution.ridge(), self._fit.kind
-        # The b with Psi^-1 b = scale * next_policy_coef_.
-        b = before.psi @ (scale * self.next_policy_coef_)
+        # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
+        b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
         weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
-        policy: SBUCB | SBTS = kind.live(before.phi, b, weight, draws=draws, random_state=random_state)
+        policy: SBUCB | SBTS = kind.live(before.phi / kind.rate, b, weight, draws=draws, random_state=random_state)
         return policy
 
     # -- storing ---------------------------------------------------------------------------------------------------
@@ -712,6 +723,11 @@ class IBCB(Imitator):
         positive("alpha", self.alpha, "it is the scale of theta")
         if self.l2 != "auto":
             positive("l2", self.l2, "without it Psi has no inverse before the first update")
+        if positive("sampling_rate", self.sampling_rate, "it is a share of the decider's choices") > 1:
+            raise ValueError(
+                f"sampling_rate={self.sampling_rate!r} must be at most 1: it is the share of the decider's choices "
+                "that the log has."
+            )
         if self.top_k != "auto":
             whole("top_k", self.top_k, 2, "it counts the candidates drawn from")
         positive("margin", self.margin, "with 0 theta = 0 would explain every choice")

@@ -6,6 +6,7 @@ once each episode was seen, rewards that explain these policies together. Where 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,11 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
 
 def unit_of(fit: Fit, alpha: float) -> float:
     """What weights per unit of the decider's own exploration have to be multiplied with."""
+    # Of a log that is a sample: widths that are counted in its choices are longer than the decider's.
+    own = alpha * math.sqrt(fit.kind.rate)
     if fit.track is None:
-        return alpha if fit.kind.adds_bonus else 1.0
-    return alpha if fit.kind.learns else fit.scale
+        return own if fit.kind.adds_bonus else 1.0
+    return own if fit.kind.learns else fit.scale
 
 
 def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:

@@ -62,7 +62,7 @@ def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
         return value.to_json()
     if isinstance(value, Kind):
         frame = _pack(value.frame, f"{name}.frame", arrays, known)
-        return {"kind": value.name, "l2": value.l2, "top_k": value.top_k, "frame": frame}
+        return {"kind": value.name, "l2": value.l2, "top_k": value.top_k, "frame": frame, "rate": value.rate}
     if _names(type(value)):
         return {key: _pack(getattr(value, key), f"{name}.{key}", arrays, known) for key in _names(type(value))}
     if isinstance(value, (tuple, list)):
@@ -143,14 +143,15 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
 
 
 def _kind(stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Kind:
-    parts = {"kind", "l2", "top_k", "frame"}
+    parts = {"kind", "l2", "top_k", "frame", "rate"}
     if not isinstance(stored, dict) or set(stored) != parts or str(stored["kind"]) not in KINDS:
         raise ValueError(f"{place} is {stored!r}, no kind of decider that is known")
     l2, top_k = _number(float, stored["l2"], f"{place}.l2"), _number(int, stored["top_k"], f"{place}.top_k")
-    if l2 <= 0 or top_k < 1:
-        raise ValueError(f"{place} has l2={l2} and top_k={top_k}; both are above 0")
+    rate = _number(float, stored["rate"], f"{place}.rate")
+    if l2 <= 0 or top_k < 1 or not 0 < rate <= 1:
+        raise ValueError(f"{place} has l2={l2}, top_k={top_k} and rate={rate}; all are above 0, the rate at most 1")
     frame = _read(Frame | None, stored["frame"], arrays, sizes, f"{place}.frame")
-    return KINDS[stored["kind"]](l2=l2, top_k=top_k, frame=frame)
+    return KINDS[stored["kind"]](l2=l2, top_k=top_k, frame=frame, rate=rate)
 
 
 def _note(stored: Any, place: str) -> Note:

@@ -25,7 +25,9 @@ from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
-from ibcb.log.steps import ReadOptions
+from ibcb.log.notes import Note
+from ibcb.log.steps import ReadOptions, Source
+from ibcb.log.validation.updates import find_updates
 
 __all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "known_by_name", "open_log", "read_log", "write_log"]
 
@@ -107,6 +109,10 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         of one stand before those of the next.
     episode_size : int, optional
         Cut episodes by number of steps.
+    episodes : "auto", or list of int, optional
+        "auto": find the updates of the policy from the choices (`ibcb.find_updates`), in one more pass over the log,
+        and cut there; ``log.notes`` says what was found. Or the first step of every episode, beginning with 0. Steps
+        are counted after the warm-up that the log's own episodes tell; the rest of these do not matter then.
     warmup : int, optional
         How many leading episodes were random. By default those with negative numbers.
     sort : bool
@@ -175,8 +181,28 @@ def open_log(source: Any, **options: Any) -> DiskLog:
                 "cross": (),
                 "arm_features": None,
             }
+        notes, cut = tuple[Note, ...](), asked
+        if asked.episodes == "auto":
+            found, notes = _found_episodes(steps, asked, format.name)
+            # Nor the updates.
+            options, cut = options | {"episodes": found}, replace(asked, episodes=found)
         where = (source.absolute(), options) if isinstance(source, Path) else None
-        return DiskLog(steps, asked, where, format.name)
+        log = DiskLog(steps, cut, where, format.name, notes)
+        if log.preparation is not None:
+            # Those of another log are its own.
+            log.preparation = replace(log.preparation, reading=asked.kept())
+        return log
+
+
+def _found_episodes(steps: Source, how: ReadOptions, kind: str) -> tuple[list[int], tuple[Note, ...]]:
+    """The first step of every episode, found from the choices."""
+    if not how.choices:
+        return [0], ()
+    first = next(iter(steps.batches()), None)
+    # Without labels the warm-up is the beginning of a cut that is yet to be found.
+    warmup = None if first is None or first.episode is None else how.warmup
+    updates = find_updates(DiskLog(steps, replace(how, episodes=[0], warmup=warmup), None, kind))
+    return updates.edges.tolist(), updates.notes
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:

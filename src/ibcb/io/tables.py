@@ -335,7 +335,7 @@ class StepRows:
             )
         own = ("contexts", "n_candidates", "columns", "sizes", "candidate_ids")
         roles, _ = assign_roles([name for name in names if name not in own], options)
-        cut = options.episode_every is not None or options.episode_size is not None
+        cut = options.cuts
         needed = ["contexts", *([] if self._nested else ["n_candidates"])]
         needed += ([] if cut else ["episode"]) + (["chosen"] if options.choices else [])
         for column in needed:
@@ -373,8 +373,8 @@ class StepRows:
     def index(self) -> list[tuple[int, list[int]]] | None:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
         groups = self._tables.groups
-        cut = self._options.episode_every or self._options.episode_size or self._options.warmup or self._options.sort
-        cut = cut or self._options.skip_unlabelled
+        options = self._options
+        cut = options.cuts or options.warmup or options.sort or options.skip_unlabelled
         if groups is None or cut or not self._counted or "episode" not in self._roles:
             return None
         found: list[tuple[int, list[int]]] = []

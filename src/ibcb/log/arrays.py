@@ -19,6 +19,7 @@ __all__ = [
     "candidate_array",
     "distinct_names",
     "float_array",
+    "first_steps",
     "frozen",
     "per_step",
     "plural",
@@ -196,6 +197,29 @@ def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.
         place = int(falls[0])
         raise LogFormatError(f"{rule}; {what}[{place + 1}] is {offsets[place + 1]}, below {offsets[place]} before it.")
     return offsets
+
+
+def first_steps(values: Any, total: int | None = None) -> NDArray[np.int64]:
+    """Edges of episodes: the first step of each, rising from 0 to below ``total``, where that is known."""
+    remedy = "give the first step of every episode, counted after the warm-up: [0, 400, 800]"
+    if np.ndim(values) != 1:
+        raise LogFormatError(f"edges is {shown(values)}; {remedy}.")
+    edges = whole_numbers(values, "edges", "the first step of an episode, counted after the warm-up")
+    if len(edges) == 0:
+        raise LogFormatError(f"edges is empty; {remedy}, or [0] for a single episode.")
+    if edges[0] != 0:
+        raise LogFormatError(f"edges begins with {edges[0]}; the first episode begins with step 0: {remedy}.")
+    falls = np.flatnonzero(np.diff(edges) <= 0)
+    if len(falls):
+        place = int(falls[0]) + 1
+        raise LogFormatError(f"edges[{place}] is {edges[place]}, after {edges[place - 1]}; edges must rise: {remedy}.")
+    if total is not None and edges[-1] >= total:
+        place = int(np.argmax(edges >= total))
+        raise LogFormatError(
+            f"edges[{place}] is {edges[place]}, but after the warm-up the log has {plural(total, 'step')}, 0 to "
+            f"{total - 1}; leave it out."
+        )
+    return edges
 
 
 def warmup_count(value: Any, episodes: int) -> int:

@@ -27,6 +27,7 @@ from ibcb.log.arrays import (
     EpisodeArrays,
     LogFormatError,
     distinct_names,
+    first_steps,
     float_array,
     frozen,
     per_step,
@@ -432,6 +433,21 @@ class BehaviorLog:
                 f"head({fraction}) of {len(self)} episodes holds no whole episode; take at least {1 / len(self):.3g}."
             )
         return self[:count]
+
+    def recut(self, edges: ArrayLike) -> BehaviorLog:
+        """The same steps in other episodes; the warm-up stays, and the arrays are shared.
+
+        Parameters
+        ----------
+        edges : array of int
+            The first step of each episode, counted after the warm-up, beginning with 0; such as those that
+            `ibcb.find_updates` finds.
+        """
+        start = int(self.episode_offsets[self.warmup])
+        cut = start + first_steps(edges, self.n_steps - start)
+        same = self._slice(0, len(self.episode_offsets) - 1)
+        same.episode_offsets = frozen(np.concatenate([self.episode_offsets[: self.warmup], cut, [self.n_steps]]))
+        return same
 
     def _slice(self, first: int, last: int) -> BehaviorLog:
         """Episodes first to last - 1, the warm-up's counted, sharing the arrays."""

@@ -64,9 +64,14 @@ class DiskLog:
     """
 
     def __init__(
-        self, source: Source, options: ReadOptions, where: tuple[Path, dict[str, Any]] | None, kind: str = "log"
+        self,
+        source: Source,
+        options: ReadOptions,
+        where: tuple[Path, dict[str, Any]] | None,
+        kind: str = "log",
+        notes: tuple[Note, ...] = (),
     ) -> None:
-        self._source, self._options, self._kind = source, options, kind
+        self._source, self._options, self._kind, self._notes = source, options, kind, notes
         #: path and options with which `open_log` opens it again, elsewhere
         self.where = where
         self._is_part = False
@@ -77,7 +82,7 @@ class DiskLog:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        return self._source.notes
+        return self._source.notes + self._notes
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
         """Every episode as ``(number, part)``, in order; large ones in several parts, the warm-up's number negative."""
@@ -136,7 +141,7 @@ class DiskLog:
     def _some(self, first: int, last: int) -> DiskLog:
         """Stored episodes first to last - 1 of an indexed log."""
         assert self._index is not None
-        some = DiskLog(self._source, self._options, self.where, self._kind)
+        some = DiskLog(self._source, self._options, self.where, self._kind, self._notes)
         some._index, some._is_part, some.n_features = self._index[first:last], True, self.n_features
         return some
 

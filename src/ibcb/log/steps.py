@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.arrays import LogFormatError, first_steps, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import whole
 from ibcb.numerics.contexts import Contexts
 
-__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "window_seconds"]
+__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
 
 #: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
 ROLES: dict[str, tuple[str, ...]] = {
@@ -121,6 +121,7 @@ class ReadOptions:
     skip_unlabelled: bool = False
     episode_every: str | None = None
     episode_size: int | None = None
+    episodes: str | Sequence[int] | None = None
     warmup: int | None = None
     sort: bool = False
     choices: bool = True
@@ -157,14 +158,27 @@ class ReadOptions:
             )
         if self.date_format is not None and "%" not in self.date_format:
             raise ValueError(f"date_format={self.date_format!r} has no %; write it as in %d.%m.%Y %H:%M.")
-        if self.episode_every is not None and self.episode_size is not None:
-            raise ValueError("episode_every and episode_size exclude each other; give one of them.")
+        cuts = [name for name in ("episode_every", "episode_size", "episodes") if getattr(self, name) is not None]
+        if len(cuts) > 1:
+            raise ValueError(f"{cuts[0]} and {cuts[1]} exclude each other; give one of them.")
+        if isinstance(self.episodes, str) and self.episodes != "auto":
+            raise ValueError(
+                f"episodes={self.episodes!r} is unknown; write 'auto' to find the edges, or give the first step of "
+                "every episode: [0, 400, 800]."
+            )
+        if self.episodes is not None and self.episodes != "auto":
+            first_steps(self.episodes)
         if self.episode_every is not None:
             window_seconds(self.episode_every)
         if self.episode_size is not None:
             whole("episode_size", self.episode_size, 1, "it is the number of steps in an episode")
         if self.warmup is not None:
             whole("warmup", self.warmup, 0, "it is the number of leading episodes that were random")
+
+    @property
+    def cuts(self) -> bool:
+        """Whether episodes are cut here, rather than by labels of the log."""
+        return any(cut is not None for cut in (self.episode_every, self.episode_size, self.episodes))
 
     @property
     def encoded(self) -> list[str]:
@@ -179,7 +193,7 @@ class ReadOptions:
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
         for name, value in given.items():
             if isinstance(value, (list, tuple)) and value:
-                before[name] = [str(each) for each in value]
+                before[name] = [int(each) if name == "episodes" else str(each) for each in value]
             elif isinstance(value, (bool, int, float, str, os.PathLike)):
                 before[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
         return tuple(before.items())
@@ -208,14 +222,24 @@ def numbered(batches: Iterable[Steps], options: ReadOptions) -> Iterator[tuple[N
     for batch in batches:
         if len(batch.counts):
             yield count(batch), batch
+    count.finish()
 
 
 class _Episodes:
-    """Numbers episodes from their labels, from windows of time, or by counting steps."""
+    """Numbers episodes from their labels, from windows of time, or by counting steps.
+
+    Edges that were given are counted after the warm-up: the episodes that the labels have as such. Where there are no
+    labels, the first episodes of the cut are the warm-up.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._window = None if options.episode_every is None else window_seconds(options.episode_every)
         self._size = options.episode_size
+        self._edges: NDArray[np.int64] | None = None
+        if options.episodes is not None and options.choices:
+            assert not isinstance(options.episodes, str)  # `open_log` has found them
+            self._edges = first_steps(options.episodes)
+        self._recut = 0
         self._warmup, self._choices = options.warmup, options.choices
         self._steps = 0
         self._time: Any = None
@@ -227,6 +251,8 @@ class _Episodes:
         n = len(steps.counts)
         if self._size is not None:
             numbers = (self._steps + np.arange(n)) // self._size
+        elif self._edges is not None:
+            return self._cut(steps, self._edges)
         elif self._window is not None:
             numbers = self._relabelled(self._windows(steps.timestamps, self._window))
         elif steps.episode is not None:
@@ -237,10 +263,29 @@ class _Episodes:
             raise LogFormatError(
                 "nothing says where one episode ends and the next begins; name the column that does "
                 "(episode), or cut by time (episode_every='1d', --episode-every 1d) or by count (episode_size=1000, "
-                "--episode-size 1000)."
+                "--episode-size 1000). If nobody knows when the policy was updated, let it be found from the choices: "
+                "episodes='auto' (--episodes auto)."
             )
         self._steps += n
         return numbers - (self._warmup or 0)
+
+    def _cut(self, steps: Steps, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers from edges that were given."""
+        warmup = self._warmup or 0
+        numbers = np.zeros(len(steps.counts), dtype=np.int64)
+        if steps.episode is not None:
+            numbers, warmup = self._labelled(steps.episode) - warmup, 0
+        chosen = numbers >= 0
+        number = self._recut + np.arange(np.count_nonzero(chosen))
+        numbers[chosen] = np.searchsorted(edges, number, side="right") - 1 - warmup
+        self._recut += len(number)
+        self._steps += len(numbers)
+        return numbers
+
+    def finish(self) -> None:
+        """The end of the log: no edge may be beyond it."""
+        if self._edges is not None and self._recut:
+            first_steps(self._edges, self._recut)
 
     def _labelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Numbers from the log's own labels."""
@@ -341,6 +386,22 @@ class _Episodes:
 
     def _error(self, at: int, reason: str) -> LogFormatError:
         return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+
+
+def seconds_since_1970(timestamps: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Times as seconds since 1970, UTC; None if any of them is no time.
+
+    Numbers beyond the year 5138 are milliseconds or less.
+    """
+    times = _times(timestamps)
+    if times.dtype.kind == "M":
+        return None if np.isnat(times).any() else times.astype("datetime64[us]").astype(np.int64) / 1e6
+    if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
+        return None
+    seconds = times.astype(np.float64)
+    while np.abs(seconds).max() >= _FAR:
+        seconds /= 1000
+    return seconds
 
 
 def _times(values: NDArray[Any]) -> NDArray[Any]:

@@ -7,6 +7,10 @@ reward vector theta leads to is ``shrinkage @ theta`` with shrinkage = Psi^-1 Ph
 l2 has units: those of squared features. A decider that brings its features to one scale first, or to mean 0 as well,
 has l2 in other units than the log's. A `Frame` says how: then Psi = l2 diag(scale)^2 + Phi in the units of the log, and
 Phi and the widths are of contexts less the origin.
+
+A log that is a random sample of the decider's choices, at a rate r, shows r times its Phi. The decider's own Psi is
+then l2 I + Phi / r = (r l2 I + Phi) / r: here it is counted in choices of the log, so that r enters as a factor of l2
+alone. Shrinkage is the same in both; widths are those of the decider over sqrt(r).
 """
 
 from __future__ import annotations
@@ -109,10 +113,13 @@ class Regularization:
     l2 : float
     frame : Frame or None
         Its units; None for those of the log.
+    rate : float
+        Share of the decider's choices that the log has.
     """
 
     l2: float
     frame: Frame | None = None
+    rate: float = 1.0
 
     @property
     def units(self) -> str:
@@ -127,10 +134,10 @@ class Regularization:
     def ridge(self, chosen: Chosen) -> Ridge:
         """What the choices so far leave behind."""
         if self.frame is None:
-            return ridge(chosen.phi, self.l2)
+            return ridge(chosen.phi, self.rate * self.l2)
         origin = self.origin
         phi = chosen.phi if origin is None else chosen.about(origin)
-        return ridge(phi, self.l2 * self.frame.scale**2, origin)
+        return ridge(phi, self.rate * self.l2 * self.frame.scale**2, origin)
 
 
 class Whitener(NamedTuple):

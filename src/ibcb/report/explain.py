@@ -148,9 +148,7 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     alpha = float(model.to_policy().alpha) if model.decider_.adds_bonus else None
     # A copy: partial_fit may go on while the explanation is kept.
     policies = model.policy_coefs_.copy()
-    decider = Decider(
-        policies, alpha, model.decider_.regularization, model.next_policy_coef_ / (alpha or 1.0), model.prior_gram
-    )
+    decider = Decider.of(model, policies, alpha, model.next_policy_coef_ / (alpha or 1.0))
     episodes, steps = [], []
     for entry in history(log, decider.prior_gram):
         if not entry.by_policy:

@@ -314,9 +314,9 @@ def decider(model: IBCB) -> Decider:
     worth = direction(model.next_policy_coef_)
     if model.decider_.adds_bonus:
         policies = model.policy_coefs_ / model.to_policy().alpha
-        return Decider(policies, 1.0, model.decider_.regularization, worth, model.prior_gram)
+        return Decider.of(model, policies, 1.0, worth)
     policies = direction(model.policy_coefs_)
-    return Decider(policies, None, model.decider_.regularization, worth, model.prior_gram)
+    return Decider.of(model, policies, None, worth)
 
 
 def prediction(model: IBCB) -> Prediction:

@@ -9,8 +9,9 @@ knew at the end, not then.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.history import EpisodePart
 from ibcb.numerics.ridge import Chosen, Regularization, Ridge
+
+if TYPE_CHECKING:
+    from ibcb.estimators.ibcb import IBCB
 
 __all__ = ["Decider", "EpisodeThoughts", "Scores", "ThoughtTotals", "score"]
 
@@ -49,6 +53,13 @@ class Decider(NamedTuple):
     regularization: Regularization
     worth: Vector
     prior_gram: ArrayLike | None
+
+    @classmethod
+    def of(cls, model: IBCB, policies: NDArray[np.float64], alpha: float | None, worth: Vector) -> Decider:
+        """A model's, ``alpha`` being the decider's own; both it and the past are counted in choices of the log."""
+        rate = model.decider_.rate
+        prior = None if model.prior_gram is None else rate * np.asarray(model.prior_gram, dtype=np.float64)
+        return cls(policies, alpha and alpha * math.sqrt(rate), model.decider_.regularization, worth, prior)
 
     def ridge(self, entry: EpisodePart, steps: int) -> Ridge:
         """What the choices before an episode leave behind; ``steps``: how many they are."""

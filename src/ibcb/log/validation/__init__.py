@@ -9,12 +9,13 @@ import numpy as np
 from ibcb.log.validation.report import Finding, LogSummary, Validation
 from ibcb.log.validation.rules import findings
 from ibcb.log.validation.scan import Log, Scan, scan
+from ibcb.log.validation.updates import find_updates
 
 __all__ = ["Finding", "LogSummary", "Validation", "validate"]
 
 
 def validate(log: Log) -> Validation:
-    """Explain a log, in one pass over it.
+    """Explain a log, in one pass over it, and one more where its episodes look wrong.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def validate(log: Log) -> Validation:
     little.
 
     *Wrong edges* (``episode-edges``) are seen by a change of policy inside an episode (see
-    `ibcb.log.validation.constancy`). It
+    `ibcb.log.validation.constancy`); the cut that `ibcb.find_updates` finds is then proposed. It
     cannot see edges where the policy hardly changed at all, as late in a log; edges moved by less than a tenth of an
     episode; episodes of fewer than 100 steps, or of fewer than 12 a feature in the directions of most variance; nor
     edges that should not be there, between episodes with the same policy. Beyond 32 episodes it looks at some, beyond
@@ -58,7 +59,7 @@ def validate(log: Log) -> Validation:
             "make arrays a log with ibcb.BehaviorLog.from_episodes."
         )
     result = scan(log)
-    return Validation(_summary(result), findings(result))
+    return Validation(_summary(result), findings(result, lambda: find_updates(log)))
 
 
 def _summary(result: Scan) -> LogSummary:

@@ -22,13 +22,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.special import chdtrc
 
 from ibcb.log.validation.step_sample import Sample, per_step
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
 
-__all__ = ["Change", "find_change", "whitening"]
+__all__ = ["ROUGHLY", "Change", "change_at", "find_change", "log10_chi2", "whitening"]
 
 Matrix = NDArray[np.float64]
 
@@ -43,7 +44,7 @@ _LEAST_STEPS_BEHIND_VARIANCE = 25
 #: Not tuned
 _RIDGE = 0.1
 #: a test statistic needs no more
-_ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
+ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
 
 
 class Change(NamedTuple):
@@ -61,6 +62,41 @@ class Change(NamedTuple):
 
 def find_change(sample: Sample) -> Change | None:
     """The most likely change among the steps of a sample; None where they are too few to tell."""
+    tested = _statistics(sample)
+    if tested is None:
+        return None
+    T, p, steps = tested
+    n = len(steps)
+    first = int(_UNTESTED_END * n)
+    best = first + int(T[first : n - first].argmax())
+    return Change(_log10_tail(float(T[best]), p), int(steps[best + 1]), (best + 1) / n, n)
+
+
+def change_at(sample: Sample, step: int, stray: float = 0.0) -> float | None:
+    """log10 of the probability of a change as large between the steps before and from ``step``; None if too few.
+
+    ``stray`` is a share of choices made at random, which then weigh less.
+    """
+    tested = _statistics(sample, stray)
+    if tested is None:
+        return None
+    T, p, steps = tested
+    before = int(np.searchsorted(steps, step))
+    if not _UNTESTED_END * len(steps) <= before <= (1 - _UNTESTED_END) * len(steps):
+        return None
+    return log10_chi2(float(T[before - 1]), p)
+
+
+def log10_chi2(x: float, p: int) -> float:
+    """log10 of the probability that a chi-squared variable with p degrees of freedom exceeds x."""
+    tail = float(chdtrc(p, x))
+    if tail > 1e-300:
+        return math.log10(tail)
+    return ((p / 2 - 1) * math.log(x / 2) - x / 2 - math.lgamma(p / 2)) / math.log(10)
+
+
+def _statistics(sample: Sample, stray: float = 0.0) -> tuple[Matrix, int, NDArray[np.int64]] | None:
+    """T_k for k = 1, ..., n - 1, the number of scores in it, and the numbers of the n steps."""
     sample = sample.where(np.diff(sample.offsets) > 1)
     n = len(sample.steps)
     if n < _LEAST_STEPS:
@@ -78,13 +114,18 @@ def find_change(sample: Sample) -> Change | None:
     Z = centred @ A
     chosen = np.zeros(n, dtype=np.int64)
     try:
-        loss = ChoiceLoss(Z, offsets, chosen)
-        w = summarise(loss, np.zeros(loss.n_features), _RIDGE * np.eye(loss.n_features), stopping=_ROUGHLY).mode
+        loss = ChoiceLoss(Z, offsets, chosen, stray=stray)
+        w = summarise(loss, np.zeros(loss.n_features), _RIDGE * np.eye(loss.n_features), stopping=ROUGHLY).mode
     except SolverError:
         return None
-    scores, expected = _scores(Z, offsets, w)
+    scores, expected = _scores(Z, offsets, w, stray)
     covariates = np.column_stack([expected, (means - means.mean(axis=0)) @ A])
-    return _largest(_residuals(scores, covariates), sample.steps)
+    z = _standardised(_residuals(scores, covariates))
+    if z.shape[1] == 0:
+        return None
+    k = np.arange(1, n)
+    T = np.sum(np.cumsum(z, axis=0)[:-1] ** 2, axis=1) * n / (k * (n - k))
+    return T, z.shape[1], sample.steps
 
 
 def whitening(scatter: Matrix, most: int | None = None) -> Matrix:
@@ -105,7 +146,7 @@ def whitening(scatter: Matrix, most: int | None = None) -> Matrix:
     return A
 
 
-def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix) -> tuple[Matrix, Matrix]:
+def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix, stray: float) -> tuple[Matrix, Matrix]:
     """Scores of the steps, shape (n, q), and functions of their candidate sets that the scores may depend on."""
     counts = np.diff(offsets)
     u = Z @ w
@@ -117,7 +158,9 @@ def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix) -> tuple[Matrix, M
     entropy = per_step(-p * np.log(np.maximum(p, 1e-300)), offsets)
     evenly = counts[:, None]
     expected = [mean, spread, per_step(Z**2, offsets) / evenly, per_step(u[:, None] * Z, offsets) / evenly]
-    return Z[offsets[:-1]] - mean, np.column_stack([*expected, entropy, highest])
+    meant = (1 - stray) * p[offsets[:-1]]
+    meant /= meant + stray / counts
+    return meant[:, None] * (Z[offsets[:-1]] - mean), np.column_stack([*expected, entropy, highest])
 
 
 def _residuals(scores: Matrix, covariates: Matrix) -> Matrix:
@@ -134,19 +177,12 @@ def _residuals(scores: Matrix, covariates: Matrix) -> Matrix:
     return residuals
 
 
-def _largest(g: Matrix, steps: NDArray[np.int64]) -> Change | None:
-    n = len(g)
-    values, vectors = eigh(g.T @ g / n)
+def _standardised(g: Matrix) -> Matrix:
+    """The scores in directions of unit variance, which come from enough steps."""
+    values, vectors = eigh(g.T @ g / len(g))
     kept = values > 1e-8 * max(values[-1], 1e-300)
-    z = g @ vectors[:, kept] / np.sqrt(values[kept])
-    z = z[:, n / np.mean(z**4, axis=0) >= _LEAST_STEPS_BEHIND_VARIANCE]
-    if z.shape[1] == 0:
-        return None
-    k = np.arange(1, n)
-    T = np.sum(np.cumsum(z, axis=0)[:-1] ** 2, axis=1) * n / (k * (n - k))
-    first = int(_UNTESTED_END * n)
-    best = first + int(T[first : n - first].argmax())
-    return Change(_log10_tail(float(T[best]), z.shape[1]), int(steps[best + 1]), (best + 1) / n, n)
+    z: Matrix = g @ vectors[:, kept] / np.sqrt(values[kept])
+    return z[:, len(g) / np.mean(z**4, axis=0) >= _LEAST_STEPS_BEHIND_VARIANCE]
 
 
 def _log10_tail(x: float, p: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from ibcb.log.arrays import plural
 from ibcb.log.validation.features import collinear, constant, leaks, scales, unmoved
 from ibcb.log.validation.report import Finding, Severity
 from ibcb.log.validation.scan import EpisodeScan, Scan
+from ibcb.log.validation.updates import Updates
 
 __all__ = ["findings"]
 
@@ -19,10 +20,12 @@ _FEW_STEPS = 50
 #: log10 of the probability below which a change of policy inside an episode is reported (decision 0006: the
 #: worst clean episode seen reached 1e-6), and one at an edge, where one is expected, counted (not tuned)
 _CHANGE_INSIDE, _CHANGE_AT_EDGE = -7.0, -3.0
+#: log10 of the odds from which another cut is proposed
+_BETTER = 2.0
 
 
-def findings(scan: Scan) -> tuple[Finding, ...]:
-    """All findings, the gravest first."""
+def findings(scan: Scan, find_updates: Callable[[], Updates]) -> tuple[Finding, ...]:
+    """All findings, the gravest first; ``find_updates`` is asked where episodes look wrong."""
     if scan.steps == 0:
         empty = Finding("error", "empty", "The log has no steps.", None, "Check the file, or the query behind it.")
         return (empty,)
@@ -32,7 +35,7 @@ def findings(scan: Scan) -> tuple[Finding, ...]:
         found += [*scales(scan, ~still), *collinear(scan, ~still), *leaks(scan, ~still)]
     found += [*_steps(scan), *_times(scan), *_starts(scan)]
     if not still.all():
-        found += _policy(scan)
+        found += _policy(scan, find_updates)
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
@@ -233,7 +236,7 @@ def _starts(scan: Scan) -> Iterator[Finding]:
         )
 
 
-def _policy(scan: Scan) -> Iterator[Finding]:
+def _policy(scan: Scan, find_updates: Callable[[], Updates]) -> Iterator[Finding]:
     judged = [episode for episode in scan.policy if episode.random_p is not None]
     if judged:
         telling, directions = sum(episode.telling for episode in judged), max(episode.directions for episode in judged)
@@ -252,19 +255,23 @@ def _policy(scan: Scan) -> Iterator[Finding]:
     tested = [episode for episode in scan.policy if episode.inside is not None]
     broken = [e for e in tested if e.inside is not None and e.inside.log10_p < _CHANGE_INSIDE]
     if broken:
-        yield _wrong_edges(scan, tested, broken)
-    elif scan.overall is not None and scan.overall.log10_p > -2 and scan.overall.steps >= 8 * _FEW_STEPS:
+        yield _wrong_edges(scan, tested, broken, find_updates())
+        return
+    # Of a log with one episode: inside it.
+    only = tested[0].inside if len(scan.policy) == 1 and tested else None
+    change, where = (scan.overall, "between the first episode and the last") if only is None else (only, "in the log")
+    if change is not None and change.log10_p > -2 and change.steps >= 8 * _FEW_STEPS:
         yield Finding(
             "note",
             "no-change",
-            "No change of policy shows between the first episode and the last: the decider hardly learned, or had "
+            f"No change of policy shows {where}: the decider hardly learned, or had "
             "learned before, or its candidates changed too much to compare.",
             None,
             "Where it did not learn, a model of the choices alone serves as well: ibcb.ChoiceModel(episodes=None).",
         )
 
 
-def _wrong_edges(scan: Scan, tested: list[EpisodeScan], broken: list[EpisodeScan]) -> Finding:
+def _wrong_edges(scan: Scan, tested: list[EpisodeScan], broken: list[EpisodeScan], updates: Updates) -> Finding:
     edges = [episode.edge for episode in scan.policy if episode.edge is not None]
     at_edges = sum(edge.log10_p < _CHANGE_AT_EDGE and abs(edge.at - 0.5) <= 0.1 for edge in edges)
     worst = min(broken, key=lambda episode: episode.inside.log10_p if episode.inside else 0.0)
@@ -277,8 +284,21 @@ def _wrong_edges(scan: Scan, tested: list[EpisodeScan], broken: list[EpisodeScan
         f"{len(tested)} episodes, most clearly in episode {worst.number} near step {step} of {worst.steps} (by chance "
         f"1 in 10^{-log10_p:.0f}). At the edges between episodes a change shows in {at_edges} of {len(edges)}.",
         f"episode {worst.number}, step {step}",
-        "Check where episodes begin and end: the episode column, --episode-every or --episode-size. If the policy was "
-        "updated more often, cut them shorter. A decider that learns at every step does not fit the method.",
+        f"{_proposal(updates)}Check where episodes begin and end: the episode column, --episode-every or "
+        "--episode-size. If the policy was updated more often, cut them shorter. A decider that learns at every step "
+        "does not fit the method.",
+    )
+
+
+def _proposal(updates: Updates) -> str:
+    """The better cut that was found, if one was."""
+    if updates.log10_odds is None or updates.log10_odds < _BETTER:
+        return ""
+    when = f" {updates.schedule}" if updates.schedule else ", at irregular steps"
+    return (
+        f"Updates{when}: {plural(len(updates.edges), 'episode')} explain the choices better, "
+        f"10^{updates.log10_odds:.0f} to 1; read the log with episodes='auto' (--episodes auto), or use "
+        "log.recut(ibcb.find_updates(log).edges). "
     )
 
 

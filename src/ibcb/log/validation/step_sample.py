@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
+from ibcb.numerics.contexts import taken
 
 __all__ = ["Sample", "Sampler", "due", "per_step"]
 
@@ -45,13 +46,18 @@ class Sample:
         # Positions counted from the chosen candidate: 0 is itself, then m - 1 of the M - 1 others, evenly spread.
         ahead = np.where(k > 0, 1 + (k - 1) * np.repeat(M - 1, m) // np.repeat(np.maximum(m - 1, 1), m), 0)
         rows = np.repeat(part.step_offsets[steps], m) + (np.repeat(c, m) + ahead) % np.repeat(M, m)
-        return cls(steps + first_step, part.contexts[rows].astype(np.float64), offsets)
+        return cls(steps + first_step, taken(part.contexts, rows).astype(np.float64), offsets)
 
     def where(self, keep: NDArray[np.bool_]) -> Self:
         """Only the steps marked."""
         counts = np.diff(self.offsets)
         offsets = np.concatenate([[0], np.cumsum(counts[keep])])
         return type(self)(self.steps[keep], self.contexts[np.repeat(keep, counts)], offsets)
+
+    def between(self, first: int, last: int) -> Self:
+        """Its steps first to last - 1."""
+        offsets = self.offsets[first : last + 1]
+        return type(self)(self.steps[first:last], self.contexts[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def join(self, other: Self) -> Self:
         """These steps and then the other's."""
@@ -79,17 +85,19 @@ class Sampler:
     So the sample does not depend on where the parts were cut.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_steps: int = _MOST_STEPS, most_numbers: int = _MOST_NUMBERS) -> None:
         self.sample: Sample | None = None
         self._stride = 1
+        self._most_steps, self._most_numbers = most_steps, most_numbers
 
     def add(self, part: BehaviorLog, first_step: int) -> None:
         """The next part; ``first_step`` is the number of its first step within the episode."""
-        for first in range(0, part.n_steps, _MOST_STEPS):
-            steps = np.arange(first, min(first + _MOST_STEPS, part.n_steps))
+        most = self._most_steps
+        for first in range(0, part.n_steps, most):
+            steps = np.arange(first, min(first + most, part.n_steps))
             fresh = Sample.of(part, steps[(steps + first_step) % self._stride == 0], first_step)
             sample: Sample = fresh if self.sample is None else self.sample.join(fresh)
-            while len(sample.steps) > _MOST_STEPS or (len(sample.steps) > 1 and sample.contexts.size > _MOST_NUMBERS):
+            while len(sample.steps) > most or (len(sample.steps) > 1 and sample.contexts.size > self._most_numbers):
                 self._stride *= 2
                 sample = sample.where(sample.steps % self._stride == 0)
             self.sample = sample

@@ -1,0 +1,355 @@
+"""When was the policy updated? The edges of the episodes, found from the choices."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ibcb.log.arrays import plural
+from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.notes import Note
+from ibcb.log.steps import seconds_since_1970
+from ibcb.log.validation.constancy import change_at, log10_chi2
+from ibcb.log.validation.step_sample import Sample, Sampler
+from ibcb.log.validation.updates.schedules import Schedule
+from ibcb.log.validation.updates.search import Found, Steps, find_cut
+from ibcb.log.validation.updates.walk import Walk
+from ibcb.numerics.contexts import dense
+from ibcb.numerics.newton import SolverError
+
+__all__ = ["Edge", "Schedule", "Updates", "find_updates"]
+
+#: steps and numbers of the sample; beyond, every second step is left out, and so on. Numbers: 128 MB
+_MOST_STEPS, _MOST_NUMBERS = 1 << 14, 1 << 24
+#: more features than that are hashed into so many
+_MANY_FEATURES, _HASHED = 128, 96
+#: fewer steps tell nothing
+_LEAST_STEPS = 100
+#: log10 of the probability below which the change test speaks: somewhere in the log; at a free edge; at the edge of a
+#: schedule, where one is expected
+_ANYWHERE, _AT_FREE_EDGE, _AT_EDGE = -5.0, -4.0, -3.0
+#: log-evidence above which an edge of a schedule shows in the choices: 1,000 to 1
+_GAIN = math.log(1000)
+#: how much a cut must add to the log-evidence of none
+_WORTH = 10.0
+#: how many times the steps on one side of an edge those on the other may be: at the ends the test says nothing
+_UNEVEN = 4
+#: edges to which the change test is put; not tuned
+_MOST_TESTED = 64
+#: seconds that times may run back: clocks put back by an hour
+_CLOCK_BACK = 2 * 3600.0
+#: episodes of a log that are compared with those found; not tuned
+_MOST_OWN = 500
+#: squares of larger numbers may overflow
+_LARGEST = 1e100
+
+
+class Log(Protocol):
+    """A log in memory or on disk."""
+
+    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
+        """Some whole steps at a time with the number of their episode, negative for the warm-up."""
+        ...
+
+
+class Edge(NamedTuple):
+    """The evidence for one edge.
+
+    Attributes
+    ----------
+    step : int
+        The first step after the update, counted after the warm-up.
+    log10_p : float or None
+        log10 of the probability that a change as large as the one at this edge shows where the policy stays the same:
+        the change test on the episodes on either side. None where it was not tested, or no change shows near.
+    gain : float
+        Log-evidence of the whole cut less that without this edge: below 0 where the policy hardly moved.
+    source : {"choices", "schedule"}
+        Whether the choices show the edge, or it follows from the schedule.
+    """
+
+    step: int
+    log10_p: float | None
+    gain: float
+    source: Literal["choices", "schedule"]
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """When the policy was updated, as far as the choices tell; ``print`` shows all of it.
+
+    Attributes
+    ----------
+    edges : ndarray of int
+        The first step of each episode, counted after the warm-up, beginning with 0; only 0 where nothing changes.
+    evidence : tuple of Edge
+        One for each edge after the first.
+    schedule : Schedule or None
+        Such as every 400 steps, or every day at 03:00; None where the updates follow none, or there are none.
+    log10_odds : float or None
+        log10 of how much likelier the choices are with these edges than with those that the log has; None where these
+        are too many to compare.
+    notes : tuple of Note
+    """
+
+    edges: NDArray[np.int64]
+    evidence: tuple[Edge, ...] = ()
+    schedule: Schedule | None = None
+    log10_odds: float | None = None
+    notes: tuple[Note, ...] = ()
+
+    def summary(self) -> str:
+        """What was found, in words, and a line for each edge."""
+        lines = [f"{note.text[:1].upper()}{note.text[1:]}" for note in self.notes]
+        lines = [line for text in lines for line in textwrap.wrap(text, 80)]
+        if self.evidence:
+            lines += ["", f"{'first step':>10}  {'by chance':>10}  {'evidence':>8}  from"]
+        for edge in self.evidence:
+            chance = "" if edge.log10_p is None else f"10^{edge.log10_p:.1f}"
+            lines.append(f"{edge.step:>10}  {chance:>10}  {edge.gain:>8.1f}  {edge.source}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        when = "" if len(self.edges) == 1 else f", {self.schedule or 'no schedule'}"
+        return f"Updates({plural(len(self.edges), 'episode')}{when})"
+
+
+def find_updates(log: Log, *, zone: str | None = None) -> Updates:
+    """Find when the policy was updated, from the choices alone.
+
+    Parameters
+    ----------
+    log : BehaviorLog, or a log on disk (`ibcb.open_log`)
+        Its own episodes do not matter, only the order of its steps, and their times where it has them. The warm-up is
+        left out. Beyond 16,384 steps, some of them are looked at, evenly spread; beyond 128 features, these are hashed
+        into 96. Memory is bounded.
+    zone : str, optional
+        The time zone in which the policy is updated at the same hour, such as "Europe/Berlin"; times without a zone of
+        their own are UTC. By default UTC, and local time where the log goes over a change of the clocks and this
+        explains it.
+
+    Returns
+    -------
+    updates : Updates
+        ``log.recut(updates.edges)`` is the log with the episodes found.
+
+    Notes
+    -----
+    A cut is judged by the evidence of a policy that moves at its edges only (`ibcb.log.validation.updates.walk`); a
+    regular schedule (by count, by time, by the local hour) needs few edges that show to be found, and then says where
+    those are that do not. That the policy changes at all, and each edge that no schedule explains, must show in the
+    change test too (`ibcb.log.validation.constancy`), which candidates that drift do not mislead.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> log = ibcb.simulate("synthetic", n_episodes=6, batch_size=300, seed=0).log
+    >>> updates = ibcb.find_updates(log.recut([0]))
+    >>> updates
+    Updates(6 episodes, every 300 steps)
+    >>> log.recut(updates.edges)
+    BehaviorLog(6 episodes after 1 of warm-up, 2700 steps, 10 candidates each, 10 features, float64)
+    """
+    if not callable(getattr(log, "parts", None)):
+        raise TypeError(
+            f"find_updates takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with "
+            "ibcb.open_log, make arrays a log with ibcb.BehaviorLog.from_episodes."
+        )
+    if zone is not None:
+        _check_zone(zone)
+    sample, count, own, times = _gathered(log)
+    if sample is None or len(sample.steps) < _LEAST_STEPS:
+        few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to tell when the policy was updated."
+        return _nothing("too-few-steps", few)
+    if not np.abs(sample.contexts).max() < _LARGEST:
+        return _nothing("too-large", f"some features are beyond {_LARGEST:g}, too large to compare choices by.")
+    if (sample.contexts == np.repeat(sample.contexts[sample.offsets[:-1]], np.diff(sample.offsets), axis=0)).all():
+        return _nothing("equal-candidates", "the candidates of every step have the same features: no policy shows.")
+    seconds, notes = _clock(times)
+    thin = int(np.diff(sample.steps).max())
+    if count > len(sample.steps) and thin > 1:
+        notes.append(
+            Note(
+                "sampled-steps",
+                "info",
+                f"of {count} steps {len(sample.steps)} were looked at: edges found from the choices are known to "
+                f"within {plural(thin, 'step')}.",
+                {"steps": count, "sampled": len(sample.steps)},
+            )
+        )
+    try:
+        walk = Walk(sample)
+    except SolverError:
+        return _nothing("unexplained", "no linear policy explains the choices, so none can be seen to change.")
+    steps = Steps(count, seconds, sample.steps)
+    updates = _found(walk, steps, sample, zone)
+    notes = [*updates.notes, *notes]
+    return replace(updates, log10_odds=_odds(walk, steps, updates.edges, own), notes=tuple(notes))
+
+
+def _found(walk: Walk, steps: Steps, sample: Sample, zone: str | None) -> Updates:
+    free, regular = find_cut(walk, steps, zone)
+    none = walk.judge([0])
+    if regular is not None and regular.value > max(free.value, none + _WORTH):
+        updates = _scheduled(walk, steps, regular, sample)
+        if _changes(updates.evidence):
+            return updates
+    if free.value > none:
+        updates = _irregular(walk, steps, free.edges, sample)
+        if len(updates.edges) > 1:
+            return updates
+    return _nothing(
+        "no-updates",
+        f"no change of policy shows in {plural(len(sample.steps), 'step')}: the decider hardly learned, or was not "
+        "updated.",
+    )
+
+
+def _odds(walk: Walk, steps: Steps, edges: NDArray[np.int64], own: NDArray[np.int64]) -> float | None:
+    """log10 of how much likelier the choices are with some edges than with the log's own."""
+    if len(own) > _MOST_OWN:
+        return None
+    return (walk.judge(steps.cut(edges)) - walk.judge(steps.cut(own))) / math.log(10)
+
+
+def _check_zone(zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"zone={zone!r} is no time zone that is known here; write such as Europe/Berlin.") from None
+
+
+def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[np.int64], NDArray[Any] | None]:
+    """A sample of the steps that the policy chose, how many there are, their episodes, and the times of all of them."""
+    sampler, count, times, own = Sampler(_MOST_STEPS, _MOST_NUMBERS), 0, list[Any](), dict[int, int]()
+    for number, part in log.parts():
+        if number >= 0:
+            own.setdefault(number, count)
+            sampler.add(_narrow(part), count)
+            count += part.n_steps
+            times.append(part.timestamps)
+    known = bool(times) and all(some is not None for some in times)
+    sample = sampler.sample
+    if sample is not None:
+        sample = sample.where(np.diff(sample.offsets) > 1)
+    return sample, count, np.array(list(own.values()), dtype=np.int64), np.concatenate(times) if known else None
+
+
+def _narrow(part: BehaviorLog) -> BehaviorLog:
+    """A part of a wide log with its features hashed into few, each with a sign: a policy that changes still changes."""
+    d = part.n_features
+    if d <= _MANY_FEATURES:
+        return part
+    rng = np.random.default_rng(0)
+    sign, place = rng.choice([-1.0, 1.0], size=d), rng.integers(_HASHED, size=d)
+    hashed = sparse.csr_array((sign, (np.arange(d), place)), shape=(d, _HASHED))
+    return BehaviorLog.part(dense(part.contexts @ hashed), np.diff(part.step_offsets), part.chosen, origin=(0, 0))
+
+
+def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list[Note]]:
+    """Times as seconds that do not fall, and a note where they cannot be used."""
+    if times is None:
+        return None, []
+    seconds = seconds_since_1970(times)
+    why = ""
+    if seconds is None:
+        why = "some are missing, or are no times"
+    elif float(np.max(np.maximum.accumulate(seconds) - seconds)) > _CLOCK_BACK:
+        why = "they run backwards; sort the log by time (sort=True, --sort)"
+    if why or seconds is None:
+        return None, [Note("times-unused", "warning", f"the times of the steps were not used: {why}.")]
+    # An hour that comes twice, where clocks were put back.
+    return np.maximum.accumulate(seconds), []
+
+
+def _nothing(code: str, text: str) -> Updates:
+    return Updates(np.zeros(1, dtype=np.int64), notes=(Note(code, "info", text),))
+
+
+def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample) -> Updates:
+    schedule, edges = found.schedule, found.edges
+    evidence = _evidence(walk, steps, edges, sample, "schedule")
+    seen = sum(edge.source == "choices" for edge in evidence)
+    said = Note(
+        "updates-by-schedule",
+        "info",
+        f"the policy is updated {schedule}: {plural(len(edges), 'episode')}. {seen} of {plural(len(evidence), 'edge')} "
+        "show in the choices by themselves; the others follow from the schedule.",
+        {"schedule": str(schedule), "episodes": len(edges), "seen": seen},
+    )
+    return Updates(edges, evidence, schedule, notes=(said, *_doubt(found)))
+
+
+def _doubt(found: Found) -> Iterator[Note]:
+    if found.rival is not None:
+        yield Note(
+            "updates-uncertain",
+            "warning",
+            f"the schedule is uncertain: {found.rival} explains the choices almost as well.",
+            {"schedule": str(found.schedule), "rival": str(found.rival)},
+        )
+
+
+def _irregular(walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample) -> Updates:
+    """The free edges that the change test confirms, the weakest being left out first."""
+    while True:
+        evidence = _evidence(walk, steps, edges, sample, "choices")
+        weak = [(edge.log10_p or 0.0, place) for place, edge in enumerate(evidence, start=1)]
+        worst = max(weak, default=(-math.inf, 0))
+        if worst[0] <= _AT_FREE_EDGE:
+            break
+        edges = np.delete(edges, worst[1])
+    said = Note(
+        "updates-irregular",
+        "info",
+        f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. Changes that are too small to "
+        "show were not found.",
+        {"episodes": len(edges)},
+    )
+    return Updates(edges, evidence, notes=(said,))
+
+
+def _evidence(
+    walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample, without: Literal["choices", "schedule"]
+) -> tuple[Edge, ...]:
+    """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
+    cut = steps.cut(edges)
+    whole = walk.judge(cut)
+    ends = [*edges.tolist(), steps.total]
+    found = []
+    for place in range(1, len(edges)):
+        step = ends[place]
+        rest = steps.cut(np.delete(edges, place))
+        gain = whole - walk.evidence(rest) if len(cut) <= _MOST_TESTED else math.nan
+        log10_p = None
+        if place <= _MOST_TESTED:
+            log10_p = change_at(_around(sample, *ends[place - 1 : place + 2]), step, walk.stray)
+        shows = gain > _GAIN or (log10_p is not None and log10_p < _AT_EDGE)
+        found.append(Edge(step, log10_p, gain, "choices" if shows else without))
+    return tuple(found)
+
+
+def _around(sample: Sample, first: int, step: int, last: int) -> Sample:
+    """The steps on either side of an edge; of the longer side those that are near."""
+    low = max(first, step - _UNEVEN * (last - step))
+    high = min(last, step + _UNEVEN * (step - first))
+    place = np.searchsorted(sample.steps, [low, high])
+    return sample.between(int(place[0]), int(place[1]))
+
+
+def _changes(evidence: tuple[Edge, ...]) -> bool:
+    """Whether the change tests show that the policy changes: all together (Fisher's method), or the clearest."""
+    tested = [edge.log10_p for edge in evidence if edge.log10_p is not None]
+    together = log10_chi2(-2 * math.log(10) * sum(tested), 2 * len(tested)) if tested else 0.0
+    return min([together, *(p + math.log10(len(tested)) for p in tested)]) < _ANYWHERE
