@@ -412,6 +412,17 @@ def test_the_command_line(tmp_path):
     assert "edges must rise" in " ".join(falling.stderr.split())
 
 
+def test_a_model_knows_that_edges_were_to_be_found(tmp_path):
+    log, one = hidden()
+    ibcb.write_log(one, tmp_path / "one.csv")
+    for asked in ("auto", [0, 250, 900]):
+        read = ibcb.read_log(tmp_path / "one.csv", episodes=asked)
+        ibcb.save_model(ibcb.IBCB(l2=0.3).fit(read), tmp_path / "m.safetensors")
+        kept = ibcb.load_model(tmp_path / "m.safetensors").preparation_
+        assert kept.reading_again(choices=True)["episodes"] == asked
+    assert same_log(ibcb.read_log(tmp_path / "one.csv", episodes="auto"), log)
+
+
 # -- validate ------------------------------------------------------------------------------------------------------
 
 
