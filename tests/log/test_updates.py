@@ -256,7 +256,7 @@ def test_evidence_is_the_integral_over_all_policies():
     found.pace = pace
     q, ends = found.q, [*cut, found.n]
     # The policies of all episodes at once: their prior covariance, and the quadratic form of the choices.
-    steps = [30.0, *(pace.variance * (b - a) / 1000 * (1000 / b) ** pace.settling for a, b in pairwise(cut))]
+    steps = [30.0, *(pace.variance * (b - a) / 1000 * (1000 / max(b, 150)) ** pace.settling for a, b in pairwise(cut))]
     prior = np.array([[sum(steps[: min(i, j) + 1]) for j in range(3)] for i in range(3)])
     covariance = np.kron(prior, np.eye(q))
     H = np.zeros((3 * q, 3 * q))
@@ -410,6 +410,17 @@ def test_the_command_line(tmp_path):
     falling = ibcb_command("validate", tmp_path / "one.parquet", "--episodes", "0,9,4")
     assert falling.exit_code == 2
     assert "edges must rise" in " ".join(falling.stderr.split())
+
+
+def test_a_model_knows_that_edges_were_to_be_found(tmp_path):
+    log, one = hidden()
+    ibcb.write_log(one, tmp_path / "one.csv")
+    for asked in ("auto", [0, 250, 900]):
+        read = ibcb.read_log(tmp_path / "one.csv", episodes=asked)
+        ibcb.save_model(ibcb.IBCB(l2=0.3).fit(read), tmp_path / "m.safetensors")
+        kept = ibcb.load_model(tmp_path / "m.safetensors").preparation_
+        assert kept.reading_again(choices=True)["episodes"] == asked
+    assert same_log(ibcb.read_log(tmp_path / "one.csv", episodes="auto"), log)
 
 
 # -- validate ------------------------------------------------------------------------------------------------------

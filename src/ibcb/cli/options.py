@@ -270,18 +270,6 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Options from elsewhere, and those given: what is given wins, a role of a column by itself."""
-    from ibcb.log.steps import ReadOptions
-
-    usual = ReadOptions()
-    own = {name: value for name, value in given.items() if value not in (getattr(usual, name, None), [], None)}
-    if any(name in own for name in _CUTS):
-        before = {name: value for name, value in before.items() if name not in _CUTS}
-    own["columns"] = {**before.get("columns", {}), **given.get("columns", {})}
-    return given | dict(before) | own
-
-
 def _first_steps(text: str | None) -> str | list[int] | None:
     """The first step of every episode, or "auto"."""
     if text is None or text == "auto":
@@ -292,6 +280,18 @@ def _first_steps(text: str | None) -> str | list[int] | None:
         raise typer.BadParameter(
             f"--episodes {text}: say auto, or the first step of every episode, such as 0,400,800."
         ) from None
+
+
+def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Options from elsewhere, and those given: what is given wins, a role of a column by itself."""
+    from ibcb.log.steps import ReadOptions
+
+    usual = ReadOptions()
+    own = {name: value for name, value in given.items() if value not in (getattr(usual, name, None), [], None)}
+    if any(name in own for name in _CUTS):
+        before = {name: value for name, value in before.items() if name not in _CUTS}
+    own["columns"] = {**before.get("columns", {}), **given.get("columns", {})}
+    return given | dict(before) | own
 
 
 def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = True) -> dict[str, Any]:

@@ -55,8 +55,12 @@ def looks_sampled(
         found = select(first, [replace(kind, rate=rate)], prior_gram, team=team)
         return steps * found.evidence[0].log_likelihood
 
-    here = log_likelihood(kind.rate)
-    gains = {rate: log_likelihood(rate) - here for rate in _RATES}
+    try:
+        here = log_likelihood(kind.rate)
+        gains = {rate: log_likelihood(rate) - here for rate in _RATES}
+    except ValueError:
+        # Numbers cannot hold the choices of such a decider; what the fit says of it is enough.
+        return ()
     if not max(gains.values()) > _CLEAR:
         return ()
     # The largest that will do: less and less is gained by going on.

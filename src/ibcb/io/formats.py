@@ -181,13 +181,17 @@ def open_log(source: Any, **options: Any) -> DiskLog:
                 "cross": (),
                 "arm_features": None,
             }
-        notes: tuple[Note, ...] = ()
-        if how.episodes == "auto":
-            found, notes = _found_episodes(steps, how, format.name)
+        notes, cut = tuple[Note, ...](), asked
+        if asked.episodes == "auto":
+            found, notes = _found_episodes(steps, asked, format.name)
             # Nor the updates.
-            options, asked = options | {"episodes": found}, replace(asked, episodes=found)
+            options, cut = options | {"episodes": found}, replace(asked, episodes=found)
         where = (source.absolute(), options) if isinstance(source, Path) else None
-        return DiskLog(steps, asked, where, format.name, notes)
+        log = DiskLog(steps, cut, where, format.name, notes)
+        if log.preparation is not None:
+            # Those of another log are its own.
+            log.preparation = replace(log.preparation, reading=asked.kept())
+        return log
 
 
 def _found_episodes(steps: Source, how: ReadOptions, kind: str) -> tuple[list[int], tuple[Note, ...]]:

@@ -373,7 +373,8 @@ class StepRows:
     def index(self) -> list[tuple[int, list[int]]] | None:
         """The number of every episode and its row groups, where the file has none that two episodes share."""
         groups = self._tables.groups
-        cut = self._options.cuts or self._options.warmup or self._options.sort or self._options.skip_unlabelled
+        options = self._options
+        cut = options.cuts or options.warmup or options.sort or options.skip_unlabelled
         if groups is None or cut or not self._counted or "episode" not in self._roles:
             return None
         found: list[tuple[int, list[int]]] = []

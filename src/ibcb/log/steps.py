@@ -193,7 +193,7 @@ class ReadOptions:
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
         for name, value in given.items():
             if isinstance(value, (list, tuple)) and value:
-                before[name] = [str(each) for each in value]
+                before[name] = [int(each) if name == "episodes" else str(each) for each in value]
             elif isinstance(value, (bool, int, float, str, os.PathLike)):
                 before[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
         return tuple(before.items())

@@ -3,7 +3,7 @@
 The choices are read as a conditional logit whose weights w stay the same within an episode and take a Gaussian step at
 each edge, of a variance that grows with the steps since the edge before and falls as a learner settles:
 
-    w_1 ~ N(0, s I),    w_(n+1) ~ N(w_n, q (a_(n+1) - a_n) / a_(n+1)^g I),    a_n the first step of episode n.
+    w_1 ~ N(0, s I),    w_(n+1) ~ N(w_n, q (a_(n+1) - a_n) / max(a_(n+1), 150)^g I),    a_n the first step of episode n.
 
 An edge at which the policy hardly moves costs little here, and an edge at a wrong place much, so that cuts of few and
 of many episodes can be compared. The log-likelihood of each step is expanded to second order about weights fitted to
@@ -40,6 +40,10 @@ _PULL, _RIDGE = 0.3, 0.1
 _STRAY = 0.01
 #: cuts that are judged together; not tuned finely
 _TOGETHER = 32
+#: before that step the variance grows no further; not tuned finely
+_EARLY = 150
+#: fewer steps than that are not fitted alone; not tuned finely
+_FEW = 50
 #: variance s of the first policy's weights; not tuned
 _FIRST = 30.0
 
@@ -58,7 +62,7 @@ PACES = tuple(Pace(q, g) for g in (0.0, 1.0, 2.0) for q in (0.003, 0.01, 0.03, 0
 def _steps(paces: Sequence[Pace], before: NDArray[np.int64], edges: NDArray[np.int64]) -> Matrix:
     """Variance of the step at each edge, ``before`` being the edge before it."""
     q, g = np.array(paces).T
-    variance: Matrix = q * (edges - before) / 1000 * (1000 / edges) ** g
+    variance: Matrix = q * (edges - before) / 1000 * (1000 / np.maximum(edges, _EARLY)) ** g
     return variance
 
 
@@ -86,7 +90,9 @@ class Walk:
         be compared by expansions that are equally good for both: each about its own. Gives the share of the choices
         that look made at random.
         """
-        n, q, ends = self.n, self.q, [*cut, self.n]
+        n, q = self.n, self.q
+        # Few steps alone would be fitted too well.
+        ends = [0, *(last for first, last in pairwise([*cut, n]) if last == n or last - first >= _FEW)]
         blocks = [
             (first, min(first + _STRIDE, end), begin, end)
             for begin, end in pairwise(ends)
