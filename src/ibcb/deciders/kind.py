@@ -204,8 +204,8 @@ class Kind(ABC):
     draws_from_best: ClassVar[bool] = False
     #: whether models are compared by choices predicted too, not by evidence alone
     compares_predictions: ClassVar[bool] = False
-    #: models of a family are believed together, their weights falling by e with so much evidence; 0: only the best.
-    #: The evidence of choices that are drawn is not good enough to tell models a few units apart
+    #: models of a family are believed together, their weights falling by e with so much evidence per feature; 0: only
+    #: the best. Of choices that are drawn evidence is approximate, the more so the more weights there are
     tempering: ClassVar[float] = 0.0
     #: models less likely than the best of their family by more than this are not believed, whatever they predicted
     hopeless: ClassVar[float] = np.inf

@@ -58,7 +58,7 @@ class SbtsKind(Kind):
     learns = True
     compares_predictions = True
     # Judged by benchmarks/arms.py and benchmarks/forecast.py.
-    tempering = 20.0
+    tempering = 0.2
 
     def unit(self, candidates: CandidateMoments) -> Matrix:
         return candidates.unit
