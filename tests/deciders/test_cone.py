@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm, truncnorm
 
 import ibcb
-from ibcb.deciders.cone import Cone, ConeRows, EPSettings, Posterior, cone_sites, propagate
-from ibcb.engine import blocks
+from ibcb import IBCB, BehaviorLog
+from ibcb.deciders.cone import Cone, ConeRows, EPSettings, Posterior, _distinct, cone_sites, propagate
+from ibcb.engine import Block, blocks
 from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.ridge import Ridge, gram, ridge
 
@@ -252,3 +255,32 @@ def test_the_share_of_wrong_rows_is_learned_and_does_no_harm(share):
     failing = np.mean((scores > scores[np.arange(steps), chosen][:, None]).sum(axis=1) / 6)
     assert stray == pytest.approx(failing, abs=0.02)
     assert (stray > STRAY) == (share > 0)
+
+
+def test_rows_that_repeat_are_counted_with_their_opposites():
+    """By brute force: how often each ordered pair (other, chosen) of equal candidates is there."""
+    rng = np.random.default_rng(5)
+    items, steps = np.eye(4), 60
+    shown = np.array([rng.choice(4, 3, replace=False) for _ in range(steps)])
+    picks = rng.integers(3, size=steps)
+    block = Block(items[shown].reshape(-1, 4), np.arange(steps) * 3 + picks, np.arange(0, 3 * steps + 1, 3), 3, 0, 0)
+    rows, times, both_ways = _distinct(block)
+    pairs = [(int(o), int(shown[t, picks[t]])) for t in range(steps) for o in shown[t]]
+    counts = Counter(pairs)
+    expected = {(o, c): k - counts[c, o] for (o, c), k in counts.items() if o == c or k > counts[c, o]}
+    expected = {pair: k if pair[0] != pair[1] else counts[pair] for pair, k in expected.items()}
+    found = dict(zip([pairs[row] for row in rows], times.tolist(), strict=True))
+    # Candidates that do not differ from the chosen one have a row of zeros, whichever they are.
+    assert {pair: k for pair, k in found.items() if pair[0] != pair[1]} == {
+        pair: k for pair, k in expected.items() if pair[0] != pair[1]
+    }
+    assert both_ways == sum(min(k, counts[c, o]) for (o, c), k in counts.items() if o < c)
+
+
+def test_choices_that_contradict_each_other_again_and_again_can_be_learned_from():
+    """Arms without features, drawn by chance: every order of two arms is there dozens of times."""
+    rng = np.random.default_rng(0)
+    episodes = [(np.empty((300, 0)), rng.choice(5, 300, p=[0.5, 0.2, 0.1, 0.1, 0.1])) for _ in range(4)]
+    log = BehaviorLog.from_arms(episodes, warmup=1)
+    model = IBCB(expert="sbucb").fit(log)
+    assert model.predict(log)[-1] == 0

@@ -88,6 +88,8 @@ _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 _TINY = float(np.finfo(np.float64).tiny)
 #: rows among which copies are looked for first, and the share of distinct ones below which they are counted; not tuned
 _LOOKED_AT, _FEW_COPIES = 1024, 0.9
+#: log-probability of a wrong row below which it need not go: 1 in 1e9
+_SURELY_RIGHT = -20.7
 #: digits that equal products have in common, whatever their rounding
 _NAME_BITS = 36
 #: place of the row that says alpha > 0, which is none of the log's
@@ -104,7 +106,7 @@ class ConeRows(NamedTuple):
     places : ndarray of shape (n,)
         Where each is among the rows of its block.
     times : ndarray of shape (n,)
-        How often it is there: equal rows are one.
+        How often it is there, more often than its opposite: equal rows are one.
     precision, shift : ndarray of shape (n,)
         Natural parameters of the sites; zeros of rows of which nothing is known yet.
     """
@@ -172,7 +174,7 @@ def propagate(
     belief = _SparseRows(rows.leads, root) if few_pairs(rows.leads) else _DenseRows(dense(rows.leads), root)
     places = np.arange(len(ahead))
     # That all copies of a row are wrong.
-    astray = rows.times * np.log(stray)
+    astray = _log_wrong(rows.times, stray)
     # Sites of x = y - ahead, the row's product with w - mean: natural parameters tau (precision) and nu (shift).
     tau, nu = rows.precision, rows.shift - rows.precision * ahead
     longest, stride, moved_before, of_dropped = 1.0, 1.0, np.inf, 0.0
@@ -335,6 +337,11 @@ def _cholesky(precision: Matrix) -> Matrix:
     return found
 
 
+def _log_wrong(times: Vector, stray: float) -> Vector:
+    """Log-probability that so many copies of a row are wrong; beyond `_SURELY_RIGHT` more of them add nothing."""
+    return np.maximum(times * math.log(stray), _SURELY_RIGHT)
+
+
 def _tilt(x: Vector, spread: Vector, astray: Vector) -> tuple[Vector, Vector, Vector]:
     """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
     that it takes away. ``astray``: the log-probability that it is wrong.
@@ -428,7 +435,7 @@ class Cone:
             block.less_chosen(wide[:, None], out=self._leads[:, d:])
             self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
             self._squares = self._leads * self._leads
-        self._rows, times = _distinct(block)
+        self._rows, times, self._both_ways = _distinct(block)
         if len(times) < len(wide):
             self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
         self._times = times
@@ -464,9 +471,11 @@ class Cone:
         # The others must be wrong. They still count as unlikely, for every belief alike.
         white = self._leads[failing] @ learned.root.astype(lead.dtype)
         spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
-        astray = self._times[failing] * np.log(self.stray)
+        astray = _log_wrong(self._times[failing], self.stray)
         with np.errstate(over="ignore"):
             unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64), astray)[0].sum())
+        # Nor do rows that are there both ways: as many of them are wrong as there are of the rarer.
+        unlikely += self._both_ways * math.log(self.stray)
         return learned._replace(
             log_likelihood=learned.log_likelihood + unlikely, log_scale=learned.log_scale + unlikely
         )
@@ -474,7 +483,7 @@ class Cone:
     def failing_share(self, learned: Posterior) -> float:
         """Share of the rows that fail by what was learned."""
         fails = self._leads @ learned.mean.astype(self._leads.dtype) > 0
-        return float(np.average(fails, weights=self._times))
+        return (self._both_ways + float(self._times[fails].sum())) / (float(self._times.sum()) + 2 * self._both_ways)
 
     def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Of the products of some rows with w."""
@@ -536,29 +545,47 @@ class Cone:
         return ConeRows.fresh(features[:count] - features[count:][step], rows, self._times[rows])
 
 
-def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector]:
-    """Rows of a block of which no two are equal, and how often each is there; all of them where hardly any are.
+def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
+    """Rows of a block of which no two are equal or opposite; all of them where hardly any are.
 
-    Steps among a few arms, or items known by their names alone, have the same candidates again and again.
+    Steps among a few arms, or items known by their names alone, have the same candidates again and again. Where one of
+    two is preferred k times and the other j times, k - j rows remain.
+
+    Returns
+    -------
+    rows : ndarray of shape (n,)
+    times : ndarray of shape (n,)
+        How much more often each is there than its opposite.
+    both_ways : float
+        How many rows of the block have an opposite, and are the rarer.
     """
     n, d = block.n_rows, block.contexts.shape[1]
     # Equal candidates have equal products with any vector; with this one others hardly do.
     mixture = np.cos(np.arange(1, d + 1))
     some = np.arange(n) if n <= _LOOKED_AT else np.random.default_rng(0).choice(n, _LOOKED_AT, replace=False)
     of_chosen = block.chosen_rows[block.step_of(some)]
-    names = _pair_names(block.contexts[some] @ mixture, block.contexts[of_chosen] @ mixture)
+    names = _pair_names(block.contexts[some] @ mixture, block.contexts[of_chosen] @ mixture)[0]
     if len(np.unique(names)) > _FEW_COPIES * len(some):
-        return np.arange(n), np.ones(n)
+        return np.arange(n), np.ones(n), 0.0
     products = block.contexts @ mixture
-    names = _pair_names(products, np.repeat(products[block.chosen_rows], np.diff(block.offsets)))
-    _, first, times = np.unique(names, return_index=True, return_counts=True)
+    names, way = _pair_names(products, np.repeat(products[block.chosen_rows], np.diff(block.offsets)))
+    _, pair = np.unique(names, return_inverse=True)
+    counts = np.zeros((int(pair.max()) + 1, 2))
+    np.add.at(counts, (pair, way), 1.0)
+    more = counts.argmax(axis=1)
+    # The first row of each pair that goes the way of the majority.
+    going = np.flatnonzero(way == more[pair])[::-1]
+    first = np.empty(len(counts), dtype=np.int64)
+    first[pair[going]] = going
+    times = counts.max(axis=1) - counts.min(axis=1)
     order = np.argsort(first)
-    return first[order], times[order].astype(np.float64)
+    order = order[times[order] > 0]
+    return first[order], times[order], float(counts.min(axis=1).sum())
 
 
-def _pair_names(one: Vector, other: Vector) -> NDArray[np.uint64]:
-    """One number for every two, equal where they are, up to rounding."""
+def _pair_names(one: Vector, other: Vector) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """One number for every two, equal where they are, up to rounding and order; and which of the two is larger."""
     size = max(float(np.abs(one).max()), float(np.abs(other).max()), _TINY)
-    whole = [np.round(values * (2.0**_NAME_BITS / size)).astype(np.int64).astype(np.uint64) for values in (one, other)]
-    names: NDArray[np.uint64] = whole[0] * np.uint64(0x9E3779B97F4A7C15) + whole[1]
-    return names
+    whole = [np.round(values * (2.0**_NAME_BITS / size)).astype(np.int64) for values in (one, other)]
+    low, high = np.minimum(*whole).astype(np.uint64), np.maximum(*whole).astype(np.uint64)
+    return low * np.uint64(0x9E3779B97F4A7C15) + high, (whole[0] > whole[1]).astype(np.int64)

@@ -32,7 +32,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 #: features up to which all are tracked, and how many are of a log with more: a fit in seconds (benchmarks/arms.py)
-WIDE, _TRACKED = 512, 128
+WIDE, _TRACKED = 1024, 128
 #: steps of the log that the logit is fitted to; not tuned
 _MOST_STEPS = 1 << 15
 #: how much more of a feature a chosen candidate shows than another; not tuned finely
