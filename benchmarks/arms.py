@@ -3,9 +3,11 @@
     python benchmarks/arms.py [--seeds 2] [--first-seed 0] [--only disjoint|libraries|items] [--json]
 
 *disjoint*   10 x 10 and 20 x 10 arms x features, and 80 arms without features of which 20 are available at each step:
-             agreement with the decider's next policy on fresh steps, beside a multinomial logit (scikit-learn's, with
-             ridge 1 and nearly none) of the last three episodes. Bars: .005 above the better logit on average of each
-             case, each fit below 20 s of processor time.
+             agreement with the decider's next policy on fresh steps, beside a multinomial logit of the last three
+             episodes (scikit-learn's, the better of ridge 1 and nearly none; without features a conditional logit among
+             the arms available). Bars: .005 above the logit on average of each case, each fit below 20 s of processor
+             time. Without features a policy is one ranking, and both miss the same few pairs of arms: there the bar is
+             not to be behind by more than .002 (docs/decisions/0016).
 *libraries*  MABWiser's LinUCB and LinTS and river's LinUCBDisjoint, contexts and decisions as they take them, read by
              `ibcb.BehaviorLog.from_arms`. Bar: better than the better logit on average.
 *items*      2,000 one-hot items, 24,000 rows: a process of its own for sparse contexts, and one for Algorithm 2 with
@@ -36,7 +38,7 @@ Array = NDArray[np.float64]
 Picks = NDArray[np.int64]
 
 ALPHA, NOISE, TEST_STEPS = 0.4, 0.3, 5000
-GAIN, SECONDS, TIMES_FASTER, MEGABYTES = 0.005, 20.0, 20.0, 500.0
+GAIN, NEAR, SECONDS, TIMES_FASTER, MEGABYTES = 0.005, 0.002, 20.0, 20.0, 500.0
 #: arms, features, episodes, steps, arms available at a step
 CASES = ((10, 10, 12, 1000, 10), (20, 10, 8, 1000, 20), (80, 0, 10, 1000, 20))
 
@@ -191,32 +193,35 @@ def logit(log: Log, strength: float) -> float:
     X = np.concatenate([part[0] for part in log.episodes[-3:]])
     picks = np.concatenate([part[1] for part in log.episodes[-3:]])
     fresh, best, could = log.test
-    scores = np.full((len(fresh), could.shape[1]), -np.inf)
     if X.shape[1] == 0:
-        # Luce's rule: how often each was taken of the times that it could be.
-        times = np.concatenate([part[2] for part in log.episodes[-3:]]).sum(axis=0)
-        scores[:] = np.bincount(picks, minlength=could.shape[1]) / np.maximum(times, 1)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = LogisticRegression(C=strength, max_iter=2000).fit(X, picks)
-        scores[:, model.classes_] = model.decision_function(fresh)
+        return float(ibcb.ChoiceModel(episodes=3).fit(_read(log)).score(_fresh(log)))
+    scores = np.full((len(fresh), could.shape[1]), -np.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LogisticRegression(C=strength, max_iter=2000).fit(X, picks)
+    scores[:, model.classes_] = model.decision_function(fresh)
     return float(np.mean(_best(scores, could) == best))
+
+
+def _read(log: Log) -> ibcb.BehaviorLog:
+    available = [part[2] for part in log.episodes]
+    pairs = [part[:2] for part in log.episodes]
+    return ibcb.BehaviorLog.from_arms(pairs, n_arms=available[0].shape[1], available=available, warmup=1)
+
+
+def _fresh(log: Log) -> ibcb.BehaviorLog:
+    return ibcb.BehaviorLog.from_arms([log.test[:2]], n_arms=log.test[2].shape[1], available=[log.test[2]])
 
 
 def imitated(log: Log, expert: str) -> tuple[float, float, str]:
     """Agreement of IBCB, seconds of processor time, and the kind."""
-    arms = log.test[2].shape[1]
-    read = ibcb.BehaviorLog.from_arms(
-        [part[:2] for part in log.episodes], n_arms=arms, available=[part[2] for part in log.episodes], warmup=1
-    )
-    fresh = ibcb.BehaviorLog.from_arms([log.test[:2]], n_arms=arms, available=[log.test[2]])
+    read = _read(log)
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = ibcb.IBCB(expert=expert).fit(read)
     seconds = time.process_time() - start
-    return model.score(fresh), seconds, model.expert_
+    return model.score(_fresh(log)), seconds, model.expert_
 
 
 def judged(log: Log, expert: str) -> dict[str, Any]:
@@ -231,7 +236,9 @@ def disjoint(seeds: range) -> Iterator[dict[str, Any]]:
     for case in CASES:
         for draws, expert in ((False, "sbucb"), (True, "sbts")):
             found = [judged(disjoint_log(case, draws, seed), expert) for seed in seeds]
-            yield _summary(f"{case[0]} arms x {case[1]}, {'LinTS' if draws else 'LinUCB'}", found, GAIN)
+            yield _summary(
+                f"{case[0]} arms x {case[1]}, {'LinTS' if draws else 'LinUCB'}", found, GAIN if case[1] else -NEAR
+            )
 
 
 def libraries(seeds: range) -> Iterator[dict[str, Any]]:
