@@ -397,7 +397,8 @@ class Track:
         if not (self.kind.tempering and self.kind.moves):
             return self.belief(families, place)
         evidence = self.by_family(now.evidence)[family]
-        weights = np.exp((evidence - evidence.max()) / (self.kind.tempering * self.d))
+        told = max(1, int(np.count_nonzero(now.within.diagonal())))
+        weights = np.exp((evidence - evidence.max()) / (self.kind.tempering * told))
         return families[family].of_first(self._observed).mixed(weights / weights.sum())
 
     def by_family(self, values: Vector) -> list[Vector]:
