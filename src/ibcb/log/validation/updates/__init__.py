@@ -201,16 +201,17 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
 def _found(walk: Walk, steps: Steps, sample: Sample, zone: str | None) -> Updates:
     free, regular = find_cut(walk, steps, zone)
     none = walk.judge([0])
+    irregular = _irregular(walk, steps, free.edges, sample) if free.value > none else None
+    confirmed = len(irregular.edges) - 1 if irregular is not None else 0
     if regular is not None and regular.value > max(free.value, none + _WORTH):
         updates = _scheduled(walk, steps, regular, sample)
-        # One edge that shows is no schedule.
+        # One edge that shows is no schedule. Short episodes leave the change test little to go by; then free edges,
+        # between which there are more steps, may confirm that the policy changes.
         seen = sum(edge.source == "choices" for edge in updates.evidence)
-        if seen > 1 and _changes(updates.evidence):
+        if seen > 1 and (confirmed > 1 or _changes(updates.evidence)):
             return updates
-    if free.value > none:
-        updates = _irregular(walk, steps, free.edges, sample)
-        if len(updates.edges) > 1:
-            return updates
+    if irregular is not None and confirmed:
+        return irregular
     return _nothing(
         "no-updates",
         f"no change of policy shows in {plural(len(sample.steps), 'step')}: the decider hardly learned, or was not "

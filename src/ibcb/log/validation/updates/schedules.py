@@ -36,7 +36,7 @@ _RULES = ("Europe/Berlin", "America/New_York", "Australia/Sydney")
 #: of a log prior: for each digit of a number that zeros do not fill, for a usual period, for one that nobody would
 #: choose by the clock, for a count that does not begin with the log, and for a zone that nobody named. A digit that
 #: could be any is worth log 10 = 2.3; more here, because a logit that is only nearly right makes evidence of nothing
-_DIGIT, _USUAL, _UNUSUAL, _SHIFTED, _GUESSED_ZONE = 4.0, 2.0, 12.0, 12.0, 3.0
+_DIGIT, _USUAL, _UNUSUAL, _SHIFTED, _GUESSED_ZONE = 4.0, 2.0, 12.0, 8.0, 3.0
 _WEEKDAYS = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
 
 
