@@ -256,7 +256,7 @@ def test_evidence_is_the_integral_over_all_policies():
     found.pace = pace
     q, ends = found.q, [*cut, found.n]
     # The policies of all episodes at once: their prior covariance, and the quadratic form of the choices.
-    steps = [30.0, *(pace.variance * (b - a) / 1000 * (1000 / max(b, 150)) ** pace.settling for a, b in pairwise(cut))]
+    steps = [30.0, *(pace.variance * (b - a) / 1000 * (1000 / (b + 100)) ** pace.settling for a, b in pairwise(cut))]
     prior = np.array([[sum(steps[: min(i, j) + 1]) for j in range(3)] for i in range(3)])
     covariance = np.kron(prior, np.eye(q))
     H = np.zeros((3 * q, 3 * q))

@@ -203,7 +203,7 @@ def fit_logs(logs: Sequence[Log], settings: Settings, found: Selection | None = 
             track = Track.begin(kind, settings.prior_gram) if settings.forecast else None
         watcher = _Watcher(track)
         evolution, solver, solving = _solve(logs, kind, settings, watcher, team)
-        if settings.rate == 1 and track is not None and settings.client is None:
+        if settings.rate == 1 and watcher.track is not None and settings.client is None:
             choosing += looks_sampled(logs, kind, settings.prior_gram, team)
     return Fit(kind, scale, evolution, solver, watcher.track, solving, choosing, watcher.notes, evidence)
 

@@ -168,7 +168,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         )
     if zone is not None:
         _check_zone(zone)
-    sample, count, own, times = _gathered(log)
+    sample, count, warmup, own, times = _gathered(log)
     if sample is None or len(sample.steps) < _LEAST_STEPS:
         few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to tell when the policy was updated."
         return _nothing("too-few-steps", few)
@@ -189,7 +189,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
             )
         )
     try:
-        walk = Walk(sample)
+        walk = Walk(sample, warmup)
     except SolverError:
         return _nothing("unexplained", "no linear policy explains the choices, so none can be seen to change.")
     steps = Steps(count, seconds, sample.steps)
@@ -201,14 +201,17 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
 def _found(walk: Walk, steps: Steps, sample: Sample, zone: str | None) -> Updates:
     free, regular = find_cut(walk, steps, zone)
     none = walk.judge([0])
+    irregular = _irregular(walk, steps, free.edges, sample) if free.value > none else None
+    confirmed = len(irregular.edges) - 1 if irregular is not None else 0
     if regular is not None and regular.value > max(free.value, none + _WORTH):
         updates = _scheduled(walk, steps, regular, sample)
-        if _changes(updates.evidence):
+        # One edge that shows is no schedule. Short episodes leave the change test little to go by; then free edges,
+        # between which there are more steps, may confirm that the policy changes.
+        seen = sum(edge.source == "choices" for edge in updates.evidence)
+        if seen > 1 and (confirmed > 1 or _changes(updates.evidence)):
             return updates
-    if free.value > none:
-        updates = _irregular(walk, steps, free.edges, sample)
-        if len(updates.edges) > 1:
-            return updates
+    if irregular is not None and confirmed:
+        return irregular
     return _nothing(
         "no-updates",
         f"no change of policy shows in {plural(len(sample.steps), 'step')}: the decider hardly learned, or was not "
@@ -230,20 +233,24 @@ def _check_zone(zone: str) -> None:
         raise ValueError(f"zone={zone!r} is no time zone that is known here; write such as Europe/Berlin.") from None
 
 
-def _gathered(log: Log) -> tuple[Sample | None, int, NDArray[np.int64], NDArray[Any] | None]:
-    """A sample of the steps that the policy chose, how many there are, their episodes, and the times of all of them."""
-    sampler, count, times, own = Sampler(_MOST_STEPS, _MOST_NUMBERS), 0, list[Any](), dict[int, int]()
+def _gathered(log: Log) -> tuple[Sample | None, int, int, NDArray[np.int64], NDArray[Any] | None]:
+    """A sample of the steps that the policy chose, how many there are and were before, their episodes and times."""
+    sampler, times, own = Sampler(_MOST_STEPS, _MOST_NUMBERS), list[Any](), dict[int, int]()
+    count = warmup = 0
     for number, part in log.parts():
         if number >= 0:
             own.setdefault(number, count)
             sampler.add(_narrow(part), count)
             count += part.n_steps
             times.append(part.timestamps)
+        else:
+            warmup += part.n_steps
     known = bool(times) and all(some is not None for some in times)
     sample = sampler.sample
     if sample is not None:
         sample = sample.where(np.diff(sample.offsets) > 1)
-    return sample, count, np.array(list(own.values()), dtype=np.int64), np.concatenate(times) if known else None
+    edges = np.array(list(own.values()), dtype=np.int64)
+    return sample, count, warmup, edges, np.concatenate(times) if known else None
 
 
 def _narrow(part: BehaviorLog) -> BehaviorLog:

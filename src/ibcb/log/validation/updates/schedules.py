@@ -34,8 +34,9 @@ USUAL_PERIODS = (
 #: zones that stand for the rules by which clocks are put forward and back; hours between zones do not matter
 _RULES = ("Europe/Berlin", "America/New_York", "Australia/Sydney")
 #: of a log prior: for each digit of a number that zeros do not fill, for a usual period, for one that nobody would
-#: choose by the clock, and for a zone that nobody named. A digit that could be any is worth log 10 = 2.3
-_DIGIT, _USUAL, _UNUSUAL, _GUESSED_ZONE = 3.0, 2.0, 12.0, 3.0
+#: choose by the clock, for a count that does not begin with the log, and for a zone that nobody named. A digit that
+#: could be any is worth log 10 = 2.3; more here, because a logit that is only nearly right makes evidence of nothing
+_DIGIT, _USUAL, _UNUSUAL, _SHIFTED, _GUESSED_ZONE = 4.0, 2.0, 12.0, 8.0, 3.0
 _WEEKDAYS = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
 
 
@@ -120,7 +121,7 @@ def log_prior(schedule: Schedule, guessed: bool = False) -> float:
     """How likely a schedule is before anything is known of the log: people like round numbers."""
     if schedule.unit == "steps":
         prior = -_DIGIT * _digits(schedule.period)
-        return prior - (0.0 if schedule.offset == schedule.period else 2.0 + _DIGIT * _digits(schedule.offset))
+        return prior - (0.0 if schedule.offset == schedule.period else _SHIFTED + _DIGIT * _digits(schedule.offset))
     prior = -_GUESSED_ZONE * guessed
     if schedule.period in USUAL_PERIODS:
         prior -= 1.0 if schedule.period == DAY else _USUAL

@@ -3,7 +3,10 @@
 The choices are read as a conditional logit whose weights w stay the same within an episode and take a Gaussian step at
 each edge, of a variance that grows with the steps since the edge before and falls as a learner settles:
 
-    w_1 ~ N(0, s I),    w_(n+1) ~ N(w_n, q (a_(n+1) - a_n) / max(a_(n+1), 150)^g I),    a_n the first step of episode n.
+    w_1 ~ N(0, s I),    w_(n+1) ~ N(w_n, q (a_(n+1) - a_n) / (a_0 + a_(n+1))^g I),
+
+with a_n the first step of episode n, and a_0 the steps of the warm-up, from which the decider had learned before; q and
+g are those that suit the cut.
 
 An edge at which the policy hardly moves costs little here, and an edge at a wrong place much, so that cuts of few and
 of many episodes can be compared. The log-likelihood of each step is expanded to second order about weights fitted to
@@ -40,8 +43,8 @@ _PULL, _RIDGE = 0.3, 0.1
 _STRAY = 0.01
 #: cuts that are judged together; not tuned finely
 _TOGETHER = 32
-#: before that step the variance grows no further; not tuned finely
-_EARLY = 150
+#: steps that a decider is taken to have learned from before the first, at least; not tuned finely
+_LEAST_LEAD = 100
 #: fewer steps than that are not fitted alone; not tuned finely
 _FEW = 50
 #: variance s of the first policy's weights; not tuned
@@ -56,20 +59,26 @@ class Pace(NamedTuple):
 
 
 #: the paces that are considered
-PACES = tuple(Pace(q, g) for g in (0.0, 1.0, 2.0) for q in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0))
+PACES = tuple(
+    Pace(q, g) for g in (0.0, 1.0, 2.0, 3.0, 4.0) for q in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+)
 
 
-def _steps(paces: Sequence[Pace], before: NDArray[np.int64], edges: NDArray[np.int64]) -> Matrix:
+def _steps(paces: Sequence[Pace], before: NDArray[np.int64], edges: NDArray[np.int64], lead: float) -> Matrix:
     """Variance of the step at each edge, ``before`` being the edge before it."""
     q, g = np.array(paces).T
-    variance: Matrix = q * (edges - before) / 1000 * (1000 / np.maximum(edges, _EARLY)) ** g
+    variance: Matrix = q * (edges - before) / 1000 * (1000 / (edges + lead)) ** g
     return variance
 
 
 class Walk:
-    """The choices of a sample of steps, summed up so that any cut can be judged; cuts are in steps of the sample."""
+    """The choices of a sample of steps, summed up so that any cut can be judged; cuts are in steps of the sample.
 
-    def __init__(self, sample: Sample) -> None:
+    ``warmup`` is the number of steps before them.
+    """
+
+    def __init__(self, sample: Sample, warmup: int = 0) -> None:
+        self._lead = max(warmup, _LEAST_LEAD) / max(1.0, float(np.mean(np.diff(sample.steps))))
         self.sample = _projected(sample)
         self.n = len(sample.steps)
         self.q = self.sample.contexts.shape[1]
@@ -165,7 +174,7 @@ class Walk:
         for place in range(longest):
             first, last = edges[:, place], edges[:, place + 1]
             if place:
-                covariance += _steps(paces, edges[:, place - 1], first)[:, None, None] * eye
+                covariance += _steps(paces, edges[:, place - 1], first, self._lead)[:, None, None] * eye
             # log of the integral of N(w; mean, covariance) exp(<h, w> - w' H w / 2)
             H, h = self._H[last] - self._H[first], self._h[last] - self._h[first]
             ahead = h - np.einsum("kij,kj->ki", H, mean)
