@@ -309,7 +309,7 @@ def test_many_features_and_candidates_are_cut_to_what_matters():
         expert.update(S, S @ theta)
         pairs.append((X, chosen))
     log = ibcb.BehaviorLog.from_episodes(pairs)
-    found = facts(ibcb.IBCB().fit(log), log)
+    found = facts(ibcb.IBCB(l2=1.0).fit(log), log)
     assert len(found.weights) == 200
     assert len(found.lines) == 40
     assert any("200 largest of 300" in note for note in found.notes)
