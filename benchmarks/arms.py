@@ -61,15 +61,18 @@ class Disjoint:
         self.A, self.b = np.stack([np.eye(features)] * arms), np.zeros((arms, features))
 
     def expected(self, X: Array) -> Array:
-        return X @ np.einsum("kij,kj->ki", np.linalg.inv(self.A), self.b).T
+        scores: Array = X @ np.einsum("kij,kj->ki", np.linalg.inv(self.A), self.b).T
+        return scores
 
     def explored(self, X: Array) -> Array:
         inverse = np.linalg.inv(self.A)
         if not self.draws:
-            return self.expected(X) + ALPHA * np.sqrt(np.einsum("bi,kij,bj->bk", X, inverse, X))
+            bounds: Array = self.expected(X) + ALPHA * np.sqrt(np.einsum("bi,kij,bj->bk", X, inverse, X))
+            return bounds
         luck = self.rng.standard_normal((len(X), *self.b.shape))
         drawn = np.einsum("kij,bkj->bki", np.linalg.cholesky(inverse), luck)
-        return self.expected(X) + ALPHA * np.einsum("bki,bi->bk", drawn, X)
+        scores: Array = self.expected(X) + ALPHA * np.einsum("bki,bi->bk", drawn, X)
+        return scores
 
     def learn(self, X: Array, picks: Picks, rewards: Array) -> None:
         for arm in range(len(self.b)):
@@ -129,7 +132,9 @@ class MabWiser:
         return np.array(self.mab.predict(X), dtype=np.int64)
 
     def expected(self, X: Array) -> Array:
-        return X @ np.column_stack([self.mab._imp.arm_to_model[arm].beta for arm in range(self.arms)])
+        models = self.mab._imp.arm_to_model
+        scores: Array = X @ np.column_stack([models[arm].beta for arm in range(self.arms)])
+        return scores
 
     def learn(self, X: Array, picks: Picks, rewards: Array) -> None:
         (self.mab.partial_fit if self.begun else self.mab.fit)(picks, rewards, X)
@@ -142,13 +147,14 @@ class River:
     def __init__(self, arms: int, seed: int) -> None:
         from river.bandit import LinUCBDisjoint
 
-        self.policy, self.arms = LinUCBDisjoint(beta=4.0, seed=seed), list(range(arms))
+        self.policy: Any = LinUCBDisjoint(beta=4.0, seed=seed)
+        self.arms = list(range(arms))
 
     def act(self, X: Array) -> Picks:
         return np.array([self.policy.pull(self.arms, dict(enumerate(row))) for row in X.tolist()], dtype=np.int64)
 
     def expected(self, X: Array) -> Array:
-        models = self.policy._bayes_lin_regs
+        models: Any = self.policy._bayes_lin_regs
         rows = [dict(enumerate(row)) for row in X.tolist()]
         return np.array([[models[arm].predict_one(row) for arm in self.arms] for row in rows])
 
@@ -312,12 +318,11 @@ def main() -> int:
         return 0
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     of_libraries = range(given.first_seed, given.first_seed + max(4, given.seeds))
-    parts = {"disjoint": lambda: disjoint(seeds), "libraries": lambda: libraries(of_libraries)}
-    runs = {**parts, "items": lambda: items(given.first_seed)}
+    runs = {"disjoint": disjoint(seeds), "libraries": libraries(of_libraries), "items": items(given.first_seed)}
     results = []
     for name, run in runs.items():
         if given.only in (None, name):
-            for entry in run():
+            for entry in run:
                 results.append(entry)
                 if not given.json:
                     _show(entry)

@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,9 @@ def logs(folder: Path, explore: str, seed: int) -> None:
     with (folder / "log.vw").open("w") as file:
         for step in range(EPISODES * STEPS):
             if step % STEPS == 0:
-                for seen, pick, cost, p in learned:
+                for seen, pick, paid, chance in learned:
                     labelled = list(seen)
-                    labelled[pick + 1] = f"0:{cost:.4f}:{p:.6f} {seen[pick + 1]}"
+                    labelled[pick + 1] = f"0:{paid:.4f}:{chance:.6f} {seen[pick + 1]}"
                     vw.learn(labelled)
                 learned = []
             user, items = rng.normal(size=4), rng.normal(size=(CANDIDATES, 5))
@@ -73,7 +74,7 @@ def logs(folder: Path, explore: str, seed: int) -> None:
     vw.finish()
 
 
-def agreement(folder: Path, cross: list[tuple[str, ...]]) -> float:
+def agreement(folder: Path, cross: Sequence[tuple[str, ...]]) -> float:
     """Of a model of the log with the learner's own choices on fresh steps."""
     log = ibcb.read_log(folder / "log.vw", episode_size=STEPS, cross=cross)
     model = ibcb.IBCB(expert="auto").fit(log)
@@ -92,7 +93,8 @@ def main() -> int:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             with tempfile.TemporaryDirectory() as name:
                 logs(Path(name), explore, seed)
-                found.append([agreement(Path(name), cross) for cross in ([], [("ui",)])])
+                crosses: tuple[list[tuple[str, ...]], ...] = ([], [("ui",)])
+                found.append([agreement(Path(name), cross) for cross in crosses])
         without, crossed = np.mean(found, axis=0)
         ok = crossed - without >= LEAST_GAIN
         missed += not ok
