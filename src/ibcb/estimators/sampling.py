@@ -57,11 +57,12 @@ def looks_sampled(
 
     try:
         here = log_likelihood(kind.rate)
+        # Most logs are whole, which one look tells: a rate in the middle explains a sample better, whichever it is.
+        if log_likelihood(_RATES[1]) - here <= _CLEAR:
+            return ()
         gains = {rate: log_likelihood(rate) - here for rate in _RATES}
     except ValueError:
         # Numbers cannot hold the choices of such a decider; what the fit says of it is enough.
-        return ()
-    if not max(gains.values()) > _CLEAR:
         return ()
     # The largest that will do: less and less is gained by going on.
     rate, gain = next((rate, gain) for rate, gain in gains.items() if gain >= _ENOUGH * max(gains.values()))
