@@ -234,8 +234,8 @@ class IBCB(Imitator):
 
         A log on disk (`ibcb.open_log`) is streamed, to the same bits: converted by `ibcb convert` it may be of any
         size; in other formats one episode at a time must fit in memory. With a ``client`` of a Dask cluster
-        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. An interrupted fit
-        leaves the model as it was.
+        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. Of a log with more than
+        1,024 features, 128 numbers of every row are held in memory. An interrupted fit leaves the model as it was.
         """
         reduction = self._reduction_of([log])
         tracked = log if reduction is None else reduction.reduced(log)

@@ -21,7 +21,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import whole_numbers
-from ibcb.log.disk import DiskLog
+from ibcb.log.disk import DiskLog, gathered
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
 from ibcb.tracking import Interval
@@ -67,11 +67,10 @@ class Reduction:
         return sparse.csr_array((values, (rows, columns)), shape=(d, own + 1))
 
     def reduced(self, log: BehaviorLog | DiskLog) -> BehaviorLog:
-        """A log with the reduced features."""
+        """A log with the reduced features, in memory: they take a small part of its room."""
         if isinstance(log, DiskLog):
-            # Its reduced contexts take little room.
             pairs = [(number, self.reduced(part)) for number, part in log.parts()]
-            return _joined(pairs, log)
+            return gathered(pairs, sum(part.n_rows for _, part in pairs), lambda: log.notes)
         contexts = dense(log.contexts @ self.matrix).astype(log.contexts.dtype, copy=False)
         return BehaviorLog(
             contexts,
@@ -233,27 +232,3 @@ def _logit(X: Contexts, offsets: NDArray[np.int64], chosen: NDArray[np.int64], s
         step, _ = cg(hessian, loss(v)[1], rtol=1e-12, maxiter=1000)
         v = v - step
     return v / size
-
-
-def _joined(pairs: list[tuple[int, BehaviorLog]], log: DiskLog) -> BehaviorLog:
-    """Parts of a log, and the numbers of their episodes, as one log."""
-    parts = [part for _, part in pairs]
-    numbers = np.concatenate([np.full(part.n_steps, number) for number, part in pairs])
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
-    counts = np.concatenate([np.diff(part.step_offsets) for part in parts])
-
-    def flat(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else np.concatenate(values)
-
-    return BehaviorLog(
-        np.concatenate([part.contexts for part in parts]),
-        np.append(0, counts.cumsum()),
-        flat("chosen"),
-        edges,
-        warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
-        feature_names=parts[0].feature_names,
-        timestamps=flat("timestamps"),
-        step_ids=flat("step_ids"),
-        notes=log.notes,
-    )

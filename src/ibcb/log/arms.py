@@ -13,6 +13,7 @@ bandit). Without features of the step x is a constant 1: then a policy is one nu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from ibcb.log.arrays import LogFormatError, float_array, plural, shown, whole_nu
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, ordered
 
-__all__ = ["ArmSteps", "arm_feature_names", "arm_rows", "never_chosen", "read_arms"]
+__all__ = ["ArmSteps", "arm_count", "arm_feature_names", "arm_rows", "never_chosen", "positions", "read_arms"]
 
 
 class ArmSteps(NamedTuple):
@@ -84,6 +85,33 @@ def arm_feature_names(arms: Sequence[Any], features: Sequence[str], shared: Sequ
     """
     own = tuple(f"arm={arm}:{name}" if name else f"arm={arm}" for arm in arms for name in features)
     return (*own, *shared)
+
+
+def arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pairs: Sequence[Any]) -> int:
+    """How many arms there are, by all that says it."""
+    told = {
+        "n_arms": given,
+        "arm_names": None if names is None else len(names),
+        "arm_features": None if features is None else len(features),
+    }
+    counts = {what: operator.index(count) for what, count in told.items() if count is not None}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{what} says {count}" for what, count in counts.items())
+        raise LogFormatError(f"how many arms are there? {said}; they must agree.")
+    if not counts:
+        arms = [whole_numbers(pair[1], "arm", "the number of the chosen arm, from 0") for pair in pairs]
+        counts = {"arm": 1 + max(int(each.max(initial=0)) for each in arms)}
+    count = next(iter(counts.values()))
+    if count < 1:
+        raise LogFormatError(f"there are {count} arms; a log needs at least one.")
+    return count
+
+
+def positions(part: ArmSteps) -> NDArray[np.int64]:
+    """Place of the chosen arm among the available ones."""
+    ranks = np.cumsum(part.available, axis=1) - 1
+    places: NDArray[np.int64] = ranks[np.arange(len(part.arms)), part.arms]
+    return places
 
 
 def never_chosen(arms: int, of: int) -> Note:

@@ -21,7 +21,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.log.arms import ArmSteps, arm_rows, never_chosen, read_arms
+from ibcb.log.arms import arm_count, arm_rows, never_chosen, positions, read_arms
 from ibcb.log.arms import arm_feature_names as named_features
 from ibcb.log.arrays import (
     EpisodeArrays,
@@ -303,7 +303,7 @@ class BehaviorLog:
         shared = None if arm_features is None else float_array(arm_features, "arm_features")
         if shared is not None and (shared.ndim != 2 or shared.shape[1] == 0):
             raise LogFormatError(f"arm_features has shape {shared.shape}; expected (arms, features).")
-        K = _arm_count(n_arms, arm_names, shared, pairs)
+        K = arm_count(n_arms, arm_names, shared, pairs)
         could = [None] * len(pairs) if available is None else list(available)
         if len(could) != len(pairs):
             raise LogFormatError(
@@ -333,7 +333,7 @@ class BehaviorLog:
         return cls(
             compact(stacked([each[0] for each in made])),
             np.concatenate([[0], np.cumsum(counts)]),
-            np.concatenate([_positions(part) for part in read]),
+            np.concatenate([positions(part) for part in read]),
             np.concatenate([[0], np.cumsum(steps)]),
             warmup=warmup,
             feature_names=named_features(arms, own or (), distinct_names(of_arms, q) or ()),
@@ -577,33 +577,6 @@ class BehaviorLog:
             f"{plural(self.n_features, 'feature')}, {'sparse ' if is_sparse(self.contexts) else ''}"
             f"{self.contexts.dtype})"
         )
-
-
-def _arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pairs: Sequence[Any]) -> int:
-    """How many arms there are, by all that says it."""
-    told = {
-        "n_arms": given,
-        "arm_names": None if names is None else len(names),
-        "arm_features": None if features is None else len(features),
-    }
-    counts = {what: operator.index(count) for what, count in told.items() if count is not None}
-    if len(set(counts.values())) > 1:
-        said = ", ".join(f"{what} says {count}" for what, count in counts.items())
-        raise LogFormatError(f"how many arms are there? {said}; they must agree.")
-    if not counts:
-        arms = [whole_numbers(pair[1], "arm", "the number of the chosen arm, from 0") for pair in pairs]
-        counts = {"arm": 1 + max(int(each.max(initial=0)) for each in arms)}
-    count = next(iter(counts.values()))
-    if count < 1:
-        raise LogFormatError(f"there are {count} arms; a log needs at least one.")
-    return count
-
-
-def _positions(part: ArmSteps) -> NDArray[np.int64]:
-    """Place of the chosen arm among the available ones."""
-    ranks = np.cumsum(part.available, axis=1) - 1
-    places: NDArray[np.int64] = ranks[np.arange(len(part.arms)), part.arms]
-    return places
 
 
 def _common(counts: NDArray[np.int64]) -> int | None:

@@ -22,7 +22,7 @@ from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 
-__all__ = ["DiskLog", "IndexedSource", "named", "short_message"]
+__all__ = ["DiskLog", "IndexedSource", "gathered", "named", "short_message"]
 
 #: bytes of a file that is read part by part
 _LARGE = 1 << 28
@@ -135,7 +135,7 @@ class DiskLog:
             waiting += parts
             if number >= 0:
                 rows = sum(part.n_rows for _, part in waiting)
-                yield _gathered(waiting, rows, lambda: self.notes)
+                yield gathered(waiting, rows, lambda: self.notes)
                 waiting = []
 
     def _some(self, first: int, last: int) -> DiskLog:
@@ -241,7 +241,7 @@ class DiskLog:
         """All of it, in memory."""
         if self._is_part or self._is_large:
             counts = np.concatenate([counts for _, counts in self.step_counts()])
-            return _gathered(self.parts(), int(counts.sum()), lambda: self.notes)
+            return gathered(self.parts(), int(counts.sum()), lambda: self.notes)
         with named(self.name, self._kind):
             pairs = list(numbered(self._source.batches(whole=True), self._options))
             if not pairs:
@@ -271,9 +271,7 @@ class DiskLog:
         return f"DiskLog({self.name!r}{known})"
 
 
-def _gathered(
-    pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callable[[], tuple[Note, ...]]
-) -> BehaviorLog:
+def gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callable[[], tuple[Note, ...]]) -> BehaviorLog:
     """Consecutive parts of a log with so many rows in all, and the numbers of their episodes, in memory.
 
     One part after the other finds its place: only one of them is there beside the whole. ``notes`` is asked at the end,
