@@ -199,6 +199,10 @@ def test_a_notebook_shows_logs_and_what_was_found_in_them(shop, fitted):
     assert found.verdict in found._repr_html_()
     for finding in found.findings:
         assert finding.code in found._repr_html_()
+    arms = ibcb.validate(ibcb.BehaviorLog.from_arms([(np.ones((60, 2)), np.arange(60) % 3)] * 3))
+    named = [finding.features[0] for finding in arms.findings if finding.features]
+    assert named
+    assert all(f"Features: {name}" in arms._repr_html_() for name in named)
     odd = ibcb.BehaviorLog.from_episodes([(np.ones((2, 2, 1)), [0, 1])], feature_names=["<b>&"])
     assert "&lt;b&gt;&amp;" in odd._repr_html_()
     assert "<b>" not in odd._repr_html_() + ibcb.validate(odd)._repr_html_()

@@ -43,13 +43,17 @@ def log_html(log: Any) -> str:
 
 def validation_html(found: Any) -> str:
     """What `ibcb.validate` found, the gravest first."""
+    # Imported here: a log alone shows itself without it.
+    from ibcb.log.validation.report import shown
+
     items = []
     for finding in found.findings:
+        features = f"<br>Features: {escape(shown(finding.features))}." if finding.features else ""
         place = f", {escape(finding.place)}" if finding.place else ""
         colour = {"error": "#c0392b", "warning": "#b9770e"}.get(finding.severity, "inherit")
         items.append(
             f'<div style="margin-top:.5em"><span style="color:{colour};font-weight:600">{finding.severity}: '
-            f"{escape(finding.code)}</span>{place}<br>{escape(finding.message)}<br>"
+            f"{escape(finding.code)}</span>{place}<br>{escape(finding.message)}{features}<br>"
             f'<span style="opacity:.8">→ {escape(finding.remedy)}</span></div>'
         )
     summary = found.summary
