@@ -1,9 +1,11 @@
 """Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
 
-from ibcb.deciders.kind import FIRST_STRAY, Believed, Family, Kind, Motions, Observed, Scales, Words
+from ibcb.deciders.egreedy import EGreedyKind
+from ibcb.deciders.kind import FIRST_STRAY, RANDOM_SHARES, Believed, Family, Kind, Motions, Observed, Scales, Words
 from ibcb.deciders.other import OtherKind
 from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
 from ibcb.deciders.sbucb import SBUCB, SbucbKind
+from ibcb.deciders.softmax import SoftmaxKind
 from ibcb.deciders.stationary import StationaryKind
 from ibcb.deciders.topk import TopK, TopKKind, draw, top_k_softmax
 
@@ -11,6 +13,7 @@ __all__ = [
     "DRAWS",
     "FIRST_STRAY",
     "KINDS",
+    "RANDOM_SHARES",
     "SBTS",
     "SBUCB",
     "Believed",
@@ -26,4 +29,4 @@ __all__ = [
 ]
 
 #: by name, in the order in which they are tried
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SbucbKind, SbtsKind, TopKKind, OtherKind, StationaryKind)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SbucbKind, SbtsKind, EGreedyKind, SoftmaxKind, TopKKind, OtherKind, StationaryKind)}

@@ -1,8 +1,8 @@
 """What every kind of decider has: a choice rule, the motions it is tracked with, words, and a live policy.
 
 A kind answers two questions about an episode. *What do its choices say of the policy?* `Kind.observe` finds that out
-where the rows live, as Gaussian factors that beliefs of any motion can learn from. *How good is each candidate to a
-decider with this policy?* `Kind.scores`, exploration included; `ibcb.tracking.selection` makes probabilities of them.
+where the rows live, as Gaussian factors that beliefs of any motion can learn from. *How probable is each candidate,
+given what is believed of the policy?* `Kind.propensities`, the choice rule averaged over the belief.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block, CandidateMoments
+from ibcb.numerics.averages import best_of_draws
+from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Frame, Regularization, Ridge
 
 __all__ = [
     "FIRST_STRAY",
+    "RANDOM_SHARES",
     "Believed",
     "Family",
     "Kind",
@@ -37,6 +40,8 @@ Matrix = NDArray[np.float64]
 
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
+#: shares of choices at random between which is told; the least cannot be told from none
+RANDOM_SHARES = (1e-4, 1e-3, 3e-3, 0.006, 0.01, 0.015, 0.02, 0.03, 0.04, 0.055, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.0)
 
 
 @dataclass(frozen=True)
@@ -163,10 +168,14 @@ class Observed(NamedTuple):
         One for each family of models to learn from.
     stray : float
         Share of the steps that strayed; 0 where the kind has no such thing.
+    at_random : ndarray of shape (S,) or None
+        Of kinds that choose at random now and then, the log-likelihood of the episode's choices for each of the shares
+        `RANDOM_SHARES`.
     """
 
     sites: tuple[Site, ...]
     stray: float = 0.0
+    at_random: Vector | None = None
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,10 @@ class Kind(ABC):
     moves: ClassVar[bool] = True
     #: whether it draws from its best candidates, so that top_k matters
     draws_from_best: ClassVar[bool] = False
+    #: whether it takes any candidate at random now and then, and how often is to be told
+    explores_at_random: ClassVar[bool] = False
+    #: the largest share of choices at random that is allowed for: of kinds that do not, some records may be wrong
+    most_random: ClassVar[float] = 0.2
     #: whether models are compared by choices predicted too, not by evidence alone
     compares_predictions: ClassVar[bool] = False
     #: models of a family are believed together, their weights falling by e with so much evidence per feature; 0: only
@@ -248,6 +261,30 @@ class Kind(ABC):
 
         Runs where the rows live, so what it gives is small and can be sent.
         """
+
+    def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
+        """Contexts X, and mean and covariance of w, such that X w are the scores of which the decider takes the best."""
+        return block.contexts, believed.mean[0], believed.covariance[0]
+
+    def propensities(
+        self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0
+    ) -> Vector:
+        """Probability of every candidate, given one belief about the policy. Shape (rows,).
+
+        Parameters
+        ----------
+        block : Block
+        before : Ridge
+            Of all choices before the episode.
+        believed : Beliefs
+            Of the policy, and of alpha where it is tracked.
+        draws : int
+            From the belief, that probabilities are averaged over.
+        scale : float
+            Of scores, where one of the best candidates is drawn by their softmax.
+        """
+        X, mean, covariance = self.drawn(block, before, believed)
+        return best_of_draws(X, block.offsets, mean, covariance, draws)
 
     @abstractmethod
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:

@@ -6,12 +6,14 @@ The chosen candidate need only be among the ``top_k`` best. Scores are in units 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Observed, Scales
 from ibcb.engine import Block, CandidateMoments, candidate_moments
+from ibcb.numerics.averages import softmax_of_draws
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
@@ -33,6 +35,8 @@ class LogitKind(Kind):
     """The choice rule that these kinds share."""
 
     scales = Scales(policy=10.0)
+    #: the largest share of steps that is taken to stray while an episode is learned from
+    most_stray: ClassVar[float] = 0.5
 
     def unit(self, candidates: CandidateMoments) -> Matrix:
         """Of the candidates about their step's mean."""
@@ -46,10 +50,19 @@ class LogitKind(Kind):
         """What the choices say, and the share of steps that strayed."""
         centre, precision = believed.mean[0], symmetric_inverse(_WIDENING * believed.covariance[0])
         chosen = block.chosen_rows - block.offsets[:-1]
-        loss = ChoiceLoss(block.contexts, block.offsets, chosen, top_k=self.top_k, stray=max(stray, _LEAST_STRAY))
-        found = summarise_straying(loss, centre, precision)
+        stray = min(max(stray, _LEAST_STRAY), self.most_stray)
+        loss = ChoiceLoss(block.contexts, block.offsets, chosen, top_k=self.top_k, stray=stray)
+        found = summarise_straying(loss, centre, precision, most=self.most_stray)
         slope = -precision @ (found.mode - centre)
         return site_at(found.mode, found.hessian - precision, slope, found.loss, least=1e-10), found.stray
+
+    def propensities(
+        self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0
+    ) -> Vector:
+        # Smooth in the scores, so that fewer draws do.
+        return softmax_of_draws(
+            block.contexts, block.offsets, believed.mean[0], believed.covariance[0], max(1, draws // 4)
+        )
 
     def policy_alone(self, block: Block) -> Vector:
         """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""

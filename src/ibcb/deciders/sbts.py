@@ -18,7 +18,7 @@ from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.contexts import is_sparse, scaled_rows, step_sums
+from ibcb.numerics.contexts import Contexts, is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
@@ -72,6 +72,11 @@ class SbtsKind(Kind):
             factor = length_factor(block, before, prior.given(site)[0].mean[0])
             site = replace(site, root=site.root / factor)
         return Observed((site,) * len(believed.leaders))
+
+    def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
+        """With the decider's own draws, N(0, Psi^-1)."""
+        L = before.whitener.matrix
+        return block.contexts, believed.mean[0], believed.covariance[0] + L.T @ L
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         """In units of the step's width: the less a decider has seen, the more widely it draws."""

@@ -15,7 +15,8 @@ from ibcb.deciders.cone import cone_sites
 from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.engine import Block, CandidateMoments
-from ibcb.numerics.gaussians import Site
+from ibcb.numerics.contexts import Contexts, with_column
+from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["SBUCB", "SbucbKind"]
@@ -78,6 +79,9 @@ class SbucbKind(Kind):
         sites, strayed = cone_sites(block, before, wide, stray)
         found = dict(zip(asked, sites, strict=True))
         return Observed(tuple(found.get(family, found[asked[0]]) for family in range(families)), strayed)
+
+    def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
+        return with_column(block.contexts, block.widths(before)), believed.mean[0], believed.covariance[0]
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         scores: Vector = block.contexts @ policy

@@ -14,8 +14,12 @@ from ibcb.deciders.other import FOLLOWED
 from ibcb.deciders.ridge_policy import as_candidate_sets, as_choice
 from ibcb.deciders.sbts import SBTS
 from ibcb.deciders.sbucb import SBUCB
+from ibcb.engine import Block
 from ibcb.log import BehaviorLog
+from ibcb.numerics.averages import top_k_of_draws
 from ibcb.numerics.checks import whole
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.ridge import Ridge
 
 __all__ = ["TopK", "TopKKind", "draw", "top_k_softmax"]
 
@@ -35,6 +39,14 @@ class TopKKind(LogitKind):
     )
     motions = FOLLOWED
     draws_from_best = True
+
+    def propensities(
+        self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0
+    ) -> Vector:
+        belief = believed.mean[0], believed.covariance[0]
+        return top_k_of_draws(
+            block.contexts, block.offsets, *belief, max(1, draws // 4), top_k=self.top_k, scale=scale
+        )
 
     @property
     def title(self) -> str:

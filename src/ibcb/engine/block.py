@@ -97,6 +97,14 @@ class Block:
         place = (self.width, self.first_step, self.first_row)
         return Block(self.contexts, self.chosen_rows, self.offsets, *place, work)
 
+    def first(self, steps: int) -> Block:
+        """The first so many steps."""
+        if steps >= len(self.chosen_rows):
+            return self
+        count = int(self.offsets[steps])
+        place = (self.width, self.first_step, self.first_row)
+        return Block(self.contexts[:count], self.chosen_rows[:steps], self.offsets[: steps + 1], *place)
+
     def step_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Step, within the block, that owns each row."""
         if self.width is not None:

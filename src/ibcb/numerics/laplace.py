@@ -147,13 +147,20 @@ def summarise(
 
 
 def summarise_straying(
-    loss: ChoiceLoss, centre: Vector, precision: NDArray[np.float64], *, start: Vector | None = None
+    loss: ChoiceLoss,
+    centre: Vector,
+    precision: NDArray[np.float64],
+    *,
+    start: Vector | None = None,
+    most: float = _MOST_STRAYING,
 ) -> Summary:
-    """As `summarise`, with the share of straying steps estimated by turns with the weights, from ``loss.stray`` on."""
+    """As `summarise`, with the share of straying steps, at most ``most``, estimated by turns with the weights, from
+    ``loss.stray`` on.
+    """
     passes, found = 0, summarise(loss, centre, precision, start=start)
     for _ in range(_MAX_TURNS):
         passes += found.passes
-        stray = stray_rate(*loss.likelihoods(found.mode))
+        stray = min(stray_rate(*loss.likelihoods(found.mode)), most)
         if abs(stray - loss.stray) <= _SHARE_SETTLED * stray:
             break
         loss = loss.with_stray(stray)

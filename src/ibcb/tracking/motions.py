@@ -83,6 +83,10 @@ class Motion(Protocol):
         """After the update."""
         ...
 
+    def matrix(self, size: int, lesson: Update) -> Matrix:
+        """What the update makes of a state of this size, noise aside."""
+        ...
+
 
 @dataclass(frozen=True)
 class Walk:
@@ -128,6 +132,9 @@ class Walk:
             noise = noise + own[:, :, None] * own[:, None]
         return beliefs.wandered(noise)
 
+    def matrix(self, size: int, lesson: Update) -> Matrix:
+        return np.eye(size)
+
 
 @dataclass(frozen=True)
 class Learner:
@@ -164,6 +171,11 @@ class Learner:
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
         return beliefs.moved(self._transition(unit, lesson, np.array(self.wander)))
+
+    def matrix(self, size: int, lesson: Update) -> Matrix:
+        found, d = np.eye(size), len(lesson.total)
+        found[:d] = self._transition(np.zeros((d, d)), lesson, np.zeros(1)).matrix
+        return found
 
     def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
         d, beside = len(unit), len(_alpha_prior(self.kind))

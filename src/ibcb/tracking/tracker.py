@@ -19,18 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from ibcb.deciders import FIRST_STRAY, Believed, Kind
+from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Believed, Kind, Observed
 from ibcb.engine import Block, Rows, candidate_moments, episodes
 from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import Chosen, Ridge
+from ibcb.tracking.calibration import (
+    Calibration,
+    Share,
+    calibrated,
+    calibration_of,
+    exploration,
+    grid_likelihood,
+    no_evidence,
+)
 from ibcb.tracking.context_sample import ContextSample, picked
 from ibcb.tracking.motions import Learner, Models, Motion, Update, Walk, models_of, motions_of
 from ibcb.tracking.rewards import RewardFit, Rewards
 
-__all__ = ["Model", "Predicted", "Track", "Tracked", "track_log"]
+__all__ = ["Look", "Model", "Predicted", "Track", "Tracked", "track_log", "update_after"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -41,6 +50,9 @@ LEAST_ALPHA = 0.01
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
+#: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
+#: tell kinds of deciders apart no better (benchmarks/selection.py)
+_JUDGED_STEPS, _JUDGED_DRAWS = 1024, 128
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
 #: information below this share of the largest, features brought to one scale, is rounding; not tuned
@@ -57,11 +69,50 @@ class Model(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """One episode as the model then believed predicted it."""
+    """One episode as it was foreseen from the episodes before.
+
+    Attributes
+    ----------
+    model : str
+        The model then believed.
+    log_likelihood : float
+        Per choice, of those that were compared.
+    agreement : float
+        Share of these choices that were the most probable.
+    """
 
     model: str
     log_likelihood: float
     agreement: float
+
+
+class Look(NamedTuple):
+    """What a look at an episode found: how far it was foreseen, and what its choices say.
+
+    Attributes
+    ----------
+    now : Tracked
+        What was known before it.
+    hits : ndarray of shape (steps, K)
+        Which of its first choices each model predicted.
+    seen : Observed
+    sample : ContextSample
+        Some of its candidate sets.
+    likelihoods : ndarray of shape (steps,)
+        Logarithm of the probability foreseen of each of its first choices.
+    agreement : float
+        Share of these that were the most probable.
+    calibration : ndarray of shape (k, e)
+        Log-likelihood of the same choices by how propensities are calibrated.
+    """
+
+    now: Tracked
+    hits: NDArray[np.bool_]
+    seen: Observed
+    sample: ContextSample
+    likelihoods: Vector
+    agreement: float
+    calibration: Matrix
 
 
 @dataclass(frozen=True)
@@ -104,6 +155,10 @@ class Tracked:
         Of the last episode.
     rewards : RewardFit or None
         What the policies so far say of the rewards; of kinds that learn.
+    calibration : ndarray of shape (k, e)
+        Evidence for how propensities are calibrated, see `ibcb.tracking.calibration`.
+    at_random : ndarray of shape (n, S)
+        Of kinds that explore at random, the log-likelihood of each episode's choices for every share of them.
     """
 
     unit: Annotated[Matrix, "d d"]
@@ -122,6 +177,8 @@ class Tracked:
     sample: ContextSample
     steps: int
     rewards: RewardFit | None
+    calibration: Annotated[Matrix, "k e"]
+    at_random: Annotated[Matrix, "n S"]
 
 
 @dataclass(frozen=True)
@@ -184,26 +241,36 @@ class Track:
         lesson : Experience
             What it teaches.
         """
-        chosen = self.chosen.and_then(len(lesson.chosen), lesson.total, lesson.phi)
         if rows is None:
+            chosen = self.chosen.and_then(len(lesson.chosen), lesson.total, lesson.phi)
             return replace(self, chosen=chosen, stored=self.stored + 1)
-        number = len(self.predicted)
+        return self.given(self.look(rows, before), before, lesson)
+
+    def look(self, rows: Rows, before: Ridge) -> Look:
+        """Look at an episode that the policy chose: at its first block."""
         now = self._begun(rows, before) if self.now is None else self.now
-        look = partial(
+        kernel = partial(
             _look,
+            now=now,
             kind=self.kind,
             before=before,
             believed=self._believed(now),
             states=self._states(now.families),
-            stray=now.stray,
-            sample=partial(picked, most=now.sample.bar, episode=number),
+            foreseen=None if self.now is None or not before.phi.any() else self.next_belief,
+            calibration=self.calibration_at(len(self.predicted)),
+            sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
         )
-        hits, seen, fresh = rows.head(look)
+        return rows.head(kernel)
+
+    def given(self, look: Look, before: Ridge, lesson: Experience) -> Track:
+        """The episode learned from, and the policy moved on."""
+        now, hits, seen, number = look.now, look.hits, look.seen, len(self.predicted)
+        chosen = self.chosen.and_then(len(lesson.chosen), lesson.total, lesson.phi)
         families, likelihoods = zip(
             *(family.given(site) for family, site in zip(now.families, seen.sites, strict=True)), strict=True
         )
         gained = np.concatenate(likelihoods)
-        predicted = Predicted(self.names[now.best], float(gained[now.best]), float(hits[:, now.best].mean()))
+        predicted = Predicted(self.names[now.best if self.kind.moves else self.names.index("still")], float(look.likelihoods.mean()), look.agreement)
         last = tuple(family.of_first(self._observed) for family in families)
         learned = replace(
             now,
@@ -212,7 +279,7 @@ class Track:
             evidence=self._evidence(now, gained),
             information=now.information + seen.sites[-1].information[: self.d, : self.d],
             stray=seen.stray,
-            sample=now.sample.extend(fresh),
+            sample=now.sample.extend(look.sample),
             steps=len(lesson.counts),
         )
         if number > now.blank:
@@ -222,18 +289,19 @@ class Track:
                 compared=now.compared + len(hits),
                 hits=now.hits + hits.sum(axis=0),
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
+                calibration=now.calibration + look.calibration,
             )
+        if seen.at_random is not None and number >= now.blank:
+            learned = replace(learned, at_random=np.vstack([now.at_random, seen.at_random]))
         learned = replace(learned, best=self._choose(learned, number + 1))
         policy = self._policy(self._believed_of(learned, last, learned.best))
-        taught = lesson.of_chosen(before.origin)
         learned = replace(learned, rewards=self._rewarding(learned, policy, before))
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, self._own_move(now, learned, policy))
         if number:
             learned = self._hopeful(learned)
-        assert taught.total is not None
-        update = Update(number + 1, before.psi, taught.phi, taught.total)
+        update = update_after(number, before, lesson)
         pairs = zip(motions_of(self.kind, learned.models), learned.families, strict=True)
         moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
         return replace(
@@ -272,6 +340,8 @@ class Track:
             sample=ContextSample.empty(d),
             steps=0,
             rewards=None,
+            calibration=no_evidence(),
+            at_random=np.empty((0, len(RANDOM_SHARES))),
         )
 
     @property
@@ -334,11 +404,11 @@ class Track:
         )
 
     def _choose(self, now: Tracked, episodes: int) -> int:
-        if not self.kind.compares_predictions:
-            return int(np.argmax(now.evidence)) if episodes > 1 else now.best
-        if now.compared == 0:
+        if self.kind.learns and now.compared == 0:
             # Nothing has been predicted yet. A learner at least knows what the choices so far can have taught.
             return self._place(len(self.motions) - 1, int(np.argmax(self.by_family(now.evidence)[-1])))
+        if not self.kind.compares_predictions:
+            return int(np.argmax(now.evidence)) if episodes > 1 else now.best
         best = int(np.argmax(now.evidence))
         # A sign test of every model against the likeliest, on the steps that only one of the two predicted.
         lead = now.hits - now.hits[best]
@@ -475,7 +545,24 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self._believed_of(self.seen, self.seen.families, self.believed_place))
+        return self._policy(self.next_belief)
+
+    @property
+    def next_belief(self) -> Beliefs:
+        """What is believed of the policy of the coming episode, and of alpha where it is tracked."""
+        return self._believed_of(self.seen, self.seen.families, self.believed_place)
+
+    def exploration(self) -> Share | None:
+        """How often the decider chose at random; None of kinds that do not, and before anything is seen."""
+        if self.now is None or not self.kind.explores_at_random:
+            return None
+        return exploration(self.now.at_random)
+
+    def calibration_at(self, episode: int) -> Calibration:
+        """How the propensities of an episode are calibrated, by what is known now."""
+        how = calibration_of(self.kind, no_evidence() if self.now is None else self.now.calibration)
+        found = self.exploration()
+        return how if found is None else how._replace(stray=float(found.shares[min(episode, len(found.shares) - 1)]))
 
     @property
     def next_beliefs(self) -> tuple[Beliefs, Vector]:
@@ -532,18 +619,42 @@ class Track:
         return theta / alpha, c / alpha
 
 
+def update_after(episode: int, before: Ridge, lesson: Experience) -> Update:
+    """What moves a policy on after an episode, counted from 0."""
+    taught = lesson.of_chosen(before.origin)
+    assert taught.total is not None
+    return Update(episode + 1, before.psi, taught.phi, taught.total)
+
+
 def _look(
     block: Block,
     *,
+    now: Tracked,
     kind: Kind,
     before: Ridge,
     believed: Believed,
     states: Matrix,
-    stray: float,
+    foreseen: Beliefs | None,
+    calibration: Calibration,
     sample: Any,
-) -> tuple[NDArray[np.bool_], Any, ContextSample]:
-    """Of the first block of an episode: what each state predicted, what it says of its own, and some of its steps."""
-    return _predicted(block, before, states), kind.observe(block, before, believed, stray), sample(block)
+) -> Look:
+    """`Look` at the first block of an episode; nothing is ``foreseen`` of one that nothing had been learned for."""
+    judged = block.first(_JUDGED_STEPS)
+    counts = np.diff(judged.offsets)
+    p = np.repeat(1.0 / counts, counts)
+    if foreseen is not None:
+        p = kind.propensities(judged, before, foreseen, _JUDGED_DRAWS)
+    probable = calibrated(p, counts, calibration) if foreseen is not None else p
+    best = np.maximum.reduceat(probable, judged.offsets[:-1])
+    return Look(
+        now,
+        _predicted(block, before, states),
+        kind.observe(block, before, believed, now.stray),
+        sample(block),
+        np.log(probable[judged.chosen_rows]),
+        float(np.mean(probable[judged.chosen_rows] >= best)),
+        grid_likelihood(p, counts, judged.chosen_rows),
+    )
 
 
 def _predicted(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:

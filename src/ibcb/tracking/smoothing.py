@@ -1,0 +1,85 @@
+"""The policy in force in every episode, by the whole log: what came later tells of it too.
+
+While a log is tracked, what is believed of an episode's policy rests on that episode and those before it. Here the
+model believed in the end goes through the log once more with the same sites, and back (Rauch, Tung and Striebel 1965).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.numerics.gaussians import Beliefs, Site
+from ibcb.tracking.motions import MOTIONS, Update
+from ibcb.tracking.tracker import Track
+
+__all__ = ["Passed", "smoothed"]
+
+Matrix = NDArray[np.float64]
+
+#: numbers of covariances that are kept on the way, a gigabyte; beyond it policies stay as they were tracked
+MOST_NUMBERS = 1 << 27
+#: directions in which a state is less uncertain than this share of its largest, at unit diagonal, are taken as known
+_KNOWN = 1e-12
+
+
+class Passed(NamedTuple):
+    """What the tracker met in an episode: the sites of its families, and the update after it."""
+
+    sites: tuple[Site, ...]
+    update: Update
+
+
+def smoothed(track: Track, start: tuple[Beliefs, ...], passed: Sequence[Passed]) -> list[Beliefs] | None:
+    """What is believed of the policy of every episode, and of alpha where it is tracked, the whole log seen.
+
+    None where that takes too much memory.
+
+    Parameters
+    ----------
+    track : Track
+        After the last episode.
+    start : tuple of Beliefs
+        Of all models, by family, before the first episode, in the order of `models_of`.
+    passed : sequence of Passed
+        The episodes that the policy chose.
+    """
+    family, member = track.model_at(track.believed_place)
+    parameters = track.seen.models[family][member]
+    first = start[family]
+    if 2 * len(passed) * first.mean.shape[1] ** 2 > MOST_NUMBERS:
+        return None
+    motion = MOTIONS[track.kind.motions.families[family].motion](track.kind, (parameters,))
+    belief, unit = first, track.seen.unit
+    seen, ahead = list[Beliefs](), list[Beliefs]()
+    for episode in passed:
+        belief, _ = belief.given(episode.sites[family])
+        seen.append(belief)
+        belief = motion.move(belief, unit, episode.update)
+        ahead.append(belief)
+    size = first.mean.shape[1]
+    found = [seen[-1]]
+    for place in range(len(passed) - 2, -1, -1):
+        A = motion.matrix(size, passed[place].update)
+        found.append(_back(seen[place], ahead[place], found[-1], A))
+    observed = track.d + int(track.kind.scales.alpha > 0)
+    return [each.of_first(observed) for each in reversed(found)]
+
+
+def _back(seen: Beliefs, ahead: Beliefs, later: Beliefs, A: Matrix) -> Beliefs:
+    """What is believed of a state once more is known of the next one."""
+    C, P = seen.covariance[0], ahead.covariance[0]
+    unit = np.sqrt(np.maximum(P.diagonal(), np.finfo(np.float64).tiny))
+    values, V = np.linalg.eigh(P / unit / unit[:, None])
+    kept = values > _KNOWN * values[-1]
+    V = V[:, kept] / unit[:, None]
+    gain = (C @ A.T @ V / values[kept]) @ V.T
+    mean = seen.mean[0] + gain @ (later.mean[0] - ahead.mean[0])
+    covariance = C + gain @ (later.covariance[0] - P) @ gain.T
+    covariance = (covariance + covariance.T) / 2
+    # Rounding, of what is known almost exactly.
+    covariance.flat[:: len(covariance) + 1] = np.maximum(covariance.diagonal(), 1e-12 * C.diagonal())
+    return Beliefs(mean[None], covariance[None])
