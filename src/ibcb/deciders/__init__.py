@@ -1,11 +1,15 @@
 """Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
 
+from ibcb.deciders.egreedy import EGreedy
+from ibcb.deciders.fixed import FixedPolicy
 from ibcb.deciders.kind import FIRST_STRAY, Believed, Family, Kind, Motions, Observed, Scales, Words
 from ibcb.deciders.other import OtherKind
+from ibcb.deciders.policy import Policy, draw
 from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
 from ibcb.deciders.sbucb import SBUCB, SbucbKind
+from ibcb.deciders.softmax import Softmax
 from ibcb.deciders.stationary import StationaryKind
-from ibcb.deciders.topk import TopK, TopKKind, draw, top_k_softmax
+from ibcb.deciders.topk import TopK, TopKKind, top_k_softmax
 
 __all__ = [
     "DRAWS",
@@ -14,11 +18,15 @@ __all__ = [
     "SBTS",
     "SBUCB",
     "Believed",
+    "EGreedy",
     "Family",
+    "FixedPolicy",
     "Kind",
     "Motions",
     "Observed",
+    "Policy",
     "Scales",
+    "Softmax",
     "TopK",
     "Words",
     "draw",
