@@ -18,9 +18,9 @@ import ibcb
 def test_public_names_are_pinned():
     assert sorted(ibcb.__all__) == sorted([
         "BICB", "BIRL", "IBCB", "SBTS", "SBUCB", "Averaged", "BaseSVC", "BehaviorLog", "ChoiceModel",
-        "EpisodeDiagnosis", "InfeasibleError", "LogFormatError", "Run", "SolverError", "TopK", "explain",
-        "find_updates", "io", "load_model", "metrics", "open_log", "plots", "read_log", "report", "save_model",
-        "simulate", "validate", "write_log",
+        "EGreedy", "EpisodeDiagnosis", "FixedPolicy", "InfeasibleError", "LogFormatError", "Run", "Softmax",
+        "SolverError", "TopK", "explain", "find_updates", "io", "load_model", "metrics", "open_log",
+        "plots", "read_log", "report", "save_model", "simulate", "validate", "write_log",
     ])  # fmt: skip
     assert set(ibcb.__all__) <= set(dir(ibcb))
 

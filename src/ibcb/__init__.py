@@ -17,7 +17,7 @@ from ibcb.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ibcb import io, report
-    from ibcb.deciders import SBTS, SBUCB, TopK
+    from ibcb.deciders import SBTS, SBUCB, EGreedy, FixedPolicy, Softmax, TopK
     from ibcb.estimators.choice_model import ChoiceModel
     from ibcb.estimators.ibcb import IBCB
     from ibcb.estimators.models import load_model, save_model
@@ -44,10 +44,13 @@ _HOMES = {
     "BaseSVC": "ibcb.paper.rivals",
     "BehaviorLog": "ibcb.log",
     "ChoiceModel": "ibcb.estimators.choice_model",
+    "EGreedy": "ibcb.deciders",
     "EpisodeDiagnosis": "ibcb.inverse.evolution",
+    "FixedPolicy": "ibcb.deciders",
     "InfeasibleError": "ibcb.inverse.solvers",
     "LogFormatError": "ibcb.log",
     "Run": "ibcb.paper.simulate",
+    "Softmax": "ibcb.deciders",
     "SolverError": "ibcb.inverse.solvers",
     "TopK": "ibcb.deciders",
     "explain": "ibcb.report.explain",
@@ -72,10 +75,13 @@ __all__ = [
     "BaseSVC",
     "BehaviorLog",
     "ChoiceModel",
+    "EGreedy",
     "EpisodeDiagnosis",
+    "FixedPolicy",
     "InfeasibleError",
     "LogFormatError",
     "Run",
+    "Softmax",
     "SolverError",
     "TopK",
     "explain",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from sklearn.linear_model import Ridge
 
 import ibcb
@@ -98,6 +99,9 @@ def test_scales_and_origins_that_make_no_sense_are_refused(make, given, words):
         lambda: ibcb.SBTS(3, random_state=5),
         lambda: ibcb.SBTS(3, draws="episode", random_state=5),
         lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),
+        lambda: ibcb.EGreedy(3, epsilon=0.5, random_state=5),
+        lambda: ibcb.Softmax(3, random_state=5),
+        lambda: ibcb.FixedPolicy(np.arange(3.0), random_state=5),
     ],
 )
 def test_acting_on_a_batch_equals_acting_step_by_step(rng, make):
@@ -170,6 +174,107 @@ def test_fairness_learns_as_the_expert_inside_does(rng):
     candidates = rng.normal(size=(6, 3))
     top = set(np.argsort(-plain.scores(candidates))[:2].tolist())
     assert {fair.act(candidates) for _ in range(200)} == top
+
+
+# -- propensities --------------------------------------------------------------------------------------------------
+
+POLICIES = {
+    "sbucb": lambda: ibcb.SBUCB(3, alpha=0.7, l2=0.5),
+    "sbts": lambda: ibcb.SBTS(3, alpha=4.0, l2=0.5, random_state=5),
+    "sbts, one draw": lambda: ibcb.SBTS(3, alpha=4.0, draws="episode", random_state=5),
+    "sbucb, top 2": lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),
+    "sbts, top 3": lambda: ibcb.TopK(ibcb.SBTS(3, alpha=4.0, random_state=6), 3, random_state=5),
+    "egreedy": lambda: ibcb.EGreedy(3, epsilon=0.6, decay=0.5, random_state=5),
+    "softmax": lambda: ibcb.Softmax(3, temperature=2.0, random_state=5),
+    "fixed": lambda: ibcb.FixedPolicy([1.0, 0.5, -1.0], temperature=0.7, epsilon=0.2, random_state=5),
+}
+
+
+@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
+def test_candidates_are_taken_as_often_as_propensities_say(rng, make):
+    policy, times = taught(make(), rng, batches=1), 20_000
+    for candidates in rng.normal(size=(3, 5, 3)):
+        expected = policy.propensities(candidates)
+        assert expected.sum() == pytest.approx(1)
+        taken = np.bincount(policy.act(np.broadcast_to(candidates, (times, 5, 3))), minlength=5) / times
+        # Five standard errors, of the choices and of the draws behind SBTS's own.
+        bound = 5 * np.sqrt(expected * (1 - expected) * (1 / times + 1 / 10_000))
+        assert (np.abs(taken - expected) <= bound + 5 / times).all()
+
+
+@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
+def test_asking_for_propensities_changes_no_choice(rng, make):
+    asked, silent = (taught(make(), np.random.default_rng(1)) for _ in range(2))
+    batch = rng.normal(size=(200, 5, 3))
+    together = asked.propensities(batch)
+    assert together.shape == (200, 5)
+    np.testing.assert_array_equal(asked.propensities(batch), together)
+    np.testing.assert_allclose([asked.propensities(candidates) for candidates in batch[:3]], together[:3], atol=1e-3)
+    np.testing.assert_array_equal(asked.act(batch), silent.act(batch))
+
+
+@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
+def test_a_lone_candidate_is_certain(rng, make):
+    np.testing.assert_allclose(taught(make(), rng).propensities(rng.normal(size=(4, 1, 3))), 1.0)
+
+
+def test_propensities_by_their_formulas(rng):
+    candidates = rng.normal(size=(30, 4, 3))
+    greedy = taught(ibcb.EGreedy(3, epsilon=0.3), rng)
+    scores = candidates @ greedy.coef_
+    for row, found in zip(scores, greedy.propensities(candidates), strict=True):
+        expected = np.full(4, 0.3 / 4)
+        expected[np.argmax(row)] += 0.7
+        np.testing.assert_allclose(found, expected)
+    drawn = taught(ibcb.Softmax(3, temperature=0.4), rng)
+    weights = np.exp(candidates @ drawn.coef_ / 0.4)
+    np.testing.assert_allclose(drawn.propensities(candidates), weights / weights.sum(axis=1, keepdims=True))
+    mixed = ibcb.FixedPolicy(drawn.coef_, temperature=0.4, epsilon=0.3).propensities(candidates)
+    np.testing.assert_allclose(mixed, 0.7 * drawn.propensities(candidates) + 0.3 / 4)
+
+
+def test_two_candidates_of_a_thompson_sampler_have_a_closed_form(rng):
+    """The difference of two scores is normal: P(first) = Phi(mean / sd)."""
+    expert = taught(ibcb.SBTS(3, alpha=3.0, l2=0.5), rng, batches=1)
+    pairs = rng.normal(size=(40, 2, 3)) / 10
+    lead = pairs[:, 0] - pairs[:, 1]
+    spread = 3.0 * np.sqrt(np.einsum("bi,ij,bj->b", lead, np.linalg.inv(expert.gram_ + 0.5 * np.eye(3)), lead))
+    np.testing.assert_allclose(expert.propensities(pairs)[:, 0], ndtr(lead @ expert.coef_ / spread), atol=0.025)
+
+
+def test_of_equal_candidates_the_first_is_taken():
+    twins = np.ones((3, 2))
+    for policy in (ibcb.SBUCB(2), ibcb.EGreedy(2, epsilon=0.0)):
+        np.testing.assert_array_equal(policy.propensities(twins), [1, 0, 0])
+
+
+def test_epsilon_decays_with_every_update(rng):
+    policy, lasting = (ibcb.EGreedy(3, epsilon=0.4, decay=decay, random_state=1) for decay in (0.5, 0.0))
+    for k in range(5):
+        assert policy.epsilon_ == pytest.approx(0.4 / np.sqrt(k + 1))
+        assert lasting.epsilon_ == 0.4
+        assert policy.propensities(rng.normal(size=(6, 3))).min() == pytest.approx(policy.epsilon_ / 6)
+        taught(policy, rng, batches=1)
+        taught(lasting, rng, batches=1)
+    resumed = ibcb.EGreedy(3, epsilon=0.4, decay=0.5, gram=policy.gram_, moment=policy.moment_, n_updates=5)
+    assert resumed.epsilon_ == policy.epsilon_
+    with pytest.raises(ValueError, match="expected"):
+        policy.update(np.ones((2, 2)), np.ones(2))
+    assert policy.n_updates_ == 5
+
+
+def test_a_fixed_policy_learns_nothing(rng):
+    weights = rng.normal(size=3)
+    policy = taught(ibcb.FixedPolicy(weights), rng)
+    np.testing.assert_array_equal(policy.coef_, weights)
+    weights[:] = 0
+    assert policy.coef_.any()
+
+
+def test_policies_say_what_they_are():
+    assert repr(ibcb.EGreedy(3, epsilon=0.2)) == "EGreedy(n_features=3, epsilon=0.2, decay=0, l2=1)"
+    assert repr(ibcb.Softmax(3, temperature=0.5, l2=0.3)) == "Softmax(n_features=3, temperature=0.5, l2=0.3)"
+    assert repr(ibcb.FixedPolicy([1, 2])) == "FixedPolicy(2 weights, temperature=1, epsilon=0)"
 
 
 # -- a given state -------------------------------------------------------------------------------------------------

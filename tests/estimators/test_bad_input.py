@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 
 import ibcb
-from ibcb import IBCB, SBTS, SBUCB, BaseSVC, BehaviorLog, InfeasibleError, LogFormatError, TopK
+from ibcb import (
+    IBCB,
+    SBTS,
+    SBUCB,
+    BaseSVC,
+    BehaviorLog,
+    EGreedy,
+    FixedPolicy,
+    InfeasibleError,
+    LogFormatError,
+    Softmax,
+    TopK,
+)
 
 SOLVERS = ("auto", "hard", "soft", "robust", "paper")
 EXPERTS = ("sbucb", "sbts")
@@ -476,18 +488,34 @@ def test_experts_refuse_bad_parameters(expert, arguments, words):
         ("k fractional", lambda: TopK(SBUCB(3), 1.5), ["k=1.5", "whole"]),
         ("k text", lambda: TopK(SBUCB(3), "two"), ["k='two'", "whole|number"]),
         ("around a name", lambda: TopK("sbucb", 2), ["sbucb", "SBUCB"]),
+        ("epsilon above 1", lambda: EGreedy(3, epsilon=1.5), ["epsilon=1.5", "at most 1"]),
+        ("epsilon below 0", lambda: EGreedy(3, epsilon=-0.1), ["epsilon=-0.1", "at least 0"]),
+        ("epsilon text", lambda: FixedPolicy([1.0], epsilon="few"), ["epsilon='few'", "number"]),
+        ("decay below 0", lambda: EGreedy(3, decay=-1), ["decay=-1", "at least 0"]),
+        ("updates fractional", lambda: EGreedy(3, n_updates=0.5), ["n_updates=0.5", "whole"]),
+        ("temperature 0", lambda: Softmax(3, temperature=0), ["temperature=0", "above 0"]),
+        ("temperature nan", lambda: FixedPolicy([1.0], temperature=np.nan), ["temperature=nan", "finite"]),
+        ("weights nan", lambda: FixedPolicy([1.0, np.nan]), ["coef", "nan", "finite"]),
+        ("weights in 2-D", lambda: FixedPolicy(np.eye(2)), ["coef", r"\(2, 2\)"]),
+        ("no weights", lambda: FixedPolicy([]), ["coef", r"\(0,\)"]),
     ),
 )
-def test_sbts_and_topk_refuse_bad_parameters(make, words):
+def test_policies_refuse_bad_parameters(make, words):
     assert_refused(make, (ValueError, TypeError), *words)
 
 
 def experts(d=3):
-    return {"SBUCB": SBUCB(d), "SBTS": SBTS(d, random_state=0), "TopK": TopK(SBUCB(d), 2, random_state=0)}
+    return {
+        "SBUCB": SBUCB(d),
+        "SBTS": SBTS(d, random_state=0),
+        "TopK": TopK(SBUCB(d), 2, random_state=0),
+        "EGreedy": EGreedy(d, random_state=0),
+        "Softmax": Softmax(d, random_state=0),
+    }
 
 
 @pytest.mark.parametrize(
-    "name, explore, candidates, words",
+    "name, candidates, words",
     in_turn(
         named(
             ("other d", np.zeros((4, 6)), ["6", "3 features|features.*3|, 3"]),
@@ -499,12 +527,12 @@ def experts(d=3):
             ("text", [["a", "b", "c"]], ["<U1|str|text", "numbers|float"]),
         ),
         experts(),
-        [True, False],
     ),
 )
-def test_experts_refuse_bad_candidates(name, explore, candidates, words):
+def test_experts_refuse_bad_candidates(name, candidates, words):
     expert = experts()[name]
-    assert_refused(lambda: expert.act(candidates, explore=explore), (ValueError, TypeError), *words)
+    for ask in (expert.act, lambda given: expert.act(given, explore=False), expert.propensities):
+        assert_refused(lambda ask=ask: ask(candidates), (ValueError, TypeError), *words)
 
 
 @pytest.mark.parametrize(

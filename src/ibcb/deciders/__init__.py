@@ -1,13 +1,15 @@
 """Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
 
-from ibcb.deciders.egreedy import EGreedyKind
+from ibcb.deciders.egreedy import EGreedy, EGreedyKind
+from ibcb.deciders.fixed import FixedPolicy
 from ibcb.deciders.kind import FIRST_STRAY, RANDOM_SHARES, Believed, Family, Kind, Motions, Observed, Scales, Words
 from ibcb.deciders.other import OtherKind
+from ibcb.deciders.policy import Policy, draw
 from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
 from ibcb.deciders.sbucb import SBUCB, SbucbKind
-from ibcb.deciders.softmax import SoftmaxKind
+from ibcb.deciders.softmax import Softmax, SoftmaxKind
 from ibcb.deciders.stationary import StationaryKind
-from ibcb.deciders.topk import TopK, TopKKind, draw, top_k_softmax
+from ibcb.deciders.topk import TopK, TopKKind, top_k_softmax
 
 __all__ = [
     "DRAWS",
@@ -17,11 +19,15 @@ __all__ = [
     "SBTS",
     "SBUCB",
     "Believed",
+    "EGreedy",
     "Family",
+    "FixedPolicy",
     "Kind",
     "Motions",
     "Observed",
+    "Policy",
     "Scales",
+    "Softmax",
     "TopK",
     "Words",
     "draw",
@@ -29,4 +35,6 @@ __all__ = [
 ]
 
 #: by name, in the order in which they are tried
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SbucbKind, SbtsKind, EGreedyKind, SoftmaxKind, TopKKind, OtherKind, StationaryKind)}
+KINDS: dict[str, type[Kind]] = {
+    kind.name: kind for kind in (SbucbKind, SbtsKind, EGreedyKind, SoftmaxKind, TopKKind, OtherKind, StationaryKind)
+}

@@ -56,9 +56,7 @@ class LogitKind(Kind):
         slope = -precision @ (found.mode - centre)
         return site_at(found.mode, found.hessian - precision, slope, found.loss, least=1e-10), found.stray
 
-    def propensities(
-        self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0
-    ) -> Vector:
+    def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         # Smooth in the scores, so that fewer draws do.
         return softmax_of_draws(
             block.contexts, block.offsets, believed.mean[0], believed.covariance[0], max(1, draws // 4)

@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ibcb.deciders.policy import Policy, as_candidate_sets, as_choice, best
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import candidate_array
 from ibcb.numerics.checks import at_least_zero, gram_matrix, positive, whole
-from ibcb.numerics.contexts import dense
 from ibcb.numerics.ridge import gram, ridge
 
-__all__ = ["RidgePolicy", "as_candidate_sets", "as_choice"]
+__all__ = ["IndexPolicy", "RidgePolicy"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
-class RidgePolicy:
+class RidgePolicy(Policy):
     """One shared ridge model: Phi = S'S, b = S'R and theta = Psi^-1 b, kept as ``gram_``, ``moment_`` and ``coef_``.
 
     With an ``origin`` the contexts S are measured from there.
     """
 
+    #: parameters beside l2 that are shown
+    _shown: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         n_features: int,
         *,
-        alpha: float,
         l2: float | ArrayLike,
         gram: ArrayLike | None = None,
         moment: ArrayLike | None = None,
         origin: ArrayLike | None = None,
     ) -> None:
         d = whole("n_features", n_features, 1, "the length of a context")
-        self.alpha = at_least_zero("alpha", alpha, "0 never explores")
         self.l2 = _penalty(l2, d)
         self.origin = np.zeros(d) if origin is None else _vector("origin", origin, d, "a point among the contexts")
         self.gram_, self.moment_ = _state(gram, moment, d)
         self._refit()
 
-    @property
-    def n_features(self) -> int:
-        return len(self.moment_)
-
     def __repr__(self) -> str:
+        own = "".join(f"{name}={getattr(self, name):g}, " for name in self._shown)
         l2 = f"{self.l2:g}" if isinstance(self.l2, float) else f"{self.l2.min():g} to {self.l2.max():g}"
-        return f"{type(self).__name__}(n_features={self.n_features}, alpha={self.alpha:g}, l2={l2})"
+        return f"{type(self).__name__}(n_features={self.n_features}, {own}l2={l2})"
 
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Learn from a batch: the chosen contexts, shape (B, d), and their rewards, shape (B,)."""
@@ -96,19 +95,36 @@ class RidgePolicy:
 
     def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
         """Expected reward of every candidate, without exploration."""
-        contexts = log.contexts if isinstance(log, BehaviorLog) else np.asarray(log)
-        scores: NDArray[Any] = contexts @ self.coef_
+        scores = super().decision_function(log)
         return scores - self.origin @ self.coef_ if self.origin.any() else scores
 
+
+class IndexPolicy(RidgePolicy):
+    """Takes the candidate with the largest score, exploration included; how much there is of it is ``alpha``."""
+
+    _shown = ("alpha",)
+
+    def __init__(self, n_features: int, *, alpha: float, **learned: Any) -> None:
+        self.alpha = at_least_zero("alpha", alpha, "0 never explores")
+        super().__init__(n_features, **learned)
+
+    @abstractmethod
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
         """Score of every candidate with exploration: shape (..., M, d) to (..., M)."""
-        raise NotImplementedError
+
+    def average(
+        self, candidates: NDArray[Any], rule: Callable[[NDArray[Any]], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Mean of rule(scores) over what the scores may be: shape (..., M, d) to (..., M)."""
+        return rule(self.scores(candidates))
+
+    def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:
+        return self.average(as_candidate_sets(candidates, self.n_features), best)
 
     def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
-        """Choose: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
-        contexts = as_candidate_sets(candidates, self.n_features)
-        scores = self.scores(contexts) if explore else self.decision_function(contexts)
-        return as_choice(scores.argmax(axis=-1))
+        if not explore:
+            return super().act(candidates, explore=False)
+        return as_choice(self.scores(as_candidate_sets(candidates, self.n_features)).argmax(axis=-1))
 
 
 def _penalty(l2: Any, d: int) -> float | Vector:
@@ -141,16 +157,3 @@ def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]
         raise ValueError(f"{missing} is missing; give both S'S as gram= and S'R as moment=, or neither.")
     b = _vector("moment", moment, d, "S'R")
     return gram_matrix("gram", gram, d).copy(), b
-
-
-def as_candidate_sets(candidates: Any, d: int) -> NDArray[Any]:
-    """Candidate sets of d features: shape (M, d), or (B, M, d)."""
-    array = dense(candidate_array(candidates))
-    if array.shape[-1] != d:
-        raise ValueError(f"the candidates have {array.shape[-1]} features but the expert was made for {d} features.")
-    return array
-
-
-def as_choice(chosen: NDArray[np.int64]) -> Any:
-    """An int for one candidate set, an array for several."""
-    return int(chosen) if chosen.ndim == 0 else chosen

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcb.deciders.cone import cone_sites
 from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
-from ibcb.deciders.ridge_policy import RidgePolicy
+from ibcb.deciders.ridge_policy import IndexPolicy
 from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.contexts import Contexts, with_column
 from ibcb.numerics.gaussians import Beliefs, Site
@@ -97,7 +97,7 @@ class SbucbKind(Kind):
         return SBUCB(len(moment), alpha=alpha, gram=gram, moment=moment, **self.own_ridge)
 
 
-class SBUCB(RidgePolicy):
+class SBUCB(IndexPolicy):
     """Batched UCB: the largest <theta, s> + alpha H(s).
 
     Parameters

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from ibcb.deciders.kind import Family, Motions, Scales, Words, grid
 from ibcb.deciders.logit_kind import LogitKind
 from ibcb.deciders.other import FOLLOWED
+from ibcb.deciders.policy import as_candidate_sets
+from ibcb.deciders.ridge_policy import RidgePolicy
+from ibcb.numerics.checks import positive
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["SoftmaxKind"]
+__all__ = ["Softmax", "SoftmaxKind"]
 
 Vector = NDArray[np.float64]
 
@@ -39,9 +43,7 @@ class SoftmaxKind(LogitKind):
     motions = Motions(
         (
             *FOLLOWED.families,
-            Family(
-                "learner", grid((0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.1)), early=(1.0, 0.1), few=grid((1.0,), (0.1,))
-            ),
+            Family("learner", grid((0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.1)), early=(1.0, 0.1), few=grid((1.0,), (0.1,))),
         ),
         fading=FOLLOWED.fading,
     )
@@ -53,3 +55,45 @@ class SoftmaxKind(LogitKind):
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
         scores += rng.gumbel(size=len(scores)).astype(contexts.dtype)
         return scores
+
+
+class Softmax(RidgePolicy):
+    """Batched Boltzmann exploration: a draw with probability proportional to exp(<theta, s> / temperature).
+
+    Parameters
+    ----------
+    n_features, l2, gram, moment, origin
+        As of `SBUCB`.
+    temperature : float
+        In units of rewards: candidates whose expected rewards differ by less are drawn about as often.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> policy = Softmax(2, temperature=0.5, random_state=0)
+    >>> policy.update(np.eye(2), [1.0, 0.0])
+    >>> policy.propensities(np.eye(2)).round(3)
+    array([0.731, 0.269])
+    """
+
+    _shown = ("temperature",)
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        temperature: float = 1.0,
+        l2: float | ArrayLike = 1.0,
+        random_state: int | np.random.Generator | None = None,
+        gram: ArrayLike | None = None,
+        moment: ArrayLike | None = None,
+        origin: ArrayLike | None = None,
+    ) -> None:
+        self.temperature = positive("temperature", temperature, "scores are divided by it")
+        self._rng = np.random.default_rng(random_state)
+        super().__init__(n_features, l2=l2, gram=gram, moment=moment, origin=origin)
+
+    def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:
+        scores = self.decision_function(as_candidate_sets(candidates, self.n_features))
+        return np.asarray(softmax(scores / self.temperature, axis=-1), dtype=np.float64)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.deciders.kind import Words
 from ibcb.deciders.logit_kind import LogitKind
 from ibcb.deciders.other import FOLLOWED
-from ibcb.deciders.ridge_policy import as_candidate_sets, as_choice
+from ibcb.deciders.policy import as_candidate_sets, as_choice, draw
 from ibcb.deciders.sbts import SBTS
 from ibcb.deciders.sbucb import SBUCB
 from ibcb.engine import Block
@@ -21,7 +21,7 @@ from ibcb.numerics.checks import whole
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["TopK", "TopKKind", "draw", "top_k_softmax"]
+__all__ = ["TopK", "TopKKind", "top_k_softmax"]
 
 Vector = NDArray[np.float64]
 
@@ -40,13 +40,9 @@ class TopKKind(LogitKind):
     motions = FOLLOWED
     draws_from_best = True
 
-    def propensities(
-        self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0
-    ) -> Vector:
+    def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         belief = believed.mean[0], believed.covariance[0]
-        return top_k_of_draws(
-            block.contexts, block.offsets, *belief, max(1, draws // 4), top_k=self.top_k, scale=scale
-        )
+        return top_k_of_draws(block.contexts, block.offsets, *belief, max(1, draws // 4), top_k=self.top_k, scale=scale)
 
     @property
     def title(self) -> str:
@@ -94,6 +90,14 @@ class TopK:
         """Expected reward of every candidate, without exploration."""
         return self.expert.decision_function(log)
 
+    def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:
+        """Probability that `act` takes each candidate: (M, d) to (M,), (B, M, d) to (B, M).
+
+        Around an SBTS expert they are means over its draws, as its own are.
+        """
+        contexts = as_candidate_sets(candidates, self.n_features)
+        return self.expert.average(contexts, lambda scores: top_k_softmax(scores, self.k))
+
     def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
         """Draw: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
         contexts = as_candidate_sets(candidates, self.n_features)
@@ -110,12 +114,3 @@ def top_k_softmax(scores: NDArray[Any], k: int) -> NDArray[np.float64]:
     probabilities = np.zeros(scores.shape)
     np.put_along_axis(probabilities, order, weights / weights.sum(axis=-1, keepdims=True), axis=-1)
     return probabilities
-
-
-def draw(probabilities: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Candidate at which the cumulative probability passes each uniform number: equal uniforms, equal luck."""
-    cumulative = np.cumsum(probabilities, axis=-1)
-    # Against the total, which may miss 1 by rounding: the last candidate with weight catches the rest.
-    threshold = np.asarray(uniforms)[..., None] * cumulative[..., -1:]
-    picked: NDArray[np.int64] = np.argmax(cumulative > threshold, axis=-1)
-    return picked

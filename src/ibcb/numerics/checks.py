@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["at_least_zero", "boolean", "finite", "generator", "gram_matrix", "one_of", "positive", "whole"]
+__all__ = [
+    "at_least_zero",
+    "boolean",
+    "finite",
+    "generator",
+    "gram_matrix",
+    "one_of",
+    "positive",
+    "probability",
+    "whole",
+]
 
 
 def finite(name: str, value: Any) -> float:
@@ -24,6 +34,14 @@ def positive(name: str, value: Any, why: str) -> float:
 def at_least_zero(name: str, value: Any, why: str) -> float:
     """The value as a finite float that is 0 or above."""
     return _number(name, value, 0.0, "finite and at least 0", f": {why}")
+
+
+def probability(name: str, value: Any, why: str) -> float:
+    """The value as a float between 0 and 1."""
+    found = at_least_zero(name, value, why)
+    if found > 1:
+        raise ValueError(f"{name}={value!r} must be at most 1: {why}.")
+    return found
 
 
 def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:

@@ -46,6 +46,11 @@ def ol_fitness(model: Scorer, run: Run) -> float:
     """
     if not getattr(model, "learns_rewards", True):
         raise ValueError(f"OL-Fitness is undefined for {type(model).__name__}: it learns no reward parameters.")
+    if not run.learns:
+        raise ValueError(
+            f"OL-Fitness is undefined for an expert of the kind {run.expert_settings.kind!r}: rewards do not change "
+            "what it does."
+        )
     log = run.log
     return float(
         np.mean(run.replay(model.coef_, float(getattr(model, "intercept_", 0.0))) == log.chosen[log.policy_steps])
@@ -92,7 +97,7 @@ def evaluate(model: Scorer, run: Run) -> dict[str, float | None]:
     return {
         "bt_fitness": bt_fitness(model, run),
         "bt_ar": bt_average_reward(model, run),
-        "ol_fitness": ol_fitness(model, run) if getattr(model, "learns_rewards", True) else None,
+        "ol_fitness": ol_fitness(model, run) if run.learns and getattr(model, "learns_rewards", True) else None,
         "train_log_fitness": train_log_fitness(model, run),
         "ood_bt_fitness": bt_fitness(model, run, split=ood) if ood else None,
         "ood_bt_ar": bt_average_reward(model, run, split=ood) if ood else None,

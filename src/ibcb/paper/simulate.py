@@ -6,51 +6,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import DRAWS, KINDS, SBTS, SBUCB, TopK
+from ibcb.deciders import TopK
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import finite, one_of
-from ibcb.paper.environments import MovieLens, Phase, Streams, Synthetic, World
+from ibcb.numerics.checks import one_of
+from ibcb.paper.environments import Arms, MovieLens, Offers, Phase, Streams, Synthetic, World
+from ibcb.paper.experts import EXPERTS, Expert, ExpertSettings, usual
 
-__all__ = ["ExpertSettings", "Run", "simulate"]
+__all__ = ["Run", "simulate"]
 
-Expert = SBUCB | SBTS | TopK
+Environment = Synthetic | MovieLens | Arms
 
-Environment = Synthetic | MovieLens
-
-_ENVIRONMENTS: dict[str, type[Environment]] = {"synthetic": Synthetic, "movielens": MovieLens}
-
-#: What the paper says of its experts, and where it is silent (l2, the random start), what makes the experts' own
-#: figures the paper's.
-_USUAL: dict[tuple[str, str], dict[str, Any]] = {
-    ("synthetic", "sbucb"): {"alpha": 0.4, "l2": 0.3, "draws": "step", "warmup": 900},
-    ("synthetic", "sbts"): {"alpha": 0.4, "l2": 0.3, "draws": "step", "warmup": 400},
-    ("movielens", "sbucb"): {"alpha": 0.4, "l2": 1.0, "draws": "step"},
-    ("movielens", "sbts"): {"alpha": 0.05, "l2": 1.0, "draws": "episode"},
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertSettings:
-    """Which expert acts, and how."""
-
-    kind: str = "sbucb"
-    alpha: float = 0.4
-    l2: float = 0.3
-    draws: str = "step"
-    top_k: int | None = None
-
-    def make(self, n_features: int, streams: Streams) -> Expert:
-        nothing = np.zeros((n_features, n_features)), np.zeros(n_features)
-        luck: dict[str, Any] = {"draws": self.draws, "random_state": streams["expert exploration"]}
-        expert: SBUCB | SBTS = KINDS[self.kind](l2=self.l2).live(*nothing, self.alpha, **luck)
-        if self.top_k is None:
-            return expert
-        return TopK(expert, self.top_k, random_state=streams["expert fairness"])
+_ENVIRONMENTS: dict[str, type[Environment]] = {"synthetic": Synthetic, "movielens": MovieLens, "arms": Arms}
 
 
 @dataclass(frozen=True)
@@ -68,10 +40,10 @@ class Run:
         Observed rewards of ``log.chosen``. An estimator never gets them.
     policy_coefs : ndarray of shape (N + 1, d)
         The expert's own policy parameters: row n made the choices of episode n, the last came after the log.
-    expert : SBUCB, SBTS or TopK
+    expert : SBUCB, SBTS, TopK, EGreedy, Softmax or FixedPolicy
         The expert as the log left it.
     expert_settings : ExpertSettings
-    environment : Synthetic or MovieLens
+    environment : Synthetic, MovieLens or Arms
     world : World
     seed : int
     """
@@ -91,6 +63,23 @@ class Run:
     def top_k(self) -> int:
         """How many candidates the expert draws from; 1 for one that always takes the best."""
         return self.expert_settings.top_k or 1
+
+    @property
+    def learns(self) -> bool:
+        """Whether rewards changed what the expert did."""
+        return self.expert_settings.learns
+
+    def propensities(self) -> NDArray[np.float64]:
+        """The true probability of every row of ``log.contexts`` when its step was decided; uniform in the warm-up.
+
+        The expert lives its life again and is asked before each episode, see `SBTS` for how exactly it knows.
+        """
+        found: list[NDArray[np.float64]] = []
+        _live(self.world, self.world.learning, self.expert_settings, Streams(self.seed), asked=found)
+        if self.world.warmup is not None:
+            steps, candidates, _ = self.world.warmup.contexts.shape
+            found.insert(0, np.full((steps, candidates), 1 / candidates))
+        return np.concatenate(found).ravel()
 
     def replay(self, reward_coef: NDArray[np.float64], intercept: float = 0.0) -> NDArray[np.int64]:
         """Choices of the same expert, with the same luck, where candidates earn <reward_coef, s> + intercept.
@@ -112,26 +101,42 @@ def simulate(
     l2: float | None = None,
     draws: Literal["step", "episode"] | None = None,
     top_k: int | None = None,
+    epsilon: float | None = None,
+    decay: float | None = None,
+    temperature: float | None = None,
     **settings: Any,
 ) -> Run:
     """Let an expert learn in an environment and log it.
 
     Parameters
     ----------
-    environment : {"synthetic", "movielens"}
-    expert : {"sbucb", "sbts"}
+    environment : {"synthetic", "movielens", "arms"}
+        The paper's two, or a fixed set of arms with weights of their own.
+    expert : {"sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other"}
+        `SBUCB`, `SBTS`, `EGreedy`, `Softmax`, or `TopK` around SBUCB. "stationary" is a `FixedPolicy` whose weights
+        ridge regression learned from the random start; without one, from random choices among the first episode's
+        candidates, which are not logged. "other" begins like that, and then its weights walk at random, a step after
+        every episode.
     seed : int
         The same seed gives the same bits; log, test and out-of-distribution streams are independent.
     alpha, l2 : float, optional
-        The expert's exploration weight (0.4; 0.05 for SBTS on MovieLens) and ridge parameter (0.3; 1 on MovieLens).
+        The expert's exploration weight (0.4; 0.05 for SBTS on MovieLens) and ridge parameter (0.3; 1 on MovieLens and
+        arms).
     draws : {"step", "episode"}, optional
         How often an SBTS expert draws its parameters: at every step, on MovieLens once per episode.
     top_k : int, optional
-        Fairness: draw from the softmax over the k best candidates instead of taking the best.
+        Fairness: draw from the softmax over the k best candidates instead of taking the best. For "sbucb" and "sbts",
+        and 2 for "topk".
+    epsilon, decay : float, optional
+        Share of random choices of "egreedy" (0.2), and how fast it falls (0); the random start is an update too.
+        "stationary" and "other" can have such a share as well (0).
+    temperature : float, optional
+        Of "softmax", "stationary" and "other" (0.08; 0.06 on MovieLens, 0.3 on arms).
     **settings
         Of the environment, see `ibcb.paper.environments.Synthetic` (noise, ood_mean, dup, warmup, n_episodes,
-        batch_size, n_candidates, n_features; warmup is 900 random steps for SBUCB and 400 for SBTS unless given) and
-        `ibcb.paper.environments.MovieLens` (n_episodes, batch_size, n_candidates, rank, folder).
+        batch_size, n_candidates, n_features; warmup is 900 random steps for SBUCB and 400 for others unless given),
+        `ibcb.paper.environments.MovieLens` (n_episodes, batch_size, n_candidates, rank, folder) and
+        `ibcb.paper.environments.Arms` (noise, warmup, n_episodes, batch_size, n_arms, n_available, n_features).
 
     Examples
     --------
@@ -140,22 +145,23 @@ def simulate(
     BehaviorLog(3 episodes after 1 of warm-up, 700 steps, 10 candidates each, 10 features, float64)
     """
     kind = _ENVIRONMENTS[one_of("environment", environment, tuple(_ENVIRONMENTS))]
-    usual = dict(_USUAL[environment, one_of("expert", expert, ("sbucb", "sbts"))])
+    defaults = usual(environment, one_of("expert", expert, tuple(EXPERTS)))
     unknown = sorted(set(settings) - set(kind.__dataclass_fields__))
     if unknown:
         known = ", ".join(kind.__dataclass_fields__)
         raise TypeError(f"simulate got an unknown setting {unknown[0]!r}; the {environment} environment has {known}.")
-    given = {name: value for name, value in (("alpha", alpha), ("l2", l2), ("draws", draws)) if value is not None}
-    chosen = {name: given.get(name, usual.pop(name)) for name in ("alpha", "l2", "draws")}
-    where = kind(**(usual | settings))
-    who = ExpertSettings(
-        expert,
-        finite("alpha", chosen["alpha"]),
-        finite("l2", chosen["l2"]),
-        one_of("draws", chosen["draws"], DRAWS),
-        top_k,
-    )
+    how = {"alpha": alpha, "l2": l2, "draws": draws, "top_k": top_k}
+    how |= {"epsilon": epsilon, "decay": decay, "temperature": temperature}
+    given = {name: value for name, value in how.items() if value is not None}
+    own = EXPERTS[expert]
+    for name in given:
+        if name not in own:
+            raise TypeError(f"{name}={given[name]!r}: expert={expert!r} has no {name}; it has {', '.join(own)}.")
+    who = ExpertSettings(expert, **{name: given.get(name, defaults.pop(name)) for name in own})
+    where = kind(**(defaults | settings))
     streams = Streams(seed)
+    # Parameters that make no sense are refused before a world is built.
+    who.make(1, streams)
     world = where.build(streams)
     life = _live(world, world.learning, who, streams)
     return Run(
@@ -181,21 +187,34 @@ class _Life:
     policies: list[NDArray[np.float64]]
 
 
-def _live(world: World, learning: Phase, who: ExpertSettings, streams: Streams) -> _Life:
-    """Algorithm 1: a random start with real rewards, then act on a batch, update, and so on."""
+def _live(
+    world: World,
+    learning: Phase,
+    who: ExpertSettings,
+    streams: Streams,
+    asked: list[NDArray[np.float64]] | None = None,
+) -> _Life:
+    """Algorithm 1: a random start with real rewards, then act on a batch, update, and so on.
+
+    Propensities of every batch are added to ``asked``.
+    """
     steps, candidates, d = learning.contexts.shape
-    expert = who.make(d, streams)
-    rewards, start = [], np.empty(0, dtype=np.int64)
-    if world.warmup is not None:
-        begin = world.warmup
-        start = streams["warm-up choices"].integers(candidates, size=len(begin.noise))
-        rewards.append(begin.rewards(start))
-        expert.update(begin.contexts[np.arange(len(start)), start], rewards[-1])
+    rewards, start, lesson = [], np.empty(0, dtype=np.int64), None
+    if world.warmup is not None or not who.learns:
+        begin = world.learning.first(world.batch_size) if world.warmup is None else world.warmup
+        picks = streams["warm-up choices"].integers(candidates, size=len(begin.noise))
+        earned = begin.rewards(picks)
+        lesson = begin.contexts[np.arange(len(picks)), picks], earned
+        if world.warmup is not None:
+            start, rewards = picks, [earned]
+    expert = who.make(d, streams, lesson)
     chosen = np.empty(steps, dtype=np.int64)
     policies = [expert.coef_]
     for first in range(0, steps, world.batch_size):
         batch = slice(first, first + world.batch_size)
         contexts = learning.contexts[batch]
+        if asked is not None:
+            asked.append(expert.propensities(contexts))
         picks = chosen[batch] = expert.act(contexts)
         rewards.append(learning.rewards(picks, batch))
         expert.update(contexts[np.arange(len(picks)), picks], rewards[-1])
@@ -204,22 +223,18 @@ def _live(world: World, learning: Phase, who: ExpertSettings, streams: Streams) 
 
 
 def _log(world: World, life: _Life) -> BehaviorLog:
-    contexts, chosen = world.learning.contexts, life.chosen
-    edges = _edges(len(chosen), world.batch_size)
-    warmup = 0
-    if world.warmup is not None:
-        contexts = np.concatenate([world.warmup.contexts, contexts])
-        chosen = np.concatenate([life.start, chosen])
-        edges = np.concatenate([[0], edges + len(life.start)])
-        warmup = 1
-    return _uniform_log(world, contexts, chosen, edges, warmup)
+    edges = _edges(len(life.chosen), world.batch_size)
+    if world.warmup is None:
+        return _written(world, [world.learning], life.chosen, edges, 0)
+    edges = np.concatenate([[0], edges + len(life.start)])
+    return _written(world, [world.warmup, world.learning], np.concatenate([life.start, life.chosen]), edges, 1)
 
 
 def _test_log(world: World, phase: Phase, expert: Expert, streams: Streams) -> BehaviorLog:
     if isinstance(expert, TopK):
         expert = TopK(expert.expert, expert.k, random_state=streams["expert test draws"])
     chosen = expert.act(phase.contexts, explore=False)
-    return _uniform_log(world, phase.contexts, chosen, _edges(len(chosen), world.batch_size), 0)
+    return _written(world, [phase], chosen, _edges(len(chosen), world.batch_size), 0)
 
 
 def _edges(steps: int, batch_size: int) -> NDArray[np.int64]:
@@ -227,11 +242,29 @@ def _edges(steps: int, batch_size: int) -> NDArray[np.int64]:
     return np.append(np.arange(0, steps, batch_size), steps)
 
 
-def _uniform_log(
-    world: World, contexts: NDArray[np.float64], chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int
+def _written(
+    world: World, phases: list[Phase], chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int
 ) -> BehaviorLog:
+    """Consecutive phases as a log."""
+    offers = [phase.offers for phase in phases if phase.offers is not None]
+    if offers:
+        return _arms_log(Offers(*map(np.concatenate, zip(*offers, strict=True))), chosen, edges, warmup)
+    contexts = phases[0].contexts if len(phases) == 1 else np.concatenate([phase.contexts for phase in phases])
     steps, candidates, d = contexts.shape
     offsets = np.arange(0, steps * candidates + 1, candidates)
     return BehaviorLog(
         contexts.reshape(-1, d), offsets, chosen, edges, warmup=warmup, feature_names=world.feature_names
+    )
+
+
+def _arms_log(offers: Offers, chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int) -> BehaviorLog:
+    features, available = offers
+    arms = np.nonzero(available)[1].reshape(len(chosen), -1)[np.arange(len(chosen)), chosen]
+    parts = [slice(*ends) for ends in pairwise(edges.tolist())]
+    return BehaviorLog.from_arms(
+        [(features[part], arms[part]) for part in parts],
+        n_arms=available.shape[1],
+        available=[available[part] for part in parts],
+        warmup=warmup,
+        feature_names=["", *(f"x{place}" for place in range(1, features.shape[1]))],
     )

@@ -270,7 +270,11 @@ class Track:
             *(family.given(site) for family, site in zip(now.families, seen.sites, strict=True)), strict=True
         )
         gained = np.concatenate(likelihoods)
-        predicted = Predicted(self.names[now.best if self.kind.moves else self.names.index("still")], float(look.likelihoods.mean()), look.agreement)
+        predicted = Predicted(
+            self.names[now.best if self.kind.moves else self.names.index("still")],
+            float(look.likelihoods.mean()),
+            look.agreement,
+        )
         last = tuple(family.of_first(self._observed) for family in families)
         learned = replace(
             now,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.numerics.checks import whole
 
-__all__ = ["Phase", "Streams", "World"]
+__all__ = ["Offers", "Phase", "Streams", "World"]
 
 _NAMES = (
     "reward parameters",
@@ -28,6 +29,8 @@ _NAMES = (
     "test matrix factorisation",
     "log candidates",
     "test candidates",
+    "warm-up candidates",
+    "expert walk",
 )
 
 
@@ -41,6 +44,21 @@ class Streams:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_NAMES.index(name),)))
 
 
+class Offers(NamedTuple):
+    """What is offered at some steps of a world of arms.
+
+    Attributes
+    ----------
+    features : ndarray of shape (steps, m)
+        Of the step.
+    available : ndarray of shape (steps, arms), bool
+        M of them at every step.
+    """
+
+    features: NDArray[np.float64]
+    available: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """Some steps of a world.
@@ -52,16 +70,23 @@ class Phase:
         Mean reward of every candidate.
     noise : ndarray of shape (steps,)
         Added to the reward of whichever candidate is chosen.
+    offers : Offers or None
+        Of a world of arms: what the contexts were made of.
     """
 
     contexts: NDArray[np.float64]
     expected: NDArray[np.float64]
     noise: NDArray[np.float64]
+    offers: Offers | None = None
 
     def rewards(self, chosen: NDArray[np.int64], steps: slice = slice(None)) -> NDArray[np.float64]:
         """Observed reward of each choice, for all steps or a slice of them."""
         earned: NDArray[np.float64] = np.take_along_axis(self.expected[steps], chosen[:, None], axis=1)[:, 0]
         return earned + self.noise[steps]
+
+    def first(self, steps: int) -> Phase:
+        """The first steps alone, without what they were made of."""
+        return Phase(self.contexts[:steps], self.expected[:steps], self.noise[:steps])
 
 
 @dataclass(frozen=True, slots=True)
