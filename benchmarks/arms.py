@@ -33,88 +33,35 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 import ibcb
+from ibcb.numerics.contexts import dense
 
 Array = NDArray[np.float64]
 Picks = NDArray[np.int64]
 
-ALPHA, NOISE, TEST_STEPS = 0.4, 0.3, 5000
+ALPHA, NOISE, TEST_STEPS = 0.4, 0.3, 1000
 GAIN, NEAR, SECONDS, TIMES_FASTER, MEGABYTES = 0.005, 0.002, 20.0, 20.0, 500.0
 #: arms, features, episodes, steps, arms available at a step
 CASES = ((10, 10, 12, 1000, 10), (20, 10, 8, 1000, 20), (80, 0, 10, 1000, 20))
 
 
-class Log(NamedTuple):
-    """Episodes of (features, arm, available), the warm-up first, and what the next policy takes on fresh steps."""
+class Logs(NamedTuple):
+    """A log of arms, and what the next policy takes on fresh steps."""
 
-    episodes: list[tuple[Array, Picks, NDArray[np.bool_]]]
-    test: tuple[Array, Picks, NDArray[np.bool_]]
-
-
-# -- our own deciders ------------------------------------------------------------------------------------------------
+    log: ibcb.BehaviorLog
+    test: ibcb.BehaviorLog
 
 
-class Disjoint:
-    """A ridge regression per arm, and an upper bound or a draw of each."""
-
-    def __init__(self, arms: int, features: int, draws: bool, rng: np.random.Generator) -> None:
-        self.draws, self.rng = draws, rng
-        self.A, self.b = np.stack([np.eye(features)] * arms), np.zeros((arms, features))
-
-    def expected(self, X: Array) -> Array:
-        scores: Array = X @ np.einsum("kij,kj->ki", np.linalg.inv(self.A), self.b).T
-        return scores
-
-    def explored(self, X: Array) -> Array:
-        inverse = np.linalg.inv(self.A)
-        if not self.draws:
-            bounds: Array = self.expected(X) + ALPHA * np.sqrt(np.einsum("bi,kij,bj->bk", X, inverse, X))
-            return bounds
-        luck = self.rng.standard_normal((len(X), *self.b.shape))
-        drawn = np.einsum("kij,bkj->bki", np.linalg.cholesky(inverse), luck)
-        scores: Array = self.expected(X) + ALPHA * np.einsum("bki,bi->bk", drawn, X)
-        return scores
-
-    def learn(self, X: Array, picks: Picks, rewards: Array) -> None:
-        for arm in range(len(self.b)):
-            own = picks == arm
-            self.A[arm] += X[own].T @ X[own]
-            self.b[arm] += X[own].T @ rewards[own]
-
-
-def _world(arms: int, features: int, seed: int) -> tuple[np.random.Generator, Array]:
-    rng = np.random.default_rng(seed)
-    size = max(features, 1)
-    return rng, rng.normal(size=(arms, size)) / np.sqrt(size)
-
-
-def _features(rng: np.random.Generator, steps: int, features: int) -> Array:
-    return np.column_stack([np.ones(steps), rng.normal(size=(steps, max(features, 1) - 1))])
-
-
-def _available(rng: np.random.Generator, steps: int, arms: int, count: int) -> NDArray[np.bool_]:
-    return rng.random((steps, arms)).argsort(axis=1).argsort(axis=1) < count
-
-
-def _best(scores: Array, available: NDArray[np.bool_]) -> Picks:
-    picks: Picks = np.where(available, scores, -np.inf).argmax(axis=1)
-    return picks
-
-
-def disjoint_log(case: tuple[int, int, int, int, int], draws: bool, seed: int) -> Log:
-    """A log of our own decider."""
+def disjoint_log(case: tuple[int, int, int, int, int], expert: str, seed: int) -> Logs:
+    """Of our own decider: contexts of different arms share no feature, so it is a regression per arm."""
     arms, features, episodes, steps, count = case
-    rng, weights = _world(arms, features, seed)
-    decider = Disjoint(arms, max(features, 1), draws, rng)
-    kept = slice(None) if features else slice(0)
-    done = []
-    for episode in range(episodes + 1):
-        X, could = _features(rng, steps, features), _available(rng, steps, arms, count)
-        scores = decider.explored(X) if episode else rng.random((steps, arms))
-        picks = _best(scores, could)
-        decider.learn(X, picks, np.einsum("bi,bi->b", X, weights[picks]) + NOISE * rng.normal(size=steps))
-        done.append((X[:, kept], picks, could))
-    X, could = _features(rng, TEST_STEPS, features), _available(rng, TEST_STEPS, arms, count)
-    return Log(done, (X[:, kept], _best(decider.expected(X), could), could))
+    sizes: dict[str, Any] = {
+        "n_arms": arms,
+        "n_features": max(features, 1),
+        "n_available": count,
+        "n_episodes": episodes,
+    }
+    run = ibcb.simulate("arms", expert=expert, seed=seed, warmup=steps, batch_size=steps, noise=NOISE, **sizes)
+    return Logs(run.log, run.test_log)
 
 
 # -- libraries' own --------------------------------------------------------------------------------------------------
@@ -175,83 +122,82 @@ def _library(name: str, arms: int, seed: int) -> Any:
 LIBRARIES = {"mabwiser LinUCB": "sbucb", "mabwiser LinTS": "sbts", "river LinUCBDisjoint": "sbucb"}
 
 
-def library_log(name: str, seed: int) -> Log:
+def library_log(name: str, seed: int) -> Logs:
     """A log of a library's decider: 5 arms, 6 features."""
     arms, features, episodes, steps = 5, 6, 8, 300
-    rng, weights = _world(arms, features, seed)
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=(arms, features)) / np.sqrt(features)
+
+    def drawn(steps: int) -> Array:
+        return np.column_stack([np.ones(steps), rng.normal(size=(steps, features - 1))])
+
     decider, done = _library(name, arms, seed), []
-    every = np.ones((steps, arms), dtype=bool)
     for episode in range(episodes + 1):
-        X = _features(rng, steps, features)
+        X = drawn(steps)
         picks = decider.act(X) if episode else rng.integers(arms, size=steps)
         decider.learn(X, picks, np.einsum("bi,bi->b", X, weights[picks]) + NOISE * rng.normal(size=steps))
-        done.append((X, picks, every))
-    X = _features(rng, TEST_STEPS // 5, features)
-    all_of_them = np.ones((len(X), arms), dtype=bool)
-    return Log(done, (X, _best(decider.expected(X), all_of_them), all_of_them))
+        done.append((X, picks))
+    X = drawn(TEST_STEPS)
+    test = [(X, decider.expected(X).argmax(axis=1))]
+    return Logs(ibcb.BehaviorLog.from_arms(done, n_arms=arms, warmup=1), ibcb.BehaviorLog.from_arms(test, n_arms=arms))
 
 
 # -- judging ---------------------------------------------------------------------------------------------------------
 
 
-def logit(log: Log, strength: float) -> float:
+def _read(log: ibcb.BehaviorLog, arms: int) -> tuple[Array, Picks, NDArray[np.bool_]]:
+    """Features of the steps, the arms chosen, and those available."""
+    ids = np.asarray(log.candidate_ids)
+    X = dense(log.contexts[log.step_offsets[:-1]]).reshape(log.n_steps, arms, -1).sum(axis=1)
+    could = np.zeros((log.n_steps, arms), dtype=bool)
+    could[np.repeat(np.arange(log.n_steps), np.diff(log.step_offsets)), ids] = True
+    return X, ids[log.chosen_rows], could
+
+
+def logit(logs: Logs, arms: int, strength: float) -> float:
     """Agreement of a multinomial logit of the last three episodes, among the arms available."""
-    X = np.concatenate([part[0] for part in log.episodes[-3:]])
-    picks = np.concatenate([part[1] for part in log.episodes[-3:]])
-    fresh, best, could = log.test
-    if X.shape[1] == 0:
-        return float(ibcb.ChoiceModel(episodes=3).fit(_read(log)).score(_fresh(log)))
-    scores = np.full((len(fresh), could.shape[1]), -np.inf)
+    if logs.log.n_features == arms:
+        return float(ibcb.ChoiceModel(episodes=3).fit(logs.log).score(logs.test))
+    X, picks, _ = _read(logs.log[-3:], arms)
+    fresh, best, could = _read(logs.test, arms)
+    scores = np.full(could.shape, -np.inf)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LogisticRegression(C=strength, max_iter=2000).fit(X, picks)
     scores[:, model.classes_] = model.decision_function(fresh)
-    return float(np.mean(_best(scores, could) == best))
+    return float(np.mean(np.where(could, scores, -np.inf).argmax(axis=1) == best))
 
 
-def _read(log: Log) -> ibcb.BehaviorLog:
-    available = [part[2] for part in log.episodes]
-    pairs = [part[:2] for part in log.episodes]
-    return ibcb.BehaviorLog.from_arms(pairs, n_arms=available[0].shape[1], available=available, warmup=1)
-
-
-def _fresh(log: Log) -> ibcb.BehaviorLog:
-    return ibcb.BehaviorLog.from_arms([log.test[:2]], n_arms=log.test[2].shape[1], available=[log.test[2]])
-
-
-def imitated(log: Log, expert: str) -> tuple[float, float, str]:
+def imitated(logs: Logs, expert: str) -> tuple[float, float, str]:
     """Agreement of IBCB, seconds of processor time, and the kind."""
-    read = _read(log)
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = ibcb.IBCB(expert=expert).fit(read)
+        model = ibcb.IBCB(expert=expert).fit(logs.log)
     seconds = time.process_time() - start
-    return model.score(_fresh(log)), seconds, model.expert_
+    return model.score(logs.test), seconds, model.expert_
 
 
-def judged(log: Log, expert: str) -> dict[str, Any]:
+def judged(logs: Logs, arms: int, expert: str) -> dict[str, Any]:
     """Both, side by side."""
-    logits = [logit(log, strength) for strength in (1.0, 100.0)]
-    agreement, seconds, kind = imitated(log, expert)
+    logits = [logit(logs, arms, strength) for strength in (1.0, 100.0)]
+    agreement, seconds, kind = imitated(logs, expert)
     return {"logit": max(logits), "ibcb": agreement, "gain": agreement - max(logits), "seconds": seconds, "kind": kind}
 
 
 def disjoint(seeds: range) -> Iterator[dict[str, Any]]:
     """The bars of our own deciders."""
     for case in CASES:
-        for draws, expert in ((False, "sbucb"), (True, "sbts")):
-            found = [judged(disjoint_log(case, draws, seed), expert) for seed in seeds]
-            yield _summary(
-                f"{case[0]} arms x {case[1]}, {'LinTS' if draws else 'LinUCB'}", found, GAIN if case[1] else -NEAR
-            )
+        for name, expert in (("LinUCB", "sbucb"), ("LinTS", "sbts")):
+            found = [judged(disjoint_log(case, expert, seed), case[0], expert) for seed in seeds]
+            yield _summary(f"{case[0]} arms x {case[1]}, {name}", found, GAIN if case[1] else -NEAR)
 
 
 def libraries(seeds: range) -> Iterator[dict[str, Any]]:
     """The bar of the libraries' own."""
     each = []
     for name, expert in LIBRARIES.items():
-        found = [judged(library_log(name, seed), expert) for seed in seeds]
+        found = [judged(library_log(name, seed), 5, expert) for seed in seeds]
         each += found
         yield _summary(name, found, -1.0)
     yield _summary(f"all {len(each)}", each, 0.0)

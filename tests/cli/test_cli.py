@@ -136,8 +136,39 @@ def test_simulate_says_as_json_what_it_did(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        ["--expert", "egreedy", "--epsilon", "0.3", "--decay", "0.5"],
+        ["--expert", "softmax", "--temperature", "0.2"],
+        ["--environment", "arms", "--arms", "6", "--available", "4", "--expert", "other"],
+    ],
+    ids=" ".join,
+)
+def test_a_simulated_run_is_known_again(tmp_path, options):
+    sizes = ["--episodes", "3", "--batch-size", "40", "--features", "3", "--warmup", "60"]
+    succeeds("simulate", tmp_path / "run", *options, *sizes)
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    named = {name: value for name, value in zip(options[::2], options[1::2], strict=True) if name != "--expert"}
+    for name, value in named.items():
+        stored = told[{"--arms": "n_arms", "--available": "n_available"}.get(name, name[2:])]
+        assert stored == type(stored)(value)
+    again = ibcb.simulate(**told)
+    stored = ibcb.read_log(tmp_path / "run" / "log.parquet")
+    np.testing.assert_array_equal(stored.chosen, again.log.chosen)
+    model = tmp_path / "model.safetensors"
+    succeeds("fit", tmp_path / "run" / "log.parquet", "-o", model, "--no-forecast", "--expert", "sbucb")
+    figures = json.loads(succeeds("evaluate", model, tmp_path / "run", "--json").stdout)
+    assert (figures["ol_fitness"] is None) == ("other" in options)
+
+
+@pytest.mark.parametrize(
     "option, words",
     [
+        (["--expert", "egredy"], "'--expert': 'egredy' is no kind of decider; did you mean egreedy"),
+        (["--epsilon", "1.5"], "'--epsilon': .*1"),
+        (["--decay", "-1"], "'--decay': -1 is not 0 or above"),
+        (["--temperature", "0"], "'--temperature': 0 is not above 0"),
+        (["--available", "0"], "'--available': .*1"),
         (["--l2", "0"], "'--l2': 0 is not above 0"),
         (["--l2", "nan"], "'--l2': nan is not above 0"),
         (["--alpha", "-1"], "'--alpha': -1 is not 0 or above"),

@@ -20,6 +20,7 @@ __all__ = [
     "above_zero_or_auto",
     "at_least_zero",
     "kind_of_decider",
+    "kind_of_expert",
     "name_of_solver",
     "prepared",
     "reads_logs",
@@ -41,6 +42,13 @@ def kind_of_decider(value: str) -> str:
     from ibcb.deciders import KINDS
 
     return _known(value, (*KINDS, "auto"), "kind of decider")
+
+
+def kind_of_expert(value: str) -> str:
+    """Refuse an option that names no kind of decider that can be simulated."""
+    from ibcb.deciders import POLICIES
+
+    return _known(value, tuple(POLICIES), "kind of decider")
 
 
 def name_of_solver(value: str) -> str:

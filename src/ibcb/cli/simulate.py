@@ -1,4 +1,4 @@
-"""`ibcb simulate`: a run of one of the paper's experts, as files."""
+"""`ibcb simulate`: a run of an expert in a simulated world, as files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import ExpertKind, Json, above_zero, at_least_zero
+from ibcb.cli.options import Json, above_zero, at_least_zero, kind_of_expert
 from ibcb.cli.printing import print_json, size
 
 __all__ = ["EXAMPLE", "simulate"]
@@ -23,31 +23,56 @@ EXAMPLE = "ibcb simulate run/ --expert sbts --noise 0.1 --seed 3"
 @reports_errors
 def simulate(
     out: Annotated[Path, typer.Argument(help="Folder to write: log.parquet, test.parquet, ood.parquet, run.json.")],
-    environment: Annotated[Literal["synthetic", "movielens"], typer.Option(help="The world.")] = "synthetic",
-    expert: Annotated[ExpertKind, typer.Option(help="The expert.")] = "sbucb",
+    environment: Annotated[Literal["synthetic", "movielens", "arms"], typer.Option(help="The world.")] = "synthetic",
+    expert: Annotated[
+        str,
+        typer.Option(
+            help="The expert: sbucb, sbts, egreedy, softmax, topk, ...", metavar="KIND", callback=kind_of_expert
+        ),
+    ] = "sbucb",
     seed: Annotated[int, typer.Option(help="The same seed gives the same bits.", min=0)] = 0,
     alpha: Annotated[
         float | None, typer.Option(help="The expert's exploration weight.", callback=at_least_zero)
     ] = None,
     l2: Annotated[float | None, typer.Option(help="The expert's ridge parameter.", callback=above_zero)] = None,
     draws: Annotated[Literal["step", "episode"] | None, typer.Option(help="How often SBTS draws.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k best candidates.", min=1)] = None,
-    n_episodes: Annotated[int | None, typer.Option("--episodes", help="N, the number of batches (20).", min=1)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="B, steps in a batch (1000).", min=1)] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="sbucb, sbts, topk (2): draw from the k best candidates.", metavar="K", min=1)
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="egreedy (0.2), stationary, other (0): share of random choices.", metavar="SHARE", min=0, max=1
+        ),
+    ] = None,
+    decay: Annotated[
+        float | None,
+        typer.Option(help="egreedy (0): after k updates epsilon is divided by (k+1)^decay.", callback=at_least_zero),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="softmax, stationary, other: scores are divided by it.", callback=above_zero),
+    ] = None,
+    n_episodes: Annotated[int | None, typer.Option("--episodes", help="N, batches (20; arms 12).", min=1)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="B, steps in a batch (1000; arms 500).", min=1)] = None,
     n_candidates: Annotated[
         int | None, typer.Option("--candidates", help="M, candidates at a step (10).", min=1)
     ] = None,
-    n_features: Annotated[int | None, typer.Option("--features", help="d, synthetic only (10).", min=1)] = None,
+    n_features: Annotated[int | None, typer.Option("--features", help="d (10); of a step, arms (5).", min=1)] = None,
     noise: Annotated[
-        float | None, typer.Option(help="Noise on rewards, synthetic only (0).", callback=at_least_zero)
+        float | None, typer.Option(help="Noise on rewards, synthetic (0) and arms (0.3).", callback=at_least_zero)
     ] = None,
-    warmup: Annotated[int | None, typer.Option(help="Random steps at the start, synthetic only.", min=0)] = None,
+    warmup: Annotated[int | None, typer.Option(help="Random steps at the start, synthetic and arms.", min=0)] = None,
     dup: Annotated[int | None, typer.Option(help="Batches that are repeated, synthetic only (0).", min=0)] = None,
     ood_mean: Annotated[float | None, typer.Option(help="Mean of candidate 0 out of distribution (1.4).")] = None,
+    n_arms: Annotated[int | None, typer.Option("--arms", help="Arms, arms only (10).", min=1)] = None,
+    n_available: Annotated[
+        int | None, typer.Option("--available", help="Arms that can be chosen at a step, arms only (all).", min=1)
+    ] = None,
     folder: Annotated[Path | None, typer.Option(help="The MovieLens 100K files, a folder or zip.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Let an expert learn in one of the paper's worlds.
+    """Let an expert act in a simulated world: one of the paper's, or arms.
 
     Logs what it does. Unset options take the paper's values.
     """
@@ -56,6 +81,9 @@ def simulate(
         "l2": l2,
         "draws": draws,
         "top_k": top_k,
+        "epsilon": epsilon,
+        "decay": decay,
+        "temperature": temperature,
         "n_episodes": n_episodes,
         "batch_size": batch_size,
         "n_candidates": n_candidates,
@@ -64,6 +92,8 @@ def simulate(
         "warmup": warmup,
         "dup": dup,
         "ood_mean": ood_mean,
+        "n_arms": n_arms,
+        "n_available": n_available,
         "folder": None if folder is None else str(folder),
     }
     settings: dict[str, Any] = {"environment": environment, "expert": expert, "seed": seed}

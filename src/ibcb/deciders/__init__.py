@@ -15,6 +15,7 @@ __all__ = [
     "DRAWS",
     "FIRST_STRAY",
     "KINDS",
+    "POLICIES",
     "RANDOM_SHARES",
     "SBTS",
     "SBUCB",
@@ -37,4 +38,15 @@ __all__ = [
 #: by name, in the order in which they are tried
 KINDS: dict[str, type[Kind]] = {
     kind.name: kind for kind in (SbucbKind, SbtsKind, EGreedyKind, SoftmaxKind, TopKKind, OtherKind, StationaryKind)
+}
+
+#: what acts as a decider of each kind does
+POLICIES: dict[str, type[Policy | TopK]] = {
+    "sbucb": SBUCB,
+    "sbts": SBTS,
+    "egreedy": EGreedy,
+    "softmax": Softmax,
+    "topk": TopK,
+    "stationary": FixedPolicy,
+    "other": FixedPolicy,
 }

@@ -4,9 +4,9 @@ An "sbucb" decider with the policy p prefers its choice c to another candidate o
 
     <p, s_o - s_c> + alpha (H(s_o) - H(s_c))  <=  0.
 
-So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)). Choices tell only its direction, which is
-p / alpha. Beliefs about w are normal all the same; its length is a matter of the prior. In these coordinates every row
-is a half-space through the origin, and expectation propagation (Minka 2001) learns from all of them nearly exactly:
+So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)). An "egreedy" decider adds no bonus: then
+w = p, and rows are differences of s. Choices tell only the direction of w, which is p / alpha. Beliefs about w are
+normal all the same; its length is a matter of the prior. In these coordinates every row is a half-space through the origin, and expectation propagation (Minka 2001) learns from all of them nearly exactly:
 each row has a Gaussian site of its own, chosen so that the belief has the moments of the cavity (the belief without
 this site) cut by the row. Laplace's approximation would not do: it goes by slopes, and the walls of a cone have none.
 
@@ -356,7 +356,9 @@ def _tilt(x: Vector, spread: Vector, astray: Vector) -> tuple[Vector, Vector, Ve
     return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
 
 
-def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: float) -> tuple[list[Site], float]:
+def cone_sites(
+    block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: float, *, bonus: bool = True
+) -> tuple[list[Site], float]:
     """What the choices of an episode's block say of w, as a factor for each of some beliefs about it.
 
     Rows are searched for the first belief only: what is told by rows that the choices of one and the same policy leave
@@ -371,6 +373,8 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: fl
         One each.
     stray : float
         Share of rows that were wrong in the episode before.
+    bonus : bool
+        Whether the decider adds alpha H(s) to <p, s>, and alpha > 0 is the last entry of w.
 
     Returns
     -------
@@ -378,7 +382,7 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: fl
     stray : float
         The same share of this episode.
     """
-    cone, found, learned = Cone(block, ridge), list[Site](), None
+    cone, found, learned = Cone(block, ridge, bonus=bonus), list[Site](), None
     cone.stray = min(max(stray, _EP.stray), _EP.most_stray)
     for belief in beliefs:
         mean, root = belief.mean[0], factor(belief.covariance[0])
@@ -392,14 +396,9 @@ def cone_sites(block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: fl
             # Not from the sites of another belief: where rows contradict each other they would lead back to it.
             logged, known = np.flatnonzero(learned.rows.places != _ALPHA), learned.rows
             rows = ConeRows.fresh(known.leads[logged], known.places[logged], known.times[logged])
-            learned = cone.learn_all(_alpha_row(len(mean)).joined(rows), mean, root)
+            learned = cone.learn_all(cone.beforehand(len(mean)).joined(rows), mean, root)
         found.append(_as_one(learned))
     return found, failed
-
-
-def _alpha_row(o: int) -> ConeRows:
-    """That alpha > 0."""
-    return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]))
 
 
 def _as_one(learned: Posterior) -> Site:
@@ -418,9 +417,28 @@ class Cone:
 
     stray = _EP.stray
 
-    def __init__(self, block: Block, ridge: Ridge) -> None:
-        self._block, self._whitener = block, ridge.whitener
-        wide, d = block.widths(ridge), block.contexts.shape[1]
+    def __init__(self, block: Block, ridge: Ridge, *, bonus: bool = True) -> None:
+        self._block, self._whitener = block, ridge.whitener if bonus else None
+        self._fill(block, block.widths(ridge) if bonus else None)
+        self._rows, times, self._both_ways = _distinct(block)
+        if len(times) < block.n_rows:
+            self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
+        self._times = times
+        self._sum = times.astype(self._leads.dtype) @ self._leads
+
+    def _fill(self, block: Block, wide: NDArray[Any] | None) -> None:
+        """Differences of the contexts from those chosen and, where there are any, of their widths."""
+        if wide is None:
+            dtype = _single(block.contexts)
+            if is_sparse(block.contexts):
+                self._leads = block.all_leads(dtype)
+                self._squares = self._leads.multiply(self._leads).tocsr()
+            else:
+                self._leads = np.empty(block.contexts.shape, dtype=dtype)
+                block.less_chosen(block.contexts, out=self._leads)
+                self._squares = self._leads * self._leads
+            return
+        d = block.contexts.shape[1]
         # Candidates that do not differ from the chosen one have a row of zeros, which is never open; exactly, whatever
         # the rounding of their widths.
         if is_sparse(block.contexts):
@@ -435,19 +453,20 @@ class Cone:
             block.less_chosen(wide[:, None], out=self._leads[:, d:])
             self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
             self._squares = self._leads * self._leads
-        self._rows, times, self._both_ways = _distinct(block)
-        if len(times) < len(wide):
-            self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
-        self._times = times
-        self._sum = times.astype(wide.dtype) @ self._leads
+
+    def beforehand(self, o: int) -> ConeRows:
+        """What is known of w before any choice: alpha > 0, where it is part of it."""
+        if self._whitener is None:
+            return ConeRows.fresh(np.zeros((0, o)), np.zeros(0, dtype=np.int64))
+        return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]))
 
     def learn(self, mean: Vector, root: Matrix) -> Posterior:
-        """What a belief N(mean, root root') becomes, with alpha > 0.
+        """What a belief N(mean, root root') becomes, with alpha > 0 where it is tracked.
 
         Of the rows that are not settled by what is known, some are learned from first; after that most of the others
         are settled too.
         """
-        rows = _alpha_row(len(mean))
+        rows = self.beforehand(len(mean))
         centre, spread, most = mean, root, max(_SEARCH.few_rows, _SEARCH.first_rows * len(mean))
         for _ in range(_SEARCH.looks - 1):
             open_rows, ratio = self._open(centre, spread, rows)
@@ -540,9 +559,18 @@ class Cone:
         steps, step = np.unique(self._block.step_of(own), return_inverse=True)
         places = np.concatenate([own, self._block.chosen_rows.take(steps)])
         contexts = self._block.contexts[places].astype(np.float64, copy=False)
-        features = with_column(contexts, widths(self._whitener, contexts))
+        features = contexts
+        if self._whitener is not None:
+            features = with_column(contexts, widths(self._whitener, contexts))
         count = len(rows)
         return ConeRows.fresh(features[:count] - features[count:][step], rows, self._times[rows])
+
+
+def _single(contexts: Contexts) -> Any:
+    """Single precision, unless contexts overflow in it."""
+    values = contexts.data if is_sparse(contexts) else contexts
+    fits = float(np.abs(values).max(initial=0.0)) < np.sqrt(np.finfo(np.float32).max)
+    return np.float32 if fits else np.float64
 
 
 def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:

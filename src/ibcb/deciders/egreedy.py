@@ -1,39 +1,43 @@
 """Epsilon-greedy: the best candidate by <policy, s>, or any at random with probability epsilon.
 
-A choice that was meant bounds the direction of the policy, and tells nothing of its length. It is read as that of a
-conditional logit with long weights, in which a share of the steps strays; epsilon is told by what is believed of the
-policy once the episode was seen.
+Steps that look random are set aside; the others bound the direction of the policy by the rows of a cone, see
+`ibcb.deciders.cone`. Epsilon is told by what is believed of the policy once the episode was seen.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ibcb.deciders.best_kind import BestKind
 from ibcb.deciders.kind import RANDOM_SHARES, Believed, Family, Motions, Observed, Scales, Words, grid
-from ibcb.deciders.logit_kind import LogitKind
 from ibcb.deciders.policy import as_candidate_sets, best, with_random_share
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.engine import Block
-from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.checks import at_least_zero, probability, whole
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.laplace import summarise_straying
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["EGreedy", "EGreedyKind"]
 
 Vector = NDArray[np.float64]
 
-_MOVES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+#: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule has no
+#: luck of its own (judged by benchmarks/propensities.py; 30 is as good)
+_LENGTH = 10.0
+#: share of random steps that the search for it begins at, and that is left among those that look meant; not tuned
+_FEW_STRAY = 0.001
 #: draws from what is believed of the policy, for the share of choices at random; not tuned finely
 _DRAWS = 64
 
 
 @dataclass(frozen=True)
-class EGreedyKind(LogitKind):
+class EGreedyKind(BestKind):
     """The kind."""
 
     name = "egreedy"
@@ -44,39 +48,59 @@ class EGreedyKind(LogitKind):
         "or noise.",
         misfit="Choices at random have no explanation",
     )
-    # Weights are as long as choices without error can tell apart.
-    scales = Scales(policy=30.0, rewards=3.0, first_policy=0.3)
-    # As of SoftmaxKind, at that length.
+    # As of SbucbKind, without alpha.
+    scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)
     motions = Motions(
         (
-            Family("settling", grid(_MOVES), early=(30.0,), few=grid((3.0, 30.0))),
-            Family("restless", grid([q / 10 for q in _MOVES]), early=(3.0,), few=grid((0.3, 3.0))),
-            Family("still", grid((0.0,)), early=(0.0,), few=grid((0.0,))),
+            Family("walk", grid((0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.06, 0.6))),
             Family(
-                "learner", grid((0.3, 1.0, 3.0, 10.0, 30.0), (0.0, 0.3)), early=(3.0, 0.3), few=grid((3.0,), (0.3,))
+                "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
             ),
-        ),
-        fading=0.8,
+        )
     )
-    learns = True
+    # Its choices do not depend on l2 but through what it has learned, soon hardly.
+    penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
     explores_at_random = True
     most_random = 1.0
 
     def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
-        site, strayed = self._site(block, believed.best, stray)
-        posterior, _ = believed.best.given(site)
-        meant = self.propensities(block, before, posterior, _DRAWS)[block.chosen_rows]
+        if not before.phi.any():
+            return super().observe(block, before, believed, stray)
+        meant, strayed = _meant(block, believed.best, stray)
+        seen = super().observe(meant, before, believed, _FEW_STRAY)
+        posterior, _ = believed.best.given(seen.sites[-1])
+        p = self.propensities(block, before, posterior, _DRAWS)[block.chosen_rows]
         shares, chance = np.array(RANDOM_SHARES), 1.0 / np.diff(block.offsets)
-        likely = np.outer(meant, 1 - shares) + np.outer(chance, shares)
-        return Observed((site,) * len(believed.leaders), strayed, np.log(likely).sum(axis=0))
+        likely = np.outer(p, 1 - shares) + np.outer(chance, shares)
+        return Observed(seen.sites, strayed, np.log(likely).sum(axis=0))
 
-    def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
-        X, mean, covariance = self.drawn(block, before, believed)
-        return best_of_draws(X, block.offsets, mean, covariance, draws)
+    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
+        scores: Vector = block.contexts @ policy
+        return scores
 
     def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
         return scores
+
+
+def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]:
+    """The steps that were more probably meant than not, and the share of those that were not.
+
+    By a conditional logit with long weights, in which a share of the steps strays.
+    """
+    centre = _LENGTH * believed.mean[0]
+    precision = symmetric_inverse(2 * _LENGTH**2 * believed.covariance[0])
+    chosen, counts = block.chosen_rows - block.offsets[:-1], np.diff(block.offsets)
+    loss = ChoiceLoss(block.contexts, block.offsets, chosen, stray=max(stray, _FEW_STRAY))
+    found = summarise_straying(loss, centre, precision)
+    e = found.stray
+    meant, astray = loss.with_stray(e).likelihoods(found.mode)
+    kept = (1 - e) * meant > e * astray
+    if kept.all() or not kept.any():
+        return block, e
+    rows, offsets = np.repeat(kept, counts), np.append(0, counts[kept].cumsum())
+    place = (block.width, block.first_step, block.first_row)
+    return Block(block.contexts[rows], offsets[:-1] + chosen[kept], offsets, *place), e
 
 
 class EGreedy(RidgePolicy):

@@ -49,7 +49,8 @@ class FixedPolicy(Policy):
         self._rng = np.random.default_rng(random_state)
 
     def __repr__(self) -> str:
-        return f"FixedPolicy({self.n_features} weights, temperature={self.temperature:g}, epsilon={self.epsilon:g})"
+        how = f"temperature={self.temperature:g}, epsilon={self.epsilon:g}"
+        return f"{type(self).__name__}({self.n_features} weights, {how})"
 
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Do nothing: this policy does not learn. It takes batches so that any policy can stand in its place."""

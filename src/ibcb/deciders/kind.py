@@ -8,7 +8,7 @@ given what is believed of the policy?* `Kind.propensities`, the choice rule aver
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
@@ -223,6 +223,12 @@ class Kind(ABC):
     motions: ClassVar[Motions]
     #: whether it learns as ridge regression does: then l2 matters, and rewards are part of its state
     learns: ClassVar[bool] = False
+    #: values of l2 by its units that "auto" chooses from: a factor of three, or of ten where features are standardised,
+    #: because the choice is not sharp
+    penalties: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        "scaled": (0.1, 0.3, 1.0, 3.0, 10.0),
+        "standardized": (0.3, 3.0),
+    }
     #: whether it adds a confidence bonus to what it expects: then only weights per unit of alpha are known
     adds_bonus: ClassVar[bool] = False
     #: whether its choices are drawn: then no policy explains all of them
@@ -283,7 +289,7 @@ class Kind(ABC):
         """
 
     def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
-        """Contexts X, and mean and covariance of w, such that X w are the scores of which the decider takes the best."""
+        """Contexts X, and mean and covariance of w, such that the decider takes the candidate with the best X w."""
         return block.contexts, believed.mean[0], believed.covariance[0]
 
     def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:

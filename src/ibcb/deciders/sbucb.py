@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.cone import cone_sites
-from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
+from ibcb.deciders.best_kind import BestKind
+from ibcb.deciders.kind import Family, Motions, Scales, Words, grid
 from ibcb.deciders.ridge_policy import IndexPolicy
-from ibcb.engine import Block, CandidateMoments
+from ibcb.engine import Block
 from ibcb.numerics.contexts import Contexts, with_column
-from ibcb.numerics.gaussians import Beliefs, Site
+from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["SBUCB", "SbucbKind"]
@@ -24,13 +24,9 @@ __all__ = ["SBUCB", "SbucbKind"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: factors are found with this much more variance than a family's leader has: its other models are to learn from them
-#: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
-_WIDENING = 3.0
-
 
 @dataclass(frozen=True)
-class SbucbKind(Kind):
+class SbucbKind(BestKind):
     """The kind."""
 
     name = "sbucb"
@@ -56,29 +52,7 @@ class SbucbKind(Kind):
             ),
         )
     )
-    learns = True
     adds_bonus = True
-    draws = False
-    compares_predictions = True
-    hopeless = 30.0
-
-    def unit(self, candidates: CandidateMoments) -> Matrix:
-        return candidates.unit
-
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
-        families = len(believed.leaders)
-        if not before.phi.any():
-            # Nothing had been learned: p is 0, and the choices do not tell more.
-            return Observed((Site.empty(block.contexts.shape[1] + 1),) * families, stray)
-        # The likeliest family first; of equals the learner, whose narrower belief leaves fewer rows open. A family
-        # that has no chance learns from the factor of the likeliest.
-        order = sorted(range(families), key=lambda family: (believed.evidence[family], family), reverse=True)
-        least = believed.evidence[order[0]] - self.hopeless
-        asked = [family for family in order if believed.evidence[family] >= least]
-        wide = [believed.leaders[family].widened(_WIDENING) for family in asked]
-        sites, strayed = cone_sites(block, before, wide, stray)
-        found = dict(zip(asked, sites, strict=True))
-        return Observed(tuple(found.get(family, found[asked[0]]) for family in range(families)), strayed)
 
     def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
         return with_column(block.contexts, block.widths(before)), believed.mean[0], believed.covariance[0]

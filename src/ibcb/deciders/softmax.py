@@ -6,7 +6,7 @@ Its choices are those of a conditional logit. Policies are in units of the tempe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,8 @@ class SoftmaxKind(LogitKind):
         fading=FOLLOWED.fading,
     )
     learns = True
+    # Its choices do not depend on l2 but through what it has learned, soon hardly.
+    penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
     most_stray = 0.01
     most_random = 0.02
 

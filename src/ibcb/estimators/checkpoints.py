@@ -45,7 +45,7 @@ class Choosing(IBCB):
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What has been found so far, as named arrays and JSON."""
         arrays: dict[str, NDArray[Any]] = {}
-        return arrays, {"n_features": self.tracks.ahead[0].shape[1], "tracks": pack(self.tracks, "tracks", arrays)}
+        return arrays, {"n_features": self.n_features, "tracks": pack(self.tracks, "tracks", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave."""

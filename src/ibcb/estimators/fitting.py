@@ -37,9 +37,7 @@ __all__ = ["Fit", "Settings", "choose", "continued", "fit_logs"]
 Log = BehaviorLog | DiskLog
 Matrix = NDArray[np.float64]
 
-#: values of l2 by its units, and of top_k, that "auto" chooses from: a factor of three, or of ten where features are
-#: standardised, because the choice is not sharp; and the fair deciders of the paper's tables
-PENALTIES = {"scaled": (0.1, 0.3, 1.0, 3.0, 10.0), "standardized": (0.3, 3.0)}
+#: values of top_k that "auto" chooses from: the fair deciders of the paper's tables
 BEST_OF = (2, 3, 4)
 
 
@@ -93,9 +91,10 @@ class Settings:
         kinds = list[Kind]()
         for name in KINDS if self.expert == "auto" else (self.expert,):
             if KINDS[name].learns:
+                penalties = KINDS[name].penalties
                 kinds += [KINDS[name](l2=float(self.l2))] if self.l2 != "auto" else []
                 if self.l2 == "auto" or self.doubtful:
-                    kinds += [KINDS[name](l2=l2, frame=each) for each in self._frames() for l2 in PENALTIES[each.name]]
+                    kinds += [KINDS[name](l2=l2, frame=each) for each in self._frames() for l2 in penalties[each.name]]
             elif name in _WITH_TOP_K:
                 best = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
                 kinds += [KINDS[name](top_k=k, frame=self._frames()[0]) for k in best]

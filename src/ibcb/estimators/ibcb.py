@@ -27,6 +27,7 @@ from ibcb.estimators.state import pack, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.inverse.solvers import SOLVERS, SolverSettings
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import candidate_array
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
@@ -37,6 +38,8 @@ from ibcb.tracking import (
     certainty,
     identified,
     interval,
+    propensities_next,
+    propensities_of_log,
     reward_interval,
     spread_to_one,
     unidentified,
@@ -567,6 +570,55 @@ class IBCB(Imitator):
             ]
             found = np.concatenate(parts)
         return float(found[0]) if alone else found
+
+    def propensities(self, log: BehaviorLog | DiskLog | ArrayLike, *, ahead: bool = False) -> NDArray[np.float64]:
+        """Probability of every candidate: how the decider chooses, averaged over what is believed of its policy.
+
+        Of the log that the model was fitted on, by the policy in force in each episode; the log is gone through again,
+        so this takes about as long as tracking it did. Of any other log, by the policy right after the fitted one.
+        Uniform in a warm-up, and where nothing had been learned or is known yet. Of a decider that does not draw,
+        these are probabilities of the belief alone: importance weights made of them rest on the model.
+
+        Parameters
+        ----------
+        log : BehaviorLog or what `ibcb.open_log` gave, DataFrame, or array of shape (M, d) or (steps, M, d), or a list
+            of arrays (M_b, d)
+        ahead : bool
+            Of the fitted log: each episode as it was foreseen from the episodes before, instead of by the whole log.
+
+        Returns
+        -------
+        propensities : ndarray of shape (rows,), as ``log.contexts``; (M,) for one candidate set, (steps, M) for an array
+
+        Examples
+        --------
+        >>> import ibcb
+        >>> run = ibcb.simulate("synthetic", expert="softmax", n_episodes=5, batch_size=200, seed=0)
+        >>> model = ibcb.IBCB(expert="softmax", l2=0.3).fit(run.log)
+        >>> propensities = model.propensities(run.log)
+        >>> float(abs(propensities - run.propensities()).mean()) < 0.02
+        True
+        """
+        check_is_fitted(self, "coef_")
+        track = self._known("for propensities")
+        boolean("ahead", ahead)
+        log, shape = self._read(log), None
+        if not isinstance(log, (BehaviorLog, DiskLog)):
+            shape = None if isinstance(log, list) else candidate_array(log).shape[:-1]
+            log, _ = as_candidates(log)
+        self._check_features(log.n_features, log.feature_names)
+        fitted = shape is None and log_fingerprint(log) == self.log_fingerprint_
+        if self._reduction is not None:
+            log = self._reduction.reduced(log)
+        scale = self._fit.scale
+        if fitted:
+            prior = float(self._fitted_with["sampling_rate"]) * _prior(self.prior_gram, self.n_features_in_)
+            prior = prior if self._reduction is None else self._reduction.reduced_gram(prior)
+            own = 0.0 if ahead else scale
+            return np.concatenate(list(propensities_of_log(log, track, prior, ahead=ahead, scale=own)))
+        parts = [log] if isinstance(log, BehaviorLog) else [part for _, part in log.parts()]
+        found = np.concatenate([propensities_next(track, part, scale=scale) for part in parts])
+        return found if shape is None else found.reshape(shape)
 
     def verdict(self, log: BehaviorLog | DiskLog) -> Any:
         """How far to rely on this model, judged on the log that it was fitted to, which is gone through once.

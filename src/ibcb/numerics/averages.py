@@ -67,7 +67,7 @@ def softmax_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covaria
 def top_k_of_draws(
     contexts: Contexts, offsets: Offsets, mean: Vector, covariance: Matrix, draws: int, *, top_k: int, scale: float
 ) -> Vector:
-    """Probability of each candidate where one of the ``top_k`` best is drawn, by the softmax of ``scale`` times its score.
+    """Probability of each candidate where one of the ``top_k`` best is drawn, by the softmax of ``scale`` times scores.
 
     Whether a candidate is among the best is told as `ibcb.numerics.choice_likelihood` does. Shape (rows,).
     """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders import SBTS, SBUCB, EGreedy, FixedPolicy, Policy, Softmax, TopK
+from ibcb.deciders import KINDS, POLICIES, SBTS, SBUCB, EGreedy, FixedPolicy, Policy, TopK
 from ibcb.numerics.checks import positive
 from ibcb.numerics.ridge import gram, ridge
 from ibcb.paper.environments import Streams
@@ -20,16 +21,20 @@ Matrix = NDArray[np.float64]
 
 Expert = Policy | TopK
 
+#: parameters of experts
+_PARAMETERS = ("alpha", "l2", "draws", "top_k", "epsilon", "decay", "temperature")
+
+
+def _parameters(policy: type[Expert]) -> tuple[str, ...]:
+    # Weights that never change were learned once, and what draws from its best is SBUCB.
+    own = {"l2", *signature(SBUCB if policy is TopK else policy).parameters}
+    if policy in (SBUCB, SBTS, TopK):
+        own |= {"draws", "top_k"}
+    return tuple(name for name in _PARAMETERS if name in own)
+
+
 #: every expert with its parameters
-EXPERTS: dict[str, tuple[str, ...]] = {
-    "sbucb": ("alpha", "l2", "draws", "top_k"),
-    "sbts": ("alpha", "l2", "draws", "top_k"),
-    "egreedy": ("l2", "epsilon", "decay"),
-    "softmax": ("l2", "temperature"),
-    "topk": ("alpha", "l2", "top_k"),
-    "stationary": ("l2", "epsilon", "temperature"),
-    "other": ("l2", "epsilon", "temperature"),
-}
+EXPERTS: dict[str, tuple[str, ...]] = {kind: _parameters(policy) for kind, policy in POLICIES.items()}
 
 #: What the paper says of its experts, and where it is silent (l2, the random start), what makes the experts' own
 #: figures the paper's. Temperatures are such that the best candidate is drawn about every other time.
@@ -44,18 +49,17 @@ _OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("movielens", "sbts"): {"alpha": 0.05, "draws": "episode"},
 }
 
-#: parameters of how an expert is used, not of its policy
-_NOT_OWN = ("draws", "top_k")
 #: length of a step of `Walker`, as a share of the length of its first weights
 _STRIDE = 0.5
 
 
 def usual(environment: str, expert: str) -> dict[str, Any]:
     """Parameters of an expert in an environment, and settings of the environment for it."""
+    policy = POLICIES[expert]
     everywhere = {
         "draws": "step",
-        "top_k": 2 if expert == "topk" else None,
-        "epsilon": 0.2 if expert == "egreedy" else 0.0,
+        "top_k": 2 if policy is TopK else None,
+        "epsilon": 0.2 if policy is EGreedy else 0.0,
         "decay": 0.0,
     }
     found = everywhere | _USUAL[environment] | _OWN.get((environment, expert), {})
@@ -79,34 +83,31 @@ class ExpertSettings:
     @property
     def learns(self) -> bool:
         """Whether rewards change what it does."""
-        return self.kind not in ("stationary", "other")
+        return POLICIES[self.kind] is not FixedPolicy
 
     def make(self, n_features: int, streams: Streams, lesson: tuple[Matrix, Vector] | None = None) -> Expert:
         """The expert, after a first lesson of contexts (B, d) and rewards (B,) if there is one."""
-        luck: dict[str, Any] = {"random_state": streams["expert exploration"]}
-        own: dict[str, Any] = {name: getattr(self, name) for name in EXPERTS[self.kind] if name not in _NOT_OWN}
-        if not self.learns:
-            l2 = positive("l2", own.pop("l2"), "it is a ridge parameter")
-            weights = np.zeros(n_features) if lesson is None else _ridge_weights(*lesson, l2)
-            if self.kind == "stationary":
-                return FixedPolicy(weights, **own, **luck)
-            return Walker(weights, **own, **luck, steps=streams["expert walk"])
-        expert: Any = self._learner(n_features, own, luck)
-        if self.top_k is not None:
-            expert = TopK(expert, self.top_k, random_state=streams["expert fairness"])
+        own: dict[str, Any] = {name: getattr(self, name) for name in EXPERTS[self.kind]}
+        draws, top_k = own.pop("draws", None), own.pop("top_k", None)
+        policy: Any = POLICIES[self.kind]
+        if policy in (SBUCB, TopK):
+            expert = SBUCB(n_features, **own)
+        else:
+            own |= {"random_state": streams["expert exploration"]} | ({} if draws is None else {"draws": draws})
+            if not self.learns:
+                return self._fixed(n_features, streams, lesson, **own)
+            expert = policy(n_features, **own)
+        made: Expert = expert if top_k is None else TopK(expert, top_k, random_state=streams["expert fairness"])
         if lesson is not None:
-            expert.update(*lesson)
-        made: Expert = expert
+            made.update(*lesson)
         return made
 
-    def _learner(self, n_features: int, own: dict[str, Any], luck: dict[str, Any]) -> Policy:
-        if self.kind == "egreedy":
-            return EGreedy(n_features, **own, **luck)
-        if self.kind == "softmax":
-            return Softmax(n_features, **own, **luck)
-        if self.kind == "sbts":
-            return SBTS(n_features, **own, draws=str(self.draws), **luck)
-        return SBUCB(n_features, **own)
+    def _fixed(self, n_features: int, streams: Streams, lesson: Any, *, l2: float, **own: Any) -> FixedPolicy:
+        positive("l2", l2, "it is a ridge parameter")
+        weights = np.zeros(n_features) if lesson is None else _ridge_weights(*lesson, l2=l2)
+        if KINDS[self.kind].moves:
+            return Walker(weights, steps=streams["expert walk"], **own)
+        return FixedPolicy(weights, **own)
 
 
 class Walker(FixedPolicy):
@@ -130,7 +131,7 @@ class Walker(FixedPolicy):
         self.coef_ = self.coef_ + self._stride * self._steps.standard_normal(self.n_features)
 
 
-def _ridge_weights(contexts: Matrix, rewards: Vector, l2: float) -> Vector:
+def _ridge_weights(contexts: Matrix, rewards: Vector, *, l2: float) -> Vector:
     """Of ridge regression with an intercept, which decides no choice."""
     S = contexts - contexts.mean(axis=0)
     weights: Vector = ridge(gram(S), l2).solve(S.T @ rewards)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import TopK
+from ibcb.deciders import DRAWS, TopK
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import one_of
 from ibcb.paper.environments import Arms, MovieLens, Offers, Phase, Streams, Synthetic, World
@@ -157,6 +157,8 @@ def simulate(
     for name in given:
         if name not in own:
             raise TypeError(f"{name}={given[name]!r}: expert={expert!r} has no {name}; it has {', '.join(own)}.")
+    if draws is not None:
+        one_of("draws", draws, DRAWS)
     who = ExpertSettings(expert, **{name: given.get(name, defaults.pop(name)) for name in own})
     where = kind(**(defaults | settings))
     streams = Streams(seed)

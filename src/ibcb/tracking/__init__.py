@@ -10,6 +10,7 @@ from ibcb.tracking.forecast import (
     spread_to_one,
     unidentified,
 )
+from ibcb.tracking.propensities import propensities_next, propensities_of_log
 from ibcb.tracking.rewards import Rewards
 from ibcb.tracking.tracker import Predicted, Track, track_log
 
@@ -22,6 +23,8 @@ __all__ = [
     "forecast",
     "identified",
     "interval",
+    "propensities_next",
+    "propensities_of_log",
     "reward_interval",
     "spread_to_one",
     "track_log",

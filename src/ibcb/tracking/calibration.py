@@ -1,12 +1,12 @@
-"""How far propensities are to be believed: two numbers, learned from how earlier episodes came out.
+"""What is foreseen of an episode's choices, and how many of them are made at random.
 
-A rule averaged over a belief gives probabilities p. What is foreseen of an episode is
+A choice rule averaged over a belief gives probabilities p. With the share e of choices at random, what is foreseen is
 
-    (1 - e) p^k / sum(p^k)  +  e / M,
+    (1 - e) p  +  e / M.
 
-where k sharpens or dulls what the belief says, and e is the share of choices at random. Both are told by the episodes
-before, never by the one foreseen: k and e are weighed on a grid by the likelihood of all choices so far. Of a decider
-that explores at random e is its epsilon, which may decay; see `exploration`.
+The share is told by the episodes before, never by the one foreseen: it is weighed on a grid by the likelihood of all
+choices so far. Of a decider that explores at random it is epsilon, which may fall; see `exploration`. Of others it
+stands for wrong records, and for what the belief is too sure of.
 """
 
 from __future__ import annotations
@@ -17,29 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind
+from ibcb.engine import Block
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Calibration", "Share", "calibrated", "calibration_of", "exploration", "grid_likelihood", "no_evidence"]
+__all__ = ["Share", "exploration", "foreseen", "no_evidence", "share_likelihoods", "share_of", "with_share"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-#: the k that are tried; not tuned
-SHARPNESS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
-#: deviations of log k and of log e before anything is seen, about 1 and `FIRST_STRAY`; not tuned: a few hundred choices
-#: tell more
-_LOG_SHARPNESS, _LOG_SHARE = 0.5, 2.0
+#: beliefs of a policy to come have so much less variance than their models say: factors are found with more than any
+#: model has, so that all can learn from them (judged by benchmarks/propensities.py; .2 to .5 are as good)
+_SURER = 0.3
+#: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
+_LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode
 _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
-
-
-class Calibration(NamedTuple):
-    """k and e."""
-
-    sharpness: float
-    stray: float
 
 
 class Share(NamedTuple):
@@ -49,34 +45,36 @@ class Share(NamedTuple):
     deviations: Vector
 
 
-def no_evidence() -> Matrix:
-    """Of the grid, before anything is seen: the logarithm of the prior. Shape (sharpness, shares)."""
-    k, e = np.log(SHARPNESS), np.log(RANDOM_SHARES)
-    return -0.5 * ((k / _LOG_SHARPNESS) ** 2)[:, None] - 0.5 * ((e - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
+def foreseen(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
+    """Probability of every candidate of an episode to come, before choices at random. Shape (rows,)."""
+    return kind.propensities(block, before, believed.widened(_SURER), draws, scale=scale)
 
 
-def grid_likelihood(p: Vector, counts: Counts, chosen_rows: Counts) -> Matrix:
-    """Log-likelihood of choices for every k and e, given the probabilities p of all candidates."""
-    chance, shares = 1.0 / counts, np.array(RANDOM_SHARES)
-    found = np.empty((len(SHARPNESS), len(shares)))
-    for place, k in enumerate(SHARPNESS):
-        meant = _sharpened(p, counts, k)[chosen_rows]
-        found[place] = np.log(np.outer(meant, 1 - shares) + np.outer(chance, shares)).sum(axis=0)
+def with_share(p: Vector, counts: Counts, share: float) -> Vector:
+    """Probabilities of candidates, some choices being made at random; ``counts``: candidates of each step."""
+    found: Vector = (1 - share) * p + share * np.repeat(1.0 / counts, counts)
     return found
 
 
-def calibration_of(kind: Kind, evidence: Matrix) -> Calibration:
-    """The likeliest k, and what e is expected to be with it."""
-    allowed = np.where(np.array(RANDOM_SHARES) <= kind.most_random, evidence, -np.inf)
-    best = int(np.argmax(allowed.max(axis=1)))
-    weights = np.exp(allowed[best] - allowed[best].max())
-    return Calibration(SHARPNESS[best], float(weights @ np.array(RANDOM_SHARES) / weights.sum()))
-
-
-def calibrated(p: Vector, counts: Counts, how: Calibration) -> Vector:
-    """Probabilities with k and e."""
-    found: Vector = (1 - how.stray) * _sharpened(p, counts, how.sharpness) + how.stray * np.repeat(1.0 / counts, counts)
+def no_evidence() -> Vector:
+    """For each of `RANDOM_SHARES`, before anything is seen: the logarithm of the prior."""
+    found: Vector = -0.5 * ((np.log(RANDOM_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
     return found
+
+
+def share_likelihoods(p: Vector, counts: Counts) -> Vector:
+    """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability p of each if it was meant."""
+    shares = np.array(RANDOM_SHARES)
+    found: Vector = np.log(np.outer(p, 1 - shares) + np.outer(1.0 / counts, shares)).sum(axis=0)
+    return found
+
+
+def share_of(kind: Kind, evidence: Vector) -> float:
+    """What the share of choices at random is expected to be."""
+    shares = np.array(RANDOM_SHARES)
+    allowed = np.where(shares <= kind.most_random, evidence, -np.inf)
+    weights = np.exp(allowed - allowed.max())
+    return float(weights @ shares / weights.sum())
 
 
 def exploration(likelihoods: Matrix) -> Share:
@@ -109,13 +107,3 @@ def exploration(likelihoods: Matrix) -> Share:
     mean = np.einsum("sf,sfn->n", weights, shares)
     square = np.einsum("sf,sfn->n", weights, shares**2)
     return Share(mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
-
-
-def _sharpened(p: Vector, counts: Counts, k: float) -> Vector:
-    if k == 1:
-        return p
-    starts = np.cumsum(counts) - counts
-    # Relative to the largest, so that no step loses all of its candidates.
-    powered = (p / np.repeat(np.maximum.reduceat(p, starts), counts)) ** k
-    found: Vector = powered / np.repeat(np.add.reduceat(powered, starts), counts)
-    return found

@@ -1,11 +1,11 @@
-"""Candidate kinds on their way through a log, side by side: what each believes, and how it scores candidates."""
+"""Candidate kinds on their way through a log, side by side: what each believes, and how likely choices were to it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ from ibcb.inverse.constraints import Experience
 from ibcb.log.fingerprint import NO_LOG, with_episode
 from ibcb.numerics.ridge import Regularization, Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
-from ibcb.tracking.tracker import Track
+from ibcb.tracking.tracker import Look, Track
 
-__all__ = ["Out", "Ridges", "Scored", "Tracks", "scored"]
+__all__ = ["Judged", "Out", "Ridges", "Scored", "Tracks", "scored"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -40,24 +40,87 @@ class Out(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Judged:
+    """How likely the choices of some episodes were to each kind, foreseen from the episodes before; they add up.
+
+    With the products of the log-likelihoods of two kinds, the standard error of their difference is known without
+    keeping any step.
+
+    Attributes
+    ----------
+    steps : int
+    log_likelihoods : ndarray of shape (K,)
+        Sum over the steps.
+    products : ndarray of shape (K, K)
+        Sum over the steps of the products.
+    hits : ndarray of shape (K,)
+        Choices that were the most probable.
+    chance : float
+        Choices that would be, by chance.
+    """
+
+    steps: int
+    log_likelihoods: Annotated[Vector, "K"]
+    products: Annotated[Matrix, "K K"]
+    hits: Annotated[Vector, "K"]
+    chance: float
+
+    @classmethod
+    def of(cls, looks: Sequence[Look | None]) -> Judged:
+        """An episode as all kinds saw it; one that could not is taken to have foreseen nothing, like chance."""
+        seen = next(look for look in looks if look is not None)
+        steps, even = len(seen.likelihoods), np.log(seen.chances)
+        table = np.array([even if look is None else look.likelihoods for look in looks])
+        chance = float(seen.chances.sum())
+        hits = np.array([chance if look is None else look.agreement * steps for look in looks])
+        return cls(steps, table.sum(axis=1), table @ table.T, hits, chance)
+
+    def __add__(self, other: Judged) -> Judged:
+        return Judged(
+            self.steps + other.steps,
+            self.log_likelihoods + other.log_likelihoods,
+            self.products + other.products,
+            self.hits + other.hits,
+            self.chance + other.chance,
+        )
+
+    def lead(self, one: int, other: int) -> float:
+        """By how many standard errors one kind is likelier than another."""
+        apart = float(self.log_likelihoods[one] - self.log_likelihoods[other])
+        square = float(self.products[one, one] + self.products[other, other] - 2 * self.products[one, other])
+        return apart / math.sqrt(square) if square > 0 else 0.0
+
+    def per_step(self, place: int) -> float:
+        """Log-likelihood of a choice to a kind."""
+        return float(self.log_likelihoods[place]) / self.steps
+
+    def agreement(self, place: int) -> float:
+        """Share of the choices that were the most probable to a kind."""
+        return float(self.hits[place]) / self.steps
+
+    def beyond_chance(self, place: int) -> float:
+        """How much of what chance leaves open a kind foresaw, 1 if all of it."""
+        chance = self.chance / self.steps
+        return (self.agreement(place) - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+@dataclass(frozen=True)
 class Tracks:
     """What all candidate kinds believe after some episodes; with the log, all that a selection needs to go on.
-
-    Kinds that differ only in which model they believe of what comes share a track: "stationary" and "other".
 
     Attributes
     ----------
     kinds : tuple of Kind
     tracks : tuple of Track or None
-        One for all kinds that are tracked alike; None once numbers could not hold it.
+        One for each kind; None once numbers could not hold it, or it was given up.
     failures : tuple of str
-        Why a track is None.
+        Why numbers could not.
     changes : tuple of ndarray of shape (episodes,)
-        Of each track of kinds that do not learn, how often its last policies chose otherwise than those before them.
-    ahead : tuple of ndarray of shape (n, d)
-        Of each kind, the policy of every episode as it was predicted from the episodes before.
-    episodes, stored : int
-        How many so far; those of the policy, and all.
+        Of each kind that does not learn, how often its last policies chose otherwise than those before them.
+    judged : tuple of Judged
+        Of each episode that the policy chose.
+    stored : int
+        Episodes so far, the warm-up's counted.
     fingerprint : str
         Of the log so far.
     out : tuple of Out or None
@@ -68,8 +131,7 @@ class Tracks:
     tracks: tuple[Track | None, ...]
     failures: tuple[str, ...]
     changes: tuple[Annotated[Vector, "episodes"], ...]
-    ahead: tuple[Annotated[Matrix, "n d"], ...]
-    episodes: int
+    judged: tuple[Judged, ...]
     stored: int
     fingerprint: str
     out: tuple[Out | None, ...]
@@ -77,59 +139,44 @@ class Tracks:
     @classmethod
     def begin(cls, kinds: Sequence[Kind], prior_gram: Matrix) -> Tracks:
         """Before anything is seen."""
-        firsts = [kinds[places[0]] for places in _tracked_alike(kinds)]
         return cls(
             kinds=tuple(kinds),
-            tracks=tuple(Track.begin(kind, prior_gram) for kind in firsts),
-            failures=("",) * len(firsts),
-            changes=(np.empty(0),) * len(firsts),
-            ahead=(np.empty((0, len(prior_gram))),) * len(kinds),
-            episodes=0,
+            tracks=tuple(Track.begin(kind, prior_gram) for kind in kinds),
+            failures=("",) * len(kinds),
+            changes=(np.empty(0),) * len(kinds),
+            judged=(),
             stored=0,
             fingerprint=NO_LOG,
             out=(None,) * len(kinds),
         )
 
-    def of(self, place: int) -> int:
-        """Which of the tracks is that of a kind."""
-        return self._owners[place]
-
-    @cached_property
-    def _owners(self) -> dict[int, int]:
-        return {place: track for track, places in enumerate(_tracked_alike(self.kinds)) for place in places}
-
-    def track(self, place: int) -> Track | None:
-        """The track of a kind."""
-        track = self.tracks[self.of(place)]
-        return None if track is None else replace(track, kind=self.kinds[place], ahead=self.ahead[place])
-
     def after(self, rows: Rows | None, before: Ridges, lesson: Experience) -> Tracks:
         """One more episode; see `Track.after`."""
-        by_policy = rows is not None
-        named_by = (lesson.counts, lesson.chosen, lesson.phi)
         steps = [
             _step(track, failure, changes, rows, before, lesson)
             for track, failure, changes in zip(self.tracks, self.failures, self.changes, strict=True)
         ]
-        tracks, failures, changes = zip(*steps, strict=True)
+        tracks, failures, changes, looks = zip(*steps, strict=True)
+        by_policy = rows is not None
+        if by_policy and not any(looks):
+            raise ValueError(
+                "the choices cannot be tracked as those of any kind of decider: numbers leave the range of floating "
+                f"point ({failures[0]}). Rescale the contexts to about 1."
+            )
         return replace(
             self,
             tracks=_with_one_sample(tracks),
             failures=failures,
             changes=changes,
-            ahead=tuple(self._with_next(place) for place in range(len(self.kinds))) if by_policy else self.ahead,
-            episodes=self.episodes + by_policy,
+            judged=(*self.judged, Judged.of(looks)) if by_policy else self.judged,
             stored=self.stored + 1,
-            fingerprint=with_episode(self.fingerprint, *named_by, by_policy=by_policy),
+            fingerprint=with_episode(self.fingerprint, lesson.counts, lesson.chosen, lesson.phi, by_policy=by_policy),
         )
 
-    def _with_next(self, place: int) -> Matrix:
-        """``ahead`` of a kind with the coming episode: zeros for the first, nothing where nothing can be predicted."""
-        track = self.track(place)
-        if track is None:
-            return self.ahead[place]
-        policy = np.zeros(track.d) if track.now is None else track.next_policy
-        return np.vstack([self.ahead[place], policy])
+    @property
+    def episodes(self) -> int:
+        """Those that the policy chose, so far."""
+        return len(self.judged)
 
     @property
     def running(self) -> list[int]:
@@ -139,35 +186,15 @@ class Tracks:
     def without(self, given_up: dict[int, Out]) -> Tracks:
         """Without going on with some of the kinds, by place."""
         out = tuple(given_up.get(place, each) for place, each in enumerate(self.out))
-        wanted = {self.of(place) for place, each in enumerate(out) if each is None}
-        tracks = tuple(track if own in wanted else None for own, track in enumerate(self.tracks))
+        tracks = tuple(track if each is None else None for each, track in zip(out, self.tracks, strict=True))
         return replace(self, out=out, tracks=tracks)
-
-    def predicted(self, place: int, episode: int) -> Vector | None:
-        """The policy of an episode as a kind predicted it; None where it could predict nothing."""
-        return next(iter(self.ahead[place][episode : episode + 1]), None)
-
-    def believed(self, place: int, episode: int) -> Vector | None:
-        """The policy of an episode as a kind believed it once the episode was seen; None where it is not tracked."""
-        track = self.tracks[self.of(place)]
-        return None if track is None else track.policies[episode]
 
     def steadiness(self, place: int) -> float:
         """How often a kind's policies of consecutive episodes prefer the same candidate, lately, errors of estimation
         aside; 1 where there is nothing to compare.
         """
-        changes = self.changes[self.of(place)]
+        changes = self.changes[place]
         return 1 - float(np.mean(changes)) if len(changes) else 1.0
-
-
-def _tracked_alike(kinds: Sequence[Kind]) -> list[list[int]]:
-    """Places of kinds whose tracks are the same: by choice rule, motions and parameters."""
-    groups: dict[Any, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        rule = (type(kind).unit, type(kind).observe, type(kind).scores)
-        weighed = (kind.scales, kind.motions, kind.learns, kind.compares_predictions, kind.hopeless)
-        groups.setdefault((rule, weighed, kind.regularization, kind.top_k), []).append(place)
-    return list(groups.values())
 
 
 def _step(
@@ -177,24 +204,28 @@ def _step(
     rows: Rows | None,
     before: Ridges,
     lesson: Experience,
-) -> tuple[Track | None, str, Vector]:
-    """A track, why there is none, and the changes of its policies, after one more episode."""
+) -> tuple[Track | None, str, Vector, Look | None]:
+    """A track, why there is none, the changes of its policies, and the look at it, after one more episode."""
     if track is None:
-        return None, failure, changes
+        return None, failure, changes, None
     now = before[track.kind.regularization]
+    if rows is None:
+        return track.after(None, now, lesson), "", changes, None
     try:
-        track = track.after(rows, now, lesson)
+        look = track.look(rows, now)
+        track = track.given(look, now, lesson)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
-        return None, str(error) or type(error).__name__, changes
-    if not _is_finite((track.now, track.predicted[-1:], track.own_moves[-1:], track.policies[-1:])):
-        return None, "a belief is not finite", changes
-    if rows is None or track.kind.learns or len(track.policies) < 2:
-        return track, "", changes
+        return None, str(error) or type(error).__name__, changes, None
+    held = (track.now, track.predicted[-1:], track.own_moves[-1:], track.policies[-1:], look.likelihoods)
+    if not _is_finite(held):
+        return None, "a belief is not finite", changes, None
+    if track.kind.learns or len(track.policies) < 2:
+        return track, "", changes, look
     counts, _, scores = rows.head(partial(scored, asked=[(track.kind, now, each) for each in track.policies[-2:]]))
     one, other = (best_rows(each, counts) for each in scores)
     # The share of steps that change is about in proportion to the length of a move.
     change = track.own_moves[-1] * float(np.mean(one != other))
-    return track, "", np.append(changes, change)[-_LAST_MOVES:]
+    return track, "", np.append(changes, change)[-_LAST_MOVES:], look
 
 
 def _is_finite(value: Any) -> bool:
@@ -232,17 +263,8 @@ class Scored(NamedTuple):
     chosen: Counts
     scores: list[Vector]
 
-    def every(self, stride: int) -> Scored:
-        """Only every so manyth step, from the first on."""
-        if stride == 1:
-            return self
-        kept = np.arange(len(self.counts)) % stride == 0
-        of_rows = np.repeat(kept, self.counts)
-        return Scored(self.counts[kept], self.chosen[kept], [each[of_rows] for each in self.scores])
 
-
-def scored(block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector | None]]) -> Scored:
+def scored(block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector]]) -> Scored:
     """The steps of a block, and the scores of all candidates by each of some policies."""
-    nothing = np.full(block.n_rows, np.nan)
-    scores = [nothing if policy is None else kind.scores(block, before, policy) for kind, before, policy in asked]
+    scores = [kind.scores(block, before, policy) for kind, before, policy in asked]
     return Scored(np.diff(block.offsets), block.chosen_rows - block.offsets[:-1], scores)

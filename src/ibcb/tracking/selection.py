@@ -17,10 +17,11 @@ the likeliest kind, a note says so, with both figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +34,9 @@ from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
-from ibcb.numerics.laplace import draw_scale, read_choices
+from ibcb.numerics.laplace import draw_scale
 from ibcb.numerics.ridge import Chosen
-from ibcb.tracking.contenders import Out, Ridges, Scored, Tracks, scored
+from ibcb.tracking.contenders import Judged, Out, Ridges, Scored, Tracks, scored
 from ibcb.tracking.tracker import Track
 
 __all__ = ["Candidate", "Selecting", "Selection", "select"]
@@ -182,15 +183,11 @@ class Selecting:
     Attributes
     ----------
     tracks : Tracks
-        Ahead of the rest where a selection goes on that was stopped: scores are not stored, but computed again.
+        Ahead of the rest where a selection goes on that was stopped.
     past : Chosen
         The contexts chosen so far.
     episodes, stored : int
         How many so far; those of the policy, and all.
-    stride : int
-        Every so manyth step of an episode is judged.
-    judged : tuple
-        Of every episode judged, its steps and their scores by all kinds.
     drawn : tuple
         Of the last episodes, the scores by what each kind that draws from its best believed once they were seen.
     """
@@ -199,8 +196,6 @@ class Selecting:
     past: Chosen
     episodes: int = 0
     stored: int = 0
-    stride: int = 1
-    judged: tuple[Scored, ...] = ()
     drawn: tuple[Scored, ...] = ()
 
     @classmethod
@@ -216,74 +211,53 @@ class Selecting:
             # In the order of the kinds: a set of them would have another in every process.
             asked = dict.fromkeys(kind.regularization for kind in self.tracks.kinds)
             before = {each: each.ridge(self.past) for each in asked}
-            tracks = self.tracks
-            if tracks.stored == self.stored:
+            tracks, ahead = self.tracks, self.tracks.stored > self.stored
+            if not ahead:
                 tracks = tracks.after(rows if by_policy else None, before, lesson)
             state = replace(
                 self,
                 tracks=tracks,
                 past=self.past.and_then(len(lesson.chosen), lesson.total, lesson.phi),
                 stored=self.stored + 1,
+                episodes=self.episodes + by_policy,
             )
             if by_policy:
-                state = state._scored(rows, before)
+                state = state._drawn_with(rows, before)
                 # Of tracks that are ahead it has been decided.
-                state = state if tracks is self.tracks else state._raced()
+                state = state if ahead else state._raced()
             return state
 
-    def _scored(self, rows: Rows, before: Ridges) -> Selecting:
-        """With the scores of an episode."""
-        number, tracks = self.episodes, self.tracks
-        # Of the first two episodes little can be predicted; the second is judged while there is no other.
-        judging = range(len(tracks.kinds)) if number else range(0)
-        policies = [(place, tracks.predicted(place, number)) for place in judging]
-        policies += [(place, tracks.believed(place, number)) for place in self._drawing]
+    def _drawn_with(self, rows: Rows, before: Ridges) -> Selecting:
+        """With the scores of an episode by the kinds that draw from their best."""
         asked = [
-            (tracks.kinds[place], before[tracks.kinds[place].regularization], policy) for place, policy in policies
+            (kind, before[kind.regularization], track.policies[self.episodes - 1])
+            for kind, track in zip(self.tracks.kinds, self.tracks.tracks, strict=True)
+            if kind.draws_from_best and track is not None
         ]
-        fresh = rows.head(partial(scored, asked=asked))
-        state = replace(
-            self,
-            episodes=number + 1,
-            drawn=(*self.drawn, fresh._replace(scores=fresh.scores[len(judging) :]))[-_DRAWN_EPISODES:],
-        )
-        if not number:
-            return state
-        judged = fresh._replace(scores=fresh.scores[: len(judging)]).every(self.stride)
-        return replace(state, judged=(*(self.judged if number != 2 else ()), judged))._thinned()
-
-    @property
-    def _drawing(self) -> list[int]:
-        """Places of the kinds that draw from their best."""
-        return [place for place, kind in enumerate(self.tracks.kinds) if kind.draws_from_best]
-
-    def _thinned(self) -> Selecting:
-        """With every second of the steps judged while they are too many; of each episode one stays."""
-        state = self
-        while sum(int(each.counts.sum()) for each in state.judged) > MOST_SCORES:
-            if all(len(each.counts) == 1 for each in state.judged):
-                break
-            state = replace(state, stride=2 * state.stride, judged=tuple(each.every(2) for each in state.judged))
-        return state
+        if not asked:
+            return self
+        return replace(self, drawn=(*self.drawn, rows.head(partial(scored, asked=asked)))[-_DRAWN_EPISODES:])
 
     def _raced(self) -> Selecting:
         """Without the candidates that have fallen behind."""
-        if self.episodes not in _RACES or len(self.tracks.running) < 2 or self._unpredictable:
+        tracks = self.tracks
+        if self.episodes not in _RACES or len(tracks.running) < 2 or self._unpredictable:
             return self
-        kinds, judged = self.tracks.kinds, {place: self._judge(place) for place in self.tracks.running}
-        ranked = sorted(judged, key=lambda place: judged[place].likelihoods.sum(), reverse=True)
+        kinds, judged, given = tracks.kinds, self.judged(), _given(tracks)
+        ranked = sorted(tracks.running, key=lambda place: judged.log_likelihoods[place], reverse=True)
         behind = list[int]()
         for name in {kinds[place].name for place in ranked}:
             alike = [place for place in ranked if kinds[place].name == name]
-            least = judged[alike[(len(alike) - 1) // 2]].likelihoods.sum()
             # A ridge parameter that was given is compared with at the end.
-            given = _given(self.tracks)
-            behind += [place for place in alike if judged[place].likelihoods.sum() < least and place not in given]
-        known = [place for place in ranked if not _assumes_nothing(kinds[place])]
+            behind += [place for place in alike[(len(alike) + 1) // 2 :] if place not in given]
+        known = [place for place in ranked if kinds[place].draws_from_best or kinds[place].learns]
         if self.episodes > _RACES[0]:
-            behind += [place for place in known if _lead(judged[known[0]], judged[place]) >= _GIVEN_UP]
-        figures = {place: Out(self.episodes, judged[place].log_likelihood, judged[place].agreement) for place in behind}
-        return replace(self, tracks=self.tracks.without(figures))
+            behind += [place for place in known if judged.lead(known[0], place) >= _GIVEN_UP]
+        out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in behind}
+        kept = [place for place, kind in enumerate(kinds) if kind.draws_from_best and tracks.out[place] is None]
+        places = [number for number, place in enumerate(kept) if place not in out]
+        drawn = tuple(each._replace(scores=[each.scores[number] for number in places]) for each in self.drawn)
+        return replace(self, tracks=tracks.without(out), drawn=drawn)
 
     @property
     def _unpredictable(self) -> bool:
@@ -291,68 +265,38 @@ class Selecting:
         known = [track.now for track in self.tracks.tracks if track is not None and track.now is not None]
         return any(self.episodes <= 1 + now.blank for now in known)
 
-    def _judge(self, place: int) -> _Judged:
-        """How well a kind predicts."""
-        half = sum(len(each.counts) for each in self.judged[: len(self.judged) // 2])
-        return _predictions(*_joined(self.judged, place), self.tracks.kinds[place].top_k, half)
+    def judged(self, *, late: bool = False) -> Judged:
+        """All episodes but the first two, of which little can be foreseen; or their later half."""
+        every = self.tracks.judged[2:] or self.tracks.judged[1:]
+        every = every[len(every) // 2 :] if late else every
+        return reduce(add, every)
 
     def chosen(self) -> Selection:
         """The kind to believe; needs two episodes or more."""
-        with np.errstate(all="ignore"):
-            return _selection(self, {place: self._judge(place) for place in self.tracks.running})
+        return _selection(self)
 
     def scale(self, place: int) -> float:
         """The unit of a drawing decider's scores, from its latest draws."""
-        if place not in self._drawing:
+        tracks = self.tracks
+        drawing = [n for n in tracks.running if tracks.kinds[n].draws_from_best and tracks.tracks[n] is not None]
+        if place not in drawing:
             return 1.0
-        scores, counts, taken = _joined(self.drawn, self._drawing.index(place))
-        found = draw_scale(scores, np.append(0, counts.cumsum()), taken, self.tracks.kinds[place].top_k)
+        own = drawing.index(place)
+        parts = ([each.scores[own], each.counts, each.chosen] for each in self.drawn if own < len(each.scores))
+        scores, counts, taken = (np.concatenate(part) for part in zip(*parts, strict=True))
+        found = draw_scale(scores, np.append(0, counts.cumsum()), taken, tracks.kinds[place].top_k)
         return found.scale if found.scale > 0 else 1.0
-
-
-def _joined(episodes: Sequence[Scored], place: int) -> tuple[Vector, Counts, Counts]:
-    """Scores by one of the policies, counts and choices of all steps."""
-    parts = ([each.scores[place], each.counts, each.chosen] for each in episodes)
-    scores, counts, chosen = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return scores, counts, chosen
 
 
 # -- judgement -----------------------------------------------------------------------------------------------------
 
 
-class _Judged(NamedTuple):
-    """Log-likelihood of every step judged, the share of them whose choice had the best score, and where half begins.
-
-    ``beyond_chance`` is how much of what chance leaves open is predicted, 1 if all is.
-    """
-
-    likelihoods: Vector
-    agreement: float
-    half: int
-    beyond_chance: float
-
-    @property
-    def log_likelihood(self) -> float:
-        """Per step."""
-        return float(self.likelihoods.mean())
-
-
-def _predictions(scores: Vector, counts: Counts, chosen: Counts, top_k: int, half: int) -> _Judged:
-    """How likely choices are given scores, whose unit and the share of steps that stray are fitted."""
-    if not np.isfinite(scores).all():
-        scores = np.zeros(len(scores))
-    read = read_choices(scores, counts, chosen, top_k)
-    chance = float(np.mean(1.0 / counts))
-    beyond = (read.agreement - chance) / (1 - chance) if chance < 1 else 0.0
-    return _Judged(read.log_likelihoods, read.agreement, half, beyond)
-
-
-def _selection(state: Selecting, judged: Mapping[int, _Judged]) -> Selection:
+def _selection(state: Selecting) -> Selection:
     """What to believe, given how well each kind predicts."""
-    tracks = state.tracks
-    chosen, override = _choose(tracks, judged)
-    evidence = tuple(_candidate(tracks, judged, place, place == chosen) for place in range(len(tracks.kinds)))
-    kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.track(chosen)
+    tracks, judged = state.tracks, state.judged()
+    chosen, override = _choose(state, judged)
+    evidence = tuple(_candidate(tracks, judged, place, chosen) for place in range(len(tracks.kinds)))
+    kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.tracks[chosen]
     notes: tuple[Note, ...] = (_how_chosen(best, kind, evidence),) if len(evidence) > 1 else ()
     notes += () if override is None else (override,)
     notes += tuple(
@@ -364,18 +308,18 @@ def _selection(state: Selecting, judged: Mapping[int, _Judged]) -> Selection:
         plain = (place for place, each in enumerate(tracks.kinds) if _assumes_nothing(each) and each.moves)
         followed = chosen if not kind.learns else next(plain, None)
         steady = tracks.steadiness(followed) if followed is not None and state.episodes >= _GROWN_UP else 1.0
-        notes += _unexplained(steady, judged[chosen])
+        notes += _unexplained(steady, judged.beyond_chance(chosen))
     if track is None:
         raise ValueError(
             f"the choices cannot be tracked as those of {kind.label}: numbers leave the range of floating point "
-            f"({tracks.failures[tracks.of(chosen)]}). Rescale the contexts to about 1."
+            f"({tracks.failures[chosen]}). Rescale the contexts to about 1."
         )
     return Selection(track, state.scale(chosen), evidence, notes)
 
 
-def _candidate(tracks: Tracks, judged: Mapping[int, _Judged], place: int, chosen: bool) -> Candidate:
+def _candidate(tracks: Tracks, judged: Judged, place: int, chosen: int) -> Candidate:
     kind, out = tracks.kinds[place], tracks.out[place]
-    figures = judged[place] if out is None else out
+    figures = Out(0, judged.per_step(place), judged.agreement(place)) if out is None else out
     return Candidate(
         kind.name,
         kind.l2 if kind.learns else None,
@@ -383,19 +327,20 @@ def _candidate(tracks: Tracks, judged: Mapping[int, _Judged], place: int, chosen
         kind.top_k if kind.top_k > 1 else None,
         figures.log_likelihood,
         figures.agreement,
-        chosen,
-        0 if out is None else out.episodes,
+        place == chosen,
+        figures.episodes,
     )
 
 
-def _choose(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, Note | None]:
+def _choose(state: Selecting, judged: Judged) -> tuple[int, Note | None]:
     """The place of the kind to believe, and why it is not the likeliest if it is not."""
-    likeliest = max(tracks.running, key=lambda place: judged[place].likelihoods.sum())
-    chosen, why = _rules(tracks, judged)
+    tracks = state.tracks
+    likeliest = max(tracks.running, key=lambda place: judged.log_likelihoods[place])
+    chosen, why = _rules(state, judged, likeliest)
     if chosen == likeliest:
         return chosen, None
     (name, figure), (rival, other) = (
-        (tracks.kinds[place].label, judged[place].log_likelihood) for place in (chosen, likeliest)
+        (tracks.kinds[place].label, judged.per_step(place)) for place in (chosen, likeliest)
     )
     return chosen, Note(
         "override",
@@ -406,49 +351,17 @@ def _choose(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, Note | 
     )
 
 
-def _rules(tracks: Tracks, judged: Mapping[int, _Judged]) -> tuple[int, str]:
-    """The place of the kind to believe, and the rule that kept a likelier one from it."""
+def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
+    """The place of the kind to believe, and the rule that kept the likeliest from it."""
+    tracks = state.tracks
+    equal = [place for place in tracks.running if judged.lead(likeliest, place) < _EQUAL]
+    chosen = min(equal, key=lambda place: (_RANK[tracks.kinds[place].name], -judged.log_likelihoods[place]))
+    why = f"it leads by {judged.lead(likeliest, chosen):.1f} standard errors"
+    return chosen, why
 
-    def likeliest(places: list[int]) -> int:
-        return max(places, key=lambda place: judged[place].likelihoods.sum())
 
-    kinds = tracks.kinds
-    plain = [place for place in tracks.running if _assumes_nothing(kinds[place])]
-    known = [place for place in tracks.running if place not in plain]
-    moving = [place for place in plain if kinds[place].moves]
-    still = [place for place in plain if not kinds[place].moves]
-    why = ""
-    if known:
-        best = likeliest(known)
-        for given in _given(tracks):
-            if given in known and best != given and _lead(judged[best], judged[given]) < _UNITS_LEAD:
-                best, why = given, f"instead of a given l2 it must lead by {_UNITS_LEAD:g} standard errors"
-        if not plain:
-            return best, why
-        rival = judged[likeliest(moving or still)]
-        lead, late = _lead(judged[best], rival), _lead(judged[best], rival, rival.half)
-        beyond = judged[best].beyond_chance
-        if lead >= _LEARNER_LEAD and late >= _LATE_LEAD and beyond >= _BEYOND_CHANCE:
-            return best, f"{kinds[best].label} is significantly likelier than one of no known kind that moves"
-        if lead < _LEARNER_LEAD:
-            why = f"to be believed it must lead by {_LEARNER_LEAD:g} standard errors, and leads by {lead:.1f}"
-        elif late < _LATE_LEAD:
-            why = f"in the later half it must lead by {_LATE_LEAD:g} standard errors, and leads by {late:.1f}"
-        else:
-            why = f"it predicts only {max(0.0, beyond):.0%} of what chance leaves open"
-    if not (moving and still):
-        return likeliest(plain), why
-    moves, stays = likeliest(moving), likeliest(still)
-    # A length that grows is likelier too, but predicts no choice better.
-    lead, gain = _lead(judged[moves], judged[stays]), judged[moves].agreement - judged[stays].agreement
-    if lead >= _MOVING_LEAD and gain > _MOVING_GAIN:
-        return moves, why
-    if tracks.steadiness(moves) < _STEADY:
-        # It is predicted no worse by one that stays, but only because neither predicts it.
-        return moves, "its policy changes too much from episode to episode to be standing still"
-    if lead < _MOVING_LEAD:
-        return stays, f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
-    return stays, f"moving it predicts no more choices: {gain:+.1%}"
+_EQUAL = 2.0
+_RANK = {"stationary": 0, "softmax": 1, "egreedy": 1, "topk": 1, "sbucb": 2, "sbts": 2, "other": 3}
 
 
 def _given(tracks: Tracks) -> list[int]:
@@ -463,19 +376,12 @@ def _assumes_nothing(kind: Kind) -> bool:
     return not kind.learns and kind.top_k == 1
 
 
-def _lead(one: _Judged, other: _Judged, first: int = 0) -> float:
-    """By how many standard errors the first is likelier, from some step on."""
-    apart = (one.likelihoods - other.likelihoods)[first:]
-    error = float(np.sqrt(np.square(apart).sum()))
-    return float(apart.sum()) / error if error > 0 else 0.0
-
-
 # -- what a reader should know -------------------------------------------------------------------------------------
 
 
-def _unexplained(steady: float, judged: _Judged) -> tuple[Note, ...]:
-    if judged.beyond_chance < _EXPLAINED:
-        share = max(0.0, judged.beyond_chance)
+def _unexplained(steady: float, beyond_chance: float) -> tuple[Note, ...]:
+    if beyond_chance < _EXPLAINED:
+        share = max(0.0, beyond_chance)
         return (
             Note(
                 "not-predicted",

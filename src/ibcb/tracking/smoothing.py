@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.tracking.motions import MOTIONS, Update
-from ibcb.tracking.tracker import Track
+from ibcb.tracking.tracker import Track, Tracked
 
 __all__ = ["Passed", "smoothed"]
 
@@ -33,7 +33,7 @@ class Passed(NamedTuple):
     update: Update
 
 
-def smoothed(track: Track, start: tuple[Beliefs, ...], passed: Sequence[Passed]) -> list[Beliefs] | None:
+def smoothed(track: Track, begun: Tracked, passed: Sequence[Passed]) -> list[Beliefs] | None:
     """What is believed of the policy of every episode, and of alpha where it is tracked, the whole log seen.
 
     None where that takes too much memory.
@@ -42,14 +42,15 @@ def smoothed(track: Track, start: tuple[Beliefs, ...], passed: Sequence[Passed])
     ----------
     track : Track
         After the last episode.
-    start : tuple of Beliefs
-        Of all models, by family, before the first episode, in the order of `models_of`.
+    begun : Tracked
+        Before the first episode.
     passed : sequence of Passed
         The episodes that the policy chose.
     """
     family, member = track.model_at(track.believed_place)
     parameters = track.seen.models[family][member]
-    first = start[family]
+    place = begun.models[family].index(parameters)
+    first = begun.families[family][place : place + 1]
     if 2 * len(passed) * first.mean.shape[1] ** 2 > MOST_NUMBERS:
         return None
     motion = MOTIONS[track.kind.motions.families[family].motion](track.kind, (parameters,))

@@ -27,13 +27,13 @@ from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.calibration import (
-    Calibration,
     Share,
-    calibrated,
-    calibration_of,
     exploration,
-    grid_likelihood,
+    foreseen,
     no_evidence,
+    share_likelihoods,
+    share_of,
+    with_share,
 )
 from ibcb.tracking.context_sample import ContextSample, picked
 from ibcb.tracking.motions import Learner, Models, Motion, Update, Walk, models_of, motions_of
@@ -98,12 +98,12 @@ class Look(NamedTuple):
     seen : Observed
     sample : ContextSample
         Some of its candidate sets.
-    likelihoods : ndarray of shape (steps,)
-        Logarithm of the probability foreseen of each of its first choices.
+    likelihoods, chances : ndarray of shape (steps,)
+        Logarithm of the probability foreseen of each of its first choices, and its probability by chance.
     agreement : float
         Share of these that were the most probable.
-    calibration : ndarray of shape (k, e)
-        Log-likelihood of the same choices by how propensities are calibrated.
+    share_likelihoods : ndarray of shape (S,)
+        Log-likelihood of the same choices for each share of them that may have been made at random.
     """
 
     now: Tracked
@@ -111,8 +111,9 @@ class Look(NamedTuple):
     seen: Observed
     sample: ContextSample
     likelihoods: Vector
+    chances: Vector
     agreement: float
-    calibration: Matrix
+    share_likelihoods: Vector
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ class Tracked:
         Of the last episode.
     rewards : RewardFit or None
         What the policies so far say of the rewards; of kinds that learn.
-    calibration : ndarray of shape (k, e)
-        Evidence for how propensities are calibrated, see `ibcb.tracking.calibration`.
+    random_share : ndarray of shape (S,)
+        Evidence for each share of choices at random, see `ibcb.tracking.calibration`.
     at_random : ndarray of shape (n, S)
         Of kinds that explore at random, the log-likelihood of each episode's choices for every share of them.
     """
@@ -177,7 +178,7 @@ class Tracked:
     sample: ContextSample
     steps: int
     rewards: RewardFit | None
-    calibration: Annotated[Matrix, "k e"]
+    random_share: Annotated[Vector, "S"]
     at_random: Annotated[Matrix, "n S"]
 
 
@@ -256,8 +257,8 @@ class Track:
             before=before,
             believed=self._believed(now),
             states=self._states(now.families),
-            foreseen=None if self.now is None or not before.phi.any() else self.next_belief,
-            calibration=self.calibration_at(len(self.predicted)),
+            ahead=None if self.now is None or not before.phi.any() else self.next_belief,
+            share=self.random_share(len(self.predicted)),
             sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
         )
         return rows.head(kernel)
@@ -293,7 +294,7 @@ class Track:
                 compared=now.compared + len(hits),
                 hits=now.hits + hits.sum(axis=0),
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
-                calibration=now.calibration + look.calibration,
+                random_share=now.random_share + look.share_likelihoods,
             )
         if seen.at_random is not None and number >= now.blank:
             learned = replace(learned, at_random=np.vstack([now.at_random, seen.at_random]))
@@ -344,7 +345,7 @@ class Track:
             sample=ContextSample.empty(d),
             steps=0,
             rewards=None,
-            calibration=no_evidence(),
+            random_share=no_evidence(),
             at_random=np.empty((0, len(RANDOM_SHARES))),
         )
 
@@ -562,11 +563,12 @@ class Track:
             return None
         return exploration(self.now.at_random)
 
-    def calibration_at(self, episode: int) -> Calibration:
-        """How the propensities of an episode are calibrated, by what is known now."""
-        how = calibration_of(self.kind, no_evidence() if self.now is None else self.now.calibration)
+    def random_share(self, episode: int) -> float:
+        """The share of an episode's choices that were made at random, by what is known now."""
         found = self.exploration()
-        return how if found is None else how._replace(stray=float(found.shares[min(episode, len(found.shares) - 1)]))
+        if found is not None:
+            return float(found.shares[min(episode, len(found.shares) - 1)])
+        return share_of(self.kind, no_evidence() if self.now is None else self.now.random_share)
 
     @property
     def next_beliefs(self) -> tuple[Beliefs, Vector]:
@@ -638,17 +640,17 @@ def _look(
     before: Ridge,
     believed: Believed,
     states: Matrix,
-    foreseen: Beliefs | None,
-    calibration: Calibration,
+    ahead: Beliefs | None,
+    share: float,
     sample: Any,
 ) -> Look:
-    """`Look` at the first block of an episode; nothing is ``foreseen`` of one that nothing had been learned for."""
+    """`Look` at the first block of an episode; ``ahead`` is None where nothing had been learned before it."""
     judged = block.first(_JUDGED_STEPS)
     counts = np.diff(judged.offsets)
     p = np.repeat(1.0 / counts, counts)
-    if foreseen is not None:
-        p = kind.propensities(judged, before, foreseen, _JUDGED_DRAWS)
-    probable = calibrated(p, counts, calibration) if foreseen is not None else p
+    if ahead is not None:
+        p = foreseen(kind, judged, before, ahead, _JUDGED_DRAWS)
+    probable = with_share(p, counts, share)
     best = np.maximum.reduceat(probable, judged.offsets[:-1])
     return Look(
         now,
@@ -656,8 +658,9 @@ def _look(
         kind.observe(block, before, believed, now.stray),
         sample(block),
         np.log(probable[judged.chosen_rows]),
+        1.0 / counts,
         float(np.mean(probable[judged.chosen_rows] >= best)),
-        grid_likelihood(p, counts, judged.chosen_rows),
+        share_likelihoods(p[judged.chosen_rows], counts),
     )
 
 
