@@ -6,7 +6,8 @@ An "sbucb" decider with the policy p prefers its choice c to another candidate o
 
 So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)). An "egreedy" decider adds no bonus: then
 w = p, and rows are differences of s. Choices tell only the direction of w, which is p / alpha. Beliefs about w are
-normal all the same; its length is a matter of the prior. In these coordinates every row is a half-space through the origin, and expectation propagation (Minka 2001) learns from all of them nearly exactly:
+normal all the same; its length is a matter of the prior. In these coordinates every row is a half-space through the
+origin, and expectation propagation (Minka 2001) learns from all of them nearly exactly:
 each row has a Gaussian site of its own, chosen so that the belief has the moments of the cavity (the belief without
 this site) cut by the row. Laplace's approximation would not do: it goes by slopes, and the walls of a cone have none.
 

@@ -588,7 +588,7 @@ class IBCB(Imitator):
 
         Returns
         -------
-        propensities : ndarray of shape (rows,), as ``log.contexts``; (M,) for one candidate set, (steps, M) for an array
+        propensities : ndarray of shape (rows,), as ``log.contexts``; (M,) for one set, (steps, M) for an array of them
 
         Examples
         --------

@@ -21,13 +21,13 @@ from ibcb.engine import Block
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Share", "exploration", "foreseen", "no_evidence", "share_likelihoods", "share_of", "with_share"]
+__all__ = ["Share", "exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-#: beliefs of a policy to come have so much less variance than their models say: factors are found with more than any
+#: beliefs have so much less variance than their models say: factors are found with more than any
 #: model has, so that all can learn from them (judged by benchmarks/propensities.py; .2 to .5 are as good)
 _SURER = 0.3
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
@@ -45,8 +45,8 @@ class Share(NamedTuple):
     deviations: Vector
 
 
-def foreseen(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
-    """Probability of every candidate of an episode to come, before choices at random. Shape (rows,)."""
+def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
+    """Probability of every candidate by what is believed of the policy, without choices at random. Shape (rows,)."""
     return kind.propensities(block, before, believed.widened(_SURER), draws, scale=scale)
 
 

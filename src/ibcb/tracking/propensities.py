@@ -19,7 +19,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Chosen, Ridge
-from ibcb.tracking.calibration import foreseen, with_share
+from ibcb.tracking.calibration import probable, with_share
 from ibcb.tracking.smoothing import Passed, smoothed
 from ibcb.tracking.tracker import Track, Tracked, update_after
 
@@ -60,7 +60,7 @@ def propensities_of_log(
         Of scores, see `ibcb.deciders.Kind.propensities`.
     """
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        yield from _of_episodes(log, track, _retraced(log, track, prior_gram, ahead), prior_gram, ahead, scale)
+        yield from _of_episodes(log, track, _retraced(log, track, prior_gram, ahead), prior_gram, scale)
 
 
 def propensities_next(track: Track, log: BehaviorLog, *, scale: float) -> Vector:
@@ -71,7 +71,7 @@ def propensities_next(track: Track, log: BehaviorLog, *, scale: float) -> Vector
         known = _Known(track.next_belief, track.random_share(len(track.predicted)))
     block = Block(log.contexts, log.chosen_rows, log.step_offsets, log.candidates_per_step, 0, 0)
     with one_blas_thread():
-        return _propensities(block, track=track, before=before, known=known, ahead=True, scale=scale)
+        return _propensities(block, track=track, before=before, known=known, scale=scale)
 
 
 def _retraced(log: BehaviorLog | DiskLog, track: Track, prior_gram: Matrix, ahead: bool) -> list[_Known]:
@@ -106,7 +106,7 @@ def _retraced(log: BehaviorLog | DiskLog, track: Track, prior_gram: Matrix, ahea
 
 
 def _of_episodes(
-    log: BehaviorLog | DiskLog, track: Track, known: list[_Known], prior_gram: Matrix, ahead: bool, scale: float
+    log: BehaviorLog | DiskLog, track: Track, known: list[_Known], prior_gram: Matrix, scale: float
 ) -> Iterator[Vector]:
     chosen, number, kind = Chosen.before_the_log(prior_gram), 0, track.kind
     for by_policy, rows in episodes(log):
@@ -116,7 +116,6 @@ def _of_episodes(
             track=track,
             before=kind.regularization.ridge(chosen),
             known=own,
-            ahead=ahead,
             scale=scale,
         )
         yield np.concatenate(list(rows.map(kernel)))
@@ -125,12 +124,9 @@ def _of_episodes(
         number += by_policy
 
 
-def _propensities(block: Block, *, track: Track, before: Ridge, known: _Known, ahead: bool, scale: float) -> Vector:
+def _propensities(block: Block, *, track: Track, before: Ridge, known: _Known, scale: float) -> Vector:
     counts = np.diff(block.offsets)
     if known.belief is None:
         return np.repeat(1.0 / counts, counts)
-    if ahead:
-        p = foreseen(track.kind, block, before, known.belief, _DRAWS, scale=scale)
-    else:
-        p = track.kind.propensities(block, before, known.belief, _DRAWS, scale=scale)
+    p = probable(track.kind, block, before, known.belief, _DRAWS, scale=scale)
     return with_share(p, counts, known.share)

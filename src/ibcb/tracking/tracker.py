@@ -29,8 +29,8 @@ from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.calibration import (
     Share,
     exploration,
-    foreseen,
     no_evidence,
+    probable,
     share_likelihoods,
     share_of,
     with_share,
@@ -649,17 +649,17 @@ def _look(
     counts = np.diff(judged.offsets)
     p = np.repeat(1.0 / counts, counts)
     if ahead is not None:
-        p = foreseen(kind, judged, before, ahead, _JUDGED_DRAWS)
-    probable = with_share(p, counts, share)
-    best = np.maximum.reduceat(probable, judged.offsets[:-1])
+        p = probable(kind, judged, before, ahead, _JUDGED_DRAWS)
+    foreseen = with_share(p, counts, share)
+    of_chosen, best = foreseen[judged.chosen_rows], np.maximum.reduceat(foreseen, judged.offsets[:-1])
     return Look(
         now,
         _predicted(block, before, states),
         kind.observe(block, before, believed, now.stray),
         sample(block),
-        np.log(probable[judged.chosen_rows]),
+        np.log(of_chosen),
         1.0 / counts,
-        float(np.mean(probable[judged.chosen_rows] >= best)),
+        float(np.mean(of_chosen >= best)),
         share_likelihoods(p[judged.chosen_rows], counts),
     )
 
