@@ -2,8 +2,8 @@
 
 ``action`` (n_rounds,) has the action of each round, ``action_context`` (n_actions, d) the features of the actions,
 which are the candidates of every round, and ``context`` (n_rounds, m) those of the round. Without ``action_context``
-every action has weights of its own on the context: it is an arm, as for `ibcb.BehaviorLog.from_arms`. ``reward``,
-``pscore`` and what is derived from them are never read.
+every action has weights of its own on the context: it is an arm, as for `ibcb.BehaviorLog.from_arms`. ``pscore`` has
+the propensity of each round's action, kept beside the log. ``reward`` and what is derived from it are never read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ibcb.log.steps import ReadOptions, Source, Steps
 
 __all__ = ["FORMAT"]
 
-_STEP, _ACTION, _CHOSEN = "step", "action", "chosen"
+_STEP, _ACTION, _CHOSEN, _PSCORE = "step", "action", "chosen", "pscore"
 
 
 def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
@@ -44,7 +44,10 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
     kinds = {_STEP: pa.int64(), _ACTION: pa.int64(), _CHOSEN: pa.bool_()}
     schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in rounds.names])
     tables = Tables("the feedback", schema, read, of_step=tuple(rounds.of_round))
-    roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION} | dict(options.columns)
+    roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION}
+    if _PSCORE in rounds.of_round and _PSCORE not in options.drop:
+        roles["propensity"] = _PSCORE
+    roles |= options.columns
     return table_source(tables, replace(options, columns=roles))
 
 
@@ -73,6 +76,8 @@ class _Rounds:
             self.of_round["position"] = whole_numbers(source["position"], "position", "where it was shown").astype(
                 float
             )
+        if source.get(_PSCORE) is not None:
+            self.of_round[_PSCORE] = _pscore(source)
         for name, values in self.of_round.items():
             if len(values) != n:
                 raise LogFormatError(
@@ -111,16 +116,34 @@ class _Arms:
         context = _matrix(source["context"], "context")
         names = [f"context_{place}" for place in range(context.shape[1])]
         arms = source.get("n_actions")
-        log = BehaviorLog.from_arms([(context, source["action"])], n_arms=arms, feature_names=names)
+        pscore = None
+        if source.get(_PSCORE) is not None and _PSCORE not in options.drop:
+            pscore = _pscore(source)
+        options = replace(options, drop=[name for name in options.drop if name != _PSCORE])
+        log = BehaviorLog.from_arms(
+            [(context, source["action"])], n_arms=arms, feature_names=names, propensities=pscore
+        )
         assert log.feature_names is not None
         self.feature_names, kept = kept_features(log.feature_names, options)
         contexts = log.contexts if kept is None else log.contexts[:, kept]
         counts = np.diff(log.step_offsets)
-        self._steps = Steps(contexts, counts, log.chosen, candidate_ids=log.candidate_ids)
+        more = {"candidate_ids": log.candidate_ids, "propensities": log.propensities if options.choices else None}
+        self._steps = Steps(contexts, counts, log.chosen, **more)
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All rounds at once; they are in memory."""
         yield self._steps
+
+
+def _pscore(source: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Propensities of the actions, one per round."""
+    values = float_array(source[_PSCORE], _PSCORE).astype(np.float64)
+    if values.ndim != 1:
+        raise LogFormatError(
+            f"pscore has shape {values.shape}; expected one entry per round: the probability of its action. Leave it "
+            "out with drop=['pscore']."
+        )
+    return values
 
 
 def _matrix(values: Any, what: str) -> NDArray[Any]:
