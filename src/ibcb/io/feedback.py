@@ -20,13 +20,16 @@ from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
 from ibcb.io.tables import Tables, table_source
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, float_array, whole_numbers
+from ibcb.log.arrays import LogFormatError, float_array, plural, whole_numbers
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.numerics.contexts import dense
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "to_feedback"]
 
 _STEP, _ACTION, _CHOSEN, _PSCORE = "step", "action", "chosen", "pscore"
+#: numbers that ``context`` and ``pi_b`` may have together, 1.6 GB
+_MOST_NUMBERS = 200_000_000
 
 
 def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
@@ -151,6 +154,99 @@ def _matrix(values: Any, what: str) -> NDArray[Any]:
     if array.ndim != 2 or 0 in array.shape:
         raise LogFormatError(f"{what} has shape {array.shape}; expected a row for each and a column per feature.")
     return array
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def to_feedback(log: BehaviorLog) -> dict[str, Any]:
+    """A log as feedback of the Open Bandit Pipeline, without ``reward``, which a log does not have.
+
+    The actions are the candidates by their ids, in order, or by their position where they have none. What a step does
+    not offer has probability 0.
+
+    Parameters
+    ----------
+    log : BehaviorLog
+        With propensities of all chosen candidates: logged ones, or ``log.with_propensities(model.propensities(log))``.
+
+    Returns
+    -------
+    feedback : dict
+        ``n_rounds``, ``n_actions``, ``action`` (n_rounds,), ``position`` (all 0), ``pscore`` (n_rounds,); ``context``
+        (n_rounds, m), all features of candidates that vary from step to step, each once; ``action_context`` (n_actions,
+        q), those that belong to the action, where there are any; ``pi_b`` (n_rounds, n_actions, 1), where propensities
+        of all candidates are known; ``actions``, the ids. Add ``reward``.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> episodes = [([[[1.0], [2.0]], [[1.0], [2.0]]], [1, 0])]
+    >>> log = ibcb.BehaviorLog.from_episodes(episodes, propensities=[0.2, 0.8, 0.4, 0.6])
+    >>> feedback = ibcb.io.to_feedback(log)
+    >>> feedback["action"].tolist(), feedback["pscore"].tolist(), feedback["action_context"].tolist()
+    ([1, 0], [0.8, 0.4], [[1.0], [2.0]])
+    """
+    pscore = None if log.propensities is None else log.propensities[log.chosen_rows]
+    if log.propensities is None or pscore is None or np.isnan(pscore).any():
+        missing = (
+            "no propensities" if pscore is None else f"no propensity of {plural(int(np.isnan(pscore).sum()), 'choice')}"
+        )
+        raise LogFormatError(
+            f"the log has {missing}, which feedback needs as pscore; take those of a model: "
+            "log.with_propensities(model.propensities(log))."
+        )
+    names, actions = _actions(log)
+    n, k = log.n_steps, len(names)
+    feedback: dict[str, Any] = {
+        "n_rounds": n,
+        "n_actions": k,
+        "action": actions[log.chosen_rows],
+        "position": np.zeros(n, dtype=np.int64),
+        "pscore": pscore,
+        "actions": names,
+    }
+    feedback |= _split_features(log, actions, k)
+    if not np.isnan(log.propensities).any():
+        owner = np.repeat(np.arange(n), np.diff(log.step_offsets))
+        feedback["pi_b"] = np.bincount(owner * k + actions, log.propensities, n * k).reshape(n, k, 1)
+    return feedback
+
+
+def _actions(log: BehaviorLog) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The names of all actions, and the number of each row's."""
+    if log.candidate_ids is not None:
+        names, numbers = np.unique(log.candidate_ids, return_inverse=True)
+        return names, numbers.astype(np.int64)
+    places = np.arange(log.n_rows) - np.repeat(log.step_offsets[:-1], np.diff(log.step_offsets))
+    return np.arange(int(places.max()) + 1), places
+
+
+def _split_features(log: BehaviorLog, actions: NDArray[np.int64], k: int) -> dict[str, NDArray[Any]]:
+    """What varies from step to step is context, what does not belongs to the action."""
+    n, d = log.n_steps, log.n_features
+    owner = np.repeat(np.arange(n), np.diff(log.step_offsets))
+    order = np.argsort(actions, kind="stable")
+    each = np.split(order, np.cumsum(np.bincount(actions, minlength=k))[:-1])
+    low, high = np.empty((k, d)), np.empty((k, d))
+    for action, rows in enumerate(each):
+        X = log.contexts[rows]
+        low[action], high[action] = (dense(found).ravel() for found in (X.min(axis=0), X.max(axis=0)))
+    of_action = (low == high).all(axis=0)
+    varying = int((low < high).sum())
+    if n * (varying + k) > _MOST_NUMBERS:
+        raise LogFormatError(
+            f"feedback has a row per step: {n:,} x {varying + k:,} numbers, and at most {_MOST_NUMBERS:,} can be made; "
+            "give it fewer episodes, or write labels of Vowpal Wabbit (.vw), which have each candidate by itself."
+        )
+    columns: dict[bytes, NDArray[np.float64]] = {}
+    for action, rows in enumerate(each):
+        some = np.flatnonzero(low[action] < high[action])
+        found = np.zeros((len(some), n))
+        found[:, owner[rows]] = dense(log.contexts[rows][:, some]).T
+        columns |= {column.tobytes(): column for column in found}
+    context = np.column_stack(list(columns.values())) if columns else np.ones((n, 1))
+    return {"context": context} | ({"action_context": low[:, of_action]} if of_action.any() else {})
 
 
 FORMAT = Format(

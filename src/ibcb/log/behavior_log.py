@@ -393,6 +393,17 @@ class BehaviorLog:
         same._origin, same.contexts = self._origin, frozen(dense(self.contexts))
         return same
 
+    def with_propensities(self, propensities: ArrayLike | None) -> BehaviorLog:
+        """The same log with other propensities beside it, such as ``model.propensities(log)``; None: with none.
+
+        `ibcb.write_log` then writes them into labels of Vowpal Wabbit, `ibcb.io.to_feedback` gives them to the Open
+        Bandit Pipeline.
+        """
+        same = self._slice(0, len(self.episode_offsets) - 1)
+        same._origin = self._origin
+        same.propensities = row_propensities(propensities, self.step_offsets, self.chosen, self._place)
+        return same
+
     def step_arrays(self, steps: slice) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
         """Contexts, offsets and choices of consecutive steps, sharing the log's arrays."""
         offsets = self.step_offsets[steps.start : steps.stop + 1]

@@ -71,7 +71,7 @@ def wrong_propensity(values: NDArray[np.float64], chosen_rows: NDArray[np.int64]
         return None
     row = int(np.argmax(bad))
     why = "a probability lies between 0 and 1" if outside[row] else "the candidate was chosen, so it is above 0"
-    return row, f"the logged propensity is {values[row]:g}; {why}"
+    return row, f"the propensity is {values[row]:g}; {why}"
 
 
 def sum_tolerance(counts: Any) -> Any:

@@ -98,8 +98,8 @@ def test_they_are_no_part_of_what_is_fitted(drawn):
 @pytest.mark.parametrize(
     "values, words",
     [
-        ([0.5, 0.5, 1.5, -0.5], r"episode 1, step 0, candidate 0: the logged propensity is 1.5; .* between 0 and 1"),
-        ([0.5, 0.5, 0.5, -0.5], r"episode 1, step 0, candidate 1: the logged propensity is -0.5"),
+        ([0.5, 0.5, 1.5, -0.5], r"episode 1, step 0, candidate 0: the propensity is 1.5; .* between 0 and 1"),
+        ([0.5, 0.5, 0.5, -0.5], r"episode 1, step 0, candidate 1: the propensity is -0.5"),
         ([0.5, 0.5, np.inf, 0.5], r"propensity is inf"),
         ([0.0, 1.0, 1.0, 0.0], r"episode 0, step 0, candidate 0: .* is 0; the candidate was chosen, so it is above 0"),
         ([0.5, 0.5, 0.5], r"shape \(3,\); expected one entry per row, \(4,\), .* per step, \(2,\)"),
@@ -216,7 +216,7 @@ def test_rows_stay_together_where_steps_are_sorted_left_out_and_features_made(dr
 @pytest.mark.parametrize(
     "value, words",
     [
-        (1.5, r"row 4 \(from 0\), column 'prob': the logged propensity is 1.5; .* between 0 and 1"),
+        (1.5, r"row 4 \(from 0\), column 'prob': the propensity is 1.5; .* between 0 and 1"),
         (-0.25, r"row 4 .* is -0.25"),
         (0.0, r"row 4 .* is 0; the candidate was chosen, so it is above 0"),
     ],
@@ -289,7 +289,7 @@ def test_lists_of_candidates_have_them_inside_or_beside(drawn, tmp_path):
         assert [note.code for note in log.notes] == ["propensities-read"], form
     lines[3] |= {"pscore": 2.0}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(LogFormatError, match=r"column 'pscore': the logged propensity is 2; .*--drop pscore"):
+    with pytest.raises(LogFormatError, match=r"column 'pscore': the propensity is 2; .*--drop pscore"):
         ibcb.read_log(path, columns={"step": "request"}, **CUT)
 
 
@@ -330,7 +330,7 @@ def test_tables_of_arms_have_that_of_the_arm(rng):
     assert np.count_nonzero(~np.isnan(log.propensities)) == STEPS
     assert "propensities-read" in [note.code for note in log.notes]
     wrong = table.set_column(2, "pscore", pa.array([*p[:-1], 7.0]))
-    with pytest.raises(LogFormatError, match=r"row 11 .* 'pscore': the logged propensity is 7"):
+    with pytest.raises(LogFormatError, match=r"row 11 .* 'pscore': the propensity is 7"):
         ibcb.read_log(wrong, arm="arm", **CUT)
 
 
@@ -399,7 +399,7 @@ def test_open_bandit_impressions_have_that_of_the_item_shown(tmp_path):
     np.testing.assert_array_equal(log.propensities[log.chosen_rows], [0.25, np.nan, 0.5, 1])
     assert np.count_nonzero(~np.isnan(log.propensities)) == 3
     for scores, words in (
-        ([0.25, 0], r"all.csv, line 3: the logged propensity is 0; .*--drop propensity_score"),
+        ([0.25, 0], r"all.csv, line 3: the propensity is 0; .*--drop propensity_score"),
         ([0.25, "many"], r"all.csv: .*'many'.* read without propensity_score: .*--drop propensity_score"),
     ):
         folder = impressions(tmp_path / "obd", scores)
@@ -478,8 +478,8 @@ def test_dsjson_has_them_of_the_actions_listed_or_of_the_label(tmp_path, keys, o
 @pytest.mark.parametrize(
     "keys, words",
     [
-        ({"_label_probability": 1.5}, r"line 1: candidate 1: the logged propensity is 1.5"),
-        ({"p": [0.5, -0.3, 0.8]}, r"line 1: candidate 2: the logged propensity is -0.3"),
+        ({"_label_probability": 1.5}, r"line 1: candidate 1: the propensity is 1.5"),
+        ({"p": [0.5, -0.3, 0.8]}, r"line 1: candidate 2: the propensity is -0.3"),
         ({"p": [0.5, 0.5]}, r"line 1: p has 2 numbers but a is \[2, 3, 1\], of 3 candidates"),
         ({"p": [0.5, "x", 0.2]}, r"line 1: p is \[0.5, 'x', 0.2\]; expected a probability"),
         ({"_label_probability": "x"}, r"line 1: _label_probability is 'x'; expected a probability"),
