@@ -14,7 +14,7 @@ reproducible = settings(derandomize=True, deadline=None, max_examples=25)
 def assert_same_log(one, other):
     for name in ("contexts", "step_offsets", "chosen", "episode_offsets"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
-    for name in ("timestamps", "step_ids"):
+    for name in ("timestamps", "step_ids", "propensities"):
         assert (getattr(one, name) is None) == (getattr(other, name) is None)
         if getattr(one, name) is not None:
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
@@ -34,17 +34,31 @@ def logs(draw, *, names=NAMES):
     values = draw(st.lists(floats, min_size=rows * d, max_size=rows * d))
     steps = sum(map(len, sizes))
     counts = [m for episode in sizes for m in episode]
+    chosen = [draw(st.integers(0, m - 1)) for m in counts]
     whole = st.integers(-(2**63), 2**63 - 1)
     return BehaviorLog(
         np.array(values, dtype=dtype).reshape(rows, d),
         np.cumsum([0, *counts]),
-        [draw(st.integers(0, m - 1)) for m in counts],
+        chosen,
         np.cumsum([0, *map(len, sizes)]),
         warmup=draw(st.integers(0, len(sizes) - 1)),
         feature_names=draw(st.none() | st.lists(names, min_size=d, max_size=d, unique=True)),
         timestamps=draw(st.none() | st.lists(floats, min_size=steps, max_size=steps)),
         step_ids=draw(st.none() | st.lists(whole, min_size=steps, max_size=steps).map(lambda v: np.array(v, np.int64))),
+        propensities=draw(st.none() | propensities(counts, chosen)),
     )
+
+
+@st.composite
+def propensities(draw, counts, chosen):
+    """One per row: known of all candidates of a step, of the chosen one alone, or of none."""
+    rows = []
+    for count, pick in zip(counts, chosen, strict=True):
+        known = draw(st.sampled_from(["all", "chosen", "none"]))
+        numbers = np.array(draw(st.lists(st.floats(1e-9, 1), min_size=count, max_size=count)))
+        kept = np.full(count, known == "all") | ((np.arange(count) == pick) & (known == "chosen"))
+        rows.append(np.where(kept, numbers / max(numbers.sum(), 1), np.nan))
+    return np.concatenate(rows)
 
 
 def in_parts(log, most=2):
@@ -63,6 +77,9 @@ def in_parts(log, most=2):
                     feature_names=episode.feature_names,
                     timestamps=None if episode.timestamps is None else episode.timestamps[steps],
                     step_ids=None if episode.step_ids is None else episode.step_ids[steps],
+                    propensities=None
+                    if episode.propensities is None
+                    else episode.propensities[slice(*offsets[[0, -1]])],
                 ),
             )
 
@@ -83,4 +100,5 @@ def assembled(source, options=None):
         feature_names=source.feature_names,
         timestamps=flat["timestamps"],
         step_ids=flat["step_ids"],
+        propensities=flat["propensities"],
     )

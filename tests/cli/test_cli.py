@@ -18,7 +18,19 @@ from same import assert_same
 
 import ibcb
 
-VERBS = ("demo", "simulate", "validate", "convert", "fit", "predict", "evaluate", "report", "explain", "reproduce")
+VERBS = (
+    "demo",
+    "simulate",
+    "validate",
+    "convert",
+    "fit",
+    "predict",
+    "propensities",
+    "evaluate",
+    "report",
+    "explain",
+    "reproduce",
+)
 SMALL = ["--episodes", "4", "--batch-size", "50", "--candidates", "4", "--features", "3", "--warmup", "60"]
 SETTINGS = {"n_episodes": 4, "batch_size": 50, "n_candidates": 4, "n_features": 3, "warmup": 60}
 

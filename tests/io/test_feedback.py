@@ -80,3 +80,66 @@ def test_rewards_and_propensities_change_nothing(feedback, actions):
 def test_arrays_that_do_not_fit_are_refused(feedback, changes, words):
     with pytest.raises(LogFormatError, match=words):
         ibcb.read_log(feedback | changes, episode_size=4)
+
+
+# -- a log as feedback -----------------------------------------------------------------------------------------------
+
+
+def even(log):
+    """With even propensities of all candidates."""
+    counts = np.diff(log.step_offsets)
+    return log.with_propensities(np.repeat(1 / counts, counts))
+
+
+def test_feedback_of_a_log_is_the_log_that_is_read_from_it(feedback):
+    log = ibcb.read_log(feedback, episode_size=12)
+    back = ibcb.io.to_feedback(log)
+    for key in ("n_rounds", "n_actions", "action", "action_context", "pscore"):
+        np.testing.assert_array_equal(back[key], feedback[key])
+    assert "pi_b" not in back
+    again = ibcb.read_log(back, episode_size=12)
+    for array in ("contexts", "chosen", "step_offsets", "propensities", "candidate_ids"):
+        np.testing.assert_array_equal(getattr(again, array), getattr(log, array))
+    full = ibcb.io.to_feedback(even(log))
+    np.testing.assert_allclose(full["pi_b"], feedback["pi_b"])
+    np.testing.assert_allclose(full["pscore"], full["pi_b"][np.arange(12), full["action"], full["position"]])
+
+
+def test_features_of_arms_are_the_context_once_and_their_constants_belong_to_the_action(rng):
+    X, arms, Z = rng.normal(size=(30, 2)), rng.integers(3, size=30), rng.normal(size=(3, 2))
+    log = BehaviorLog.from_arms([(np.c_[np.ones(30), X], arms)], arm_names=["a", "b", "c"], arm_features=Z)
+    found = ibcb.io.to_feedback(even(log))
+    np.testing.assert_array_equal(np.sort(found["context"], axis=1), np.sort(X, axis=1))
+    np.testing.assert_array_equal(found["action_context"], np.c_[np.eye(3), Z])
+    np.testing.assert_array_equal(found["action"], arms)
+    assert found["actions"].tolist() == ["a", "b", "c"]
+
+
+def test_what_a_step_does_not_offer_has_probability_0(rng):
+    could = np.array([[True, True, False], [True, True, True], [False, True, True]])
+    log = BehaviorLog.from_arms([(np.ones((3, 1)), [0, 2, 1])], available=[could])
+    found = ibcb.io.to_feedback(even(log))
+    np.testing.assert_allclose(found["pi_b"][:, :, 0], could / could.sum(axis=1, keepdims=True))
+    assert found["action"].tolist() == [0, 2, 1]
+    ragged = BehaviorLog.from_episodes([([rng.normal(size=(m, 2)) for m in (1, 3, 2)], [0, 2, 1])])
+    found = ibcb.io.to_feedback(even(ragged))
+    np.testing.assert_allclose(found["pi_b"][:, :, 0], [[1, 0, 0], [1 / 3] * 3, [0.5, 0.5, 0]])
+    assert found["n_actions"] == 3
+    # Both features vary from step to step, but of the third candidate, which is there once.
+    assert "action_context" not in found
+    assert found["context"].shape == (3, 4)
+
+
+def test_feedback_needs_the_propensities_of_all_choices(rng):
+    log = BehaviorLog.from_episodes([(rng.normal(size=(4, 2, 1)), [0, 1, 0, 1])])
+    with pytest.raises(LogFormatError, match=r"has no propensities, which feedback needs.*with_propensities"):
+        ibcb.io.to_feedback(log)
+    with pytest.raises(LogFormatError, match=r"has no propensity of 2 choices"):
+        ibcb.io.to_feedback(log.with_propensities([0.5, np.nan, np.nan, 0.5]))
+
+
+def test_a_log_too_wide_for_feedback_is_refused(rng, monkeypatch):
+    monkeypatch.setattr("ibcb.io.feedback._MOST_NUMBERS", 50)
+    log = BehaviorLog.from_episodes([(rng.normal(size=(10, 2, 2)), np.zeros(10, dtype=int))])
+    with pytest.raises(LogFormatError, match=r"a row per step: 10 x 6 numbers, and at most 50.*\.vw"):
+        ibcb.io.to_feedback(even(log))

@@ -120,6 +120,18 @@ def impressions(rng):
     return lines
 
 
+def shown(rng):
+    """The probability stands at the chosen candidate alone."""
+    lines = ["request_id,picked,price,p"]
+    for case in range(STEPS):
+        draws = rng.dirichlet(np.ones(3))
+        chosen = rng.choice(3, p=draws)
+        for place in range(3):
+            p = f"{draws[place]:.4f}" if place == chosen else ""
+            lines.append(f"r{case},{int(place == chosen)},{rng.uniform():.3f},{p}")
+    return lines
+
+
 def open_bandit(folder, rng):
     folder.mkdir(parents=True)
     items = [f"{i},{i},{rng.normal():.3f},{'ab'[i % 2]}" for i in range(5)]
@@ -177,6 +189,7 @@ def folder(tmp_path_factory):
     for name, make in tables.items():
         packed(folder / f"{name}.csv.gz", make(rng))
     texts = {"shop.csv": shop(rng), "impressions.csv": impressions(rng), "requests.jsonl": requests(rng)}
+    texts |= {"shown.csv": shown(rng)}
     texts |= {"items.csv": ["item_id,price", *(f"{i},{rng.uniform():.3f}" for i in range(9))]}
     texts |= {"cb_test.ldf": cb_test(), "cb_load.dat": cb_adf(rng), "export.out": cb_adf(rng)}
     texts |= {"dsjson_cb.json": dsjson(rng, from_zero=False), "igl.dsjson": dsjson(rng, from_zero=True)}
@@ -202,6 +215,7 @@ FOUND = {
     "car.csv.gz": (STEPS, ("type=truck", "type=van", "fuel=cng", "fuel=gasoline", "price", "range")),
     "impressions.csv": (STEPS, ("price",)),
     "obd/bts/men": (STEPS, ("item_feature_0", "item_feature_1=a", "item_feature_1=b", "user-item_affinity")),
+    "shown.csv": (STEPS, ("price",)),
     "requests.jsonl": (STEPS, ("price", "shop.stars")),
     "cb_test.ldf": (2, ("a_1", "b_1", "c_1")),
     "cb_load.dat": (STEPS, ("Action^article=politics", "Action^words")),

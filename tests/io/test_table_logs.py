@@ -52,8 +52,10 @@ def joined(disk):
         edges,
         warmup=len({number for number, _ in parts if number < 0}),
         feature_names=first.feature_names,
-        timestamps=None if first.timestamps is None else np.concatenate([part.timestamps for _, part in parts]),
-        step_ids=None if first.step_ids is None else np.concatenate([part.step_ids for _, part in parts]),
+        **{
+            name: None if getattr(first, name) is None else np.concatenate([getattr(part, name) for _, part in parts])
+            for name in ("timestamps", "step_ids", "propensities")
+        },
     )
 
 
@@ -304,7 +306,7 @@ def test_flags_of_all_kinds(flags):
 
 
 def test_rewards_are_never_features():
-    table = long_table(reward=[0.1] * 7, click=[1] * 7, propensity_score=[0.5] * 7, item_id=[3] * 7)
+    table = long_table(reward=[0.1] * 7, click=[1] * 7, rating=[0.5] * 7, item_id=[3] * 7)
     disk = open_log(table)
     assert_same_log(disk.read(), EXPECTED)
     asked = ibcb.read_log(table, features=["price", "click"])
@@ -316,16 +318,14 @@ def test_what_is_left_out_by_name_is_said_with_the_reason_and_the_remedy():
     table = long_table(
         **{"Travel Cost": [1.0] * 7, "cost": [2.0] * 7, "pscore": [0.5] * 7, "item_id": [1] * 7, "arm": [1] * 7}
     )
-    (reward_like, labels) = ibcb.read_log(table).notes
+    (reward_like, labels, logged) = ibcb.read_log(table).notes
     assert (reward_like.code, reward_like.severity) == ("reward-like-columns", "warning")
-    assert reward_like.figures == {"columns": ("cost", "pscore")}
-    for words in (
-        "'cost' (by name what came of",
-        "'pscore' (by name how",
-        "keep=['cost'] (--keep cost)",
-        "--drop cost",
-    ):
+    assert reward_like.figures == {"columns": ("cost",)}
+    for words in ("'cost' (by name what came of", "keep=['cost'] (--keep cost)", "--drop cost"):
         assert words in str(reward_like)
+    assert (logged.code, logged.severity, logged.figures) == ("propensities-read", "info", {"column": "pscore"})
+    for words in ("(by name how the choice was drawn)", "never fitted", "--keep pscore", "--drop pscore"):
+        assert words in str(logged)
     assert (labels.code, labels.severity, labels.figures) == ("label-columns", "info", {"columns": ("arm",)})
     assert "keep=['arm'] (--keep arm)" in str(labels)
     assert ibcb.read_log(table, drop=["cost", "pscore", "arm"]).notes == ()

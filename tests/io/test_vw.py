@@ -26,13 +26,19 @@ def the_only(source):
 
 
 def as_read_back(log):
-    """What Vowpal Wabbit text can carry of a log: no episodes, no times, doubles, and a name for each feature."""
+    """What Vowpal Wabbit text can carry of a log: no episodes, no times, doubles, and a name for each feature.
+
+    Propensities of the chosen candidates, 1 where none was logged, and none where all are 1.
+    """
+    every = np.ones(log.n_rows) if log.propensities is None else log.propensities
+    logged = np.nan_to_num(every[log.chosen_rows], nan=1)
     return BehaviorLog(
         log.contexts.astype(np.float64),
         log.step_offsets,
         log.chosen,
         [0, log.n_steps],
         feature_names=log.feature_names or [f"x{column}" for column in range(log.n_features)],
+        propensities=None if (logged == 1).all() else logged,
     )
 
 
@@ -128,13 +134,15 @@ def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     )
 
 
-def test_costs_and_probabilities_leave_no_trace(tmp_path):
+def test_costs_and_probabilities_leave_no_trace_in_what_is_fitted(tmp_path):
     text = "{} |a x:1\n| y:2\n\n|a x:3\n{} |a x:4\n"
     one, other = (
         the_only(source_of(tmp_path, text.format(*labels)))
-        for labels in (("1:0:1", "2:0:1"), ("0:-7.5:0.125", "9:1e3:0"))
+        for labels in (("1:0:1", "2:0:1"), ("0:-7.5:0.125", "9:1e3:0.5"))
     )
-    for first, second in zip(one, other, strict=True):
+    assert one.propensities is None
+    assert other.propensities is not None
+    for first, second in zip(one, other._replace(propensities=None), strict=True):
         np.testing.assert_array_equal(first, second)
 
 

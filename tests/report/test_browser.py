@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import missing
-from pages import HOSTILE, fitted, hostile, plain, shared, wide
+from pages import HOSTILE, fitted, hostile, logged, plain, shared, stand_in, wide
 
+from ibcb import IBCB
 from ibcb.report import facts, write_report
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}: the page is NOT tested; run make browser")
 
 WIDTHS = (375, 1440)
-NAMES = ("sbucb", "sbts", "hostile", "changed", "bare", "wide", "plain", "shared")
+NAMES = ("sbucb", "sbts", "hostile", "changed", "bare", "wide", "plain", "shared", "logged")
 LOOKS = (Path(__file__).parent / "looks.js").read_text()
 
 
@@ -30,9 +31,12 @@ def pages(tmp_path_factory):
         "wide": (*wide(), True),
         "plain": (*plain(), True),
         "shared": (*shared(), True),
+        "logged": (*logged(), True),
     }
-    for name, (model, log, steps) in made.items():
-        write_report(model, log, folder / f"{name}.html", steps=steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IBCB, "propensities", stand_in, raising=False)
+        for name, (model, log, steps) in made.items():
+            write_report(model, log, folder / f"{name}.html", steps=steps)
     return folder
 
 

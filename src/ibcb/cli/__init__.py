@@ -56,6 +56,7 @@ _VERBS = (
     "convert",
     "fit",
     "predict",
+    "propensities",
     "evaluate",
     "report",
     "explain",

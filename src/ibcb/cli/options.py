@@ -131,7 +131,10 @@ _READING: dict[str, tuple[Any, Any]] = {
     "column": (
         Annotated[
             list[str] | None,
-            typer.Option(help="Which column is the episode, step, chosen, timestamp; repeatable.", metavar="ROLE=NAME"),
+            typer.Option(
+                help="Which column is the episode, step, chosen, timestamp, propensity; repeatable.",
+                metavar="ROLE=NAME",
+            ),
         ],
         None,
     ),
@@ -146,7 +149,7 @@ _READING: dict[str, tuple[Any, Any]] = {
     "keep": (
         Annotated[
             list[str] | None,
-            typer.Option(help="A feature though its name says reward or cost; repeatable.", metavar="NAME"),
+            typer.Option(help="A feature though its name says reward or probability; repeatable.", metavar="NAME"),
         ],
         None,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,7 @@ from ibcb.io import atomic
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.disk import DiskLog
 
-__all__ = ["csv_writer", "predictions", "write_predictions"]
+__all__ = ["csv_writer", "predictions", "write_predictions", "write_tables"]
 
 
 def predictions(
@@ -68,17 +68,28 @@ def write_predictions(
 ) -> int:
     """Write `predictions` as CSV or Parquet, by the suffix, whole or not at all; gives the number of steps."""
     steps = 0
+
+    def counted() -> Iterator[pa.Table]:
+        nonlocal steps
+        for table in predictions(model, log, scores=scores, **how):
+            steps += int(np.count_nonzero(table["chosen"])) if scores else len(table)
+            yield table
+
+    write_tables(counted(), path)
+    return steps
+
+
+def write_tables(tables: Iterable[pa.Table], path: str | os.PathLike[str]) -> None:
+    """Write tables of one schema as CSV or Parquet, by the suffix, whole or not at all."""
     with atomic(path) as temporary, contextlib.ExitStack() as stack:
         write: Any = None
-        for table in predictions(model, log, scores=scores, **how):
+        for table in tables:
             if write is None and Path(path).suffix.lower() == ".parquet":
                 write = stack.enter_context(pq.ParquetWriter(temporary, table.schema)).write_table
             elif write is None:
                 file = stack.enter_context(temporary.open("wb"))
                 write = csv_writer(file)
             write(table)
-            steps += int(np.count_nonzero(table["chosen"])) if scores else len(table)
-    return steps
 
 
 def csv_writer(file: IO[bytes]) -> Callable[[pa.Table], None]:

@@ -82,6 +82,7 @@ class Reduction:
             timestamps=log.timestamps,
             step_ids=log.step_ids,
             candidate_ids=log.candidate_ids,
+            propensities=log.propensities,
             notes=log.notes,
         )
 

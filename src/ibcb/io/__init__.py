@@ -1,5 +1,6 @@
 """Logs in files. Nothing read here can execute code, and files appear whole or not at all."""
 
+from ibcb.io.feedback import to_feedback
 from ibcb.io.files import atomic
 from ibcb.io.formats import LOST, WRITABLE, open_log, read_log, write_log
 from ibcb.io.optionfiles import load_options, save_options
@@ -12,5 +13,6 @@ __all__ = [
     "open_log",
     "read_log",
     "save_options",
+    "to_feedback",
     "write_log",
 ]

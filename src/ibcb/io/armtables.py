@@ -30,6 +30,7 @@ from ibcb.io.columns import (
     plan_features,
     shown_type,
 )
+from ibcb.io.propensities import Logged
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import Moments, with_moments
 from ibcb.log.arms import arm_rows, never_chosen
@@ -42,7 +43,7 @@ from ibcb.numerics.contexts import dense, sparse_pays
 __all__ = ["ArmRows"]
 
 #: roles that a table of arms may have
-_ROLES = ("episode", "timestamp", "step", "step_id")
+_ROLES = ("episode", "timestamp", "step", "step_id", "propensity")
 _Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 
@@ -52,7 +53,7 @@ class ArmRows:
     With ``options.choices=False`` the column of arms may be missing; ``chosen`` is 0 then.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, read: _Reader, options: ReadOptions) -> None:
+    def __init__(self, name: str, schema: pa.Schema, read: _Reader, options: ReadOptions, told: bool) -> None:
         self.name, self._read, self._options = name, read, options
         made = options.preparation
         known = None if made is None else made.arms
@@ -76,6 +77,8 @@ class ArmRows:
         self._roles = {role: column for role, column in found.items() if role in _ROLES}
         check_roles(schema, self._roles)
         rest = [name for name in own if name not in self._roles.values()]
+        logged = self._roles.get("propensity") if options.choices else None
+        self._logged = None if logged is None else Logged(logged, told)
         self._plan: Plan = plan_features(schema, self._roles, rest, options, read, optional=True)
         self._notes = list(self._plan.notes)
         if made is None:
@@ -100,7 +103,7 @@ class ArmRows:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        return tuple(self._notes)
+        return (*self._notes, *(() if self._logged is None else self._logged.notes))
 
     # -- arms ----------------------------------------------------------------------------------------------------------
 
@@ -196,7 +199,8 @@ class ArmRows:
     def _steps(self, table: pa.Table, row: int) -> Steps:
         n, labels = table.num_rows, {}
         for role, name in self._roles.items():
-            labels[role] = values_of(complete(table, name, row, optional=role in ("timestamp", "step_id")))
+            if role != "propensity":
+                labels[role] = values_of(complete(table, name, row, optional=role in ("timestamp", "step_id")))
         X = dense(feature_matrix(table, self._plan, row)[0]) if self._plan.preparation.columns else np.empty((n, 0))
         features = np.concatenate([np.ones((n, 1)), (X - self._center) / self._scale], axis=1)
         could = self._could(table, row)
@@ -205,6 +209,10 @@ class ArmRows:
             chosen = self._chosen(table, could, row)
         shared = np.array([values for _, values in self._arms.features]).T if self._arms.features else None
         contexts, arms, counts = arm_rows(features, could, shared)
+        propensities = None
+        if self._logged is not None:
+            rows = np.cumsum(counts) - counts + chosen
+            propensities = self._logged.per_step(table, rows, len(arms), row)
         ids = labels.get("step_id", None if self._roles.get("step") == "step" else labels.get("step"))
         return Steps(
             contexts if self._is_sparse else dense(contexts),
@@ -214,6 +222,7 @@ class ArmRows:
             ids,
             labels.get("timestamp"),
             self._names[arms],
+            propensities,
         )
 
     def _chosen(self, table: pa.Table, could: NDArray[np.bool_], row: int) -> NDArray[np.int64]:

@@ -34,15 +34,18 @@ __all__ = [
     "check_followed",
     "check_one_hot",
     "check_roles",
+    "dropped",
     "feature_matrix",
     "is_number",
     "kept_categories",
     "listed",
     "matches",
+    "named_features",
     "no_column",
     "normal_name",
     "plan_features",
     "shown_type",
+    "taken_back",
 ]
 
 #: what came of a choice, by the names that it usually has: what a decider learned from, which it cannot have known
@@ -64,7 +67,7 @@ _OUTCOMES = frozenset(
     ]
 )
 #: how a choice was drawn
-_DRAWS = frozenset(["propensity", "propensity_score", "pscore", "probability", "prob"])
+_DRAWS = frozenset(ROLES["propensity"])
 #: row numbers, as pandas writes them
 ROW_NUMBERS = frozenset(["", "unnamed:_0", "rownames"])
 _AS_FEATURE = "if it is a feature as well, name it among them: features=[...] (--features)"
@@ -81,8 +84,7 @@ def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, 
             problems.add(no_column(column, names, f" for {role}"))
     problems.settle()
     roles = dict(options.columns)
-    fitted = () if options.preparation is None else [column.name for column in options.preparation.columns]
-    own = {*(options.features or ()), *options.keep, *options.encoded, *options.crossed, *fitted}
+    own = named_features(options)
     taken = {*roles.values(), *own, *options.drop}
     free = {normal_name(name): name for name in reversed(names) if name not in taken}
     for role, known in ROLES.items():
@@ -102,6 +104,12 @@ def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, 
             free.pop(normal_name(found[0]))
     rest = [name for name in names if name not in roles.values() or (name == roles.get("candidate") and name in own)]
     return roles, rest
+
+
+def named_features(options: ReadOptions) -> set[str]:
+    """The columns that are features because somebody said so, whatever they are called."""
+    fitted = () if options.preparation is None else [column.name for column in options.preparation.columns]
+    return {*(options.features or ()), *options.keep, *options.encoded, *options.crossed, *fitted}
 
 
 def check_roles(schema: pa.Schema, roles: dict[str, str]) -> None:
@@ -274,13 +282,11 @@ def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step
     draws = [name for name in free if normal_name(name) in _DRAWS]
     if outcomes or draws:
         notes.append(_reward_like(outcomes, draws))
-    labels = {name for known in ROLES.values() for name in known}
+    labels = {name for known in ROLES.values() for name in known} - _DRAWS
     named = {*options.encoded, *options.crossed}
     plain = [name for name in free if name not in named and normal_name(name) in labels | ROW_NUMBERS]
     if plain:
-        text = (
-            f"{listed(plain)} left out: by name it numbers or names rows; {_taken_back(plain[0])} if it is a feature."
-        )
+        text = f"{listed(plain)} left out: by name it numbers or names rows; {taken_back(plain[0])} if it is a feature."
         notes.append(Note("label-columns", "info", text, {"columns": tuple(plain)}))
     return [name for name in ordinary if name not in (*outcomes, *draws, *plain)]
 
@@ -294,14 +300,19 @@ def _reward_like(outcomes: Sequence[str], draws: Sequence[str]) -> Note:
         "reward-like-columns",
         "warning",
         f"left out: {each}, which no decider knows before it chooses. If it did know one, as the cost of a journey, "
-        f"{_taken_back(columns[0])}; drop=[{shown(columns[0])}] (--drop {_argument(columns[0])}) confirms that it is "
-        "none.",
+        f"{taken_back(columns[0])}; {dropped(columns[0])} confirms that it is none.",
         {"columns": columns},
     )
 
 
-def _taken_back(name: str) -> str:
+def taken_back(name: str) -> str:
+    """How to make a column a feature, within a sentence."""
     return f"take it back with keep=[{shown(name)}] (--keep {_argument(name)})"
+
+
+def dropped(name: str) -> str:
+    """How to leave a column out, within a sentence."""
+    return f"drop=[{shown(name)}] (--drop {_argument(name)})"
 
 
 def _follow(schema: pa.Schema, preparation: Preparation, rest: Sequence[str], tables: _Reader) -> Plan:
@@ -356,7 +367,7 @@ def check_one_hot(
         elif name in options.drop:
             reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
         else:
-            reason = f"by its name it is no feature; if it is one, {_taken_back(name)}"
+            reason = f"by its name it is no feature; if it is one, {taken_back(name)}"
         raise _not_encoded(name, f"{reason}. The features are {listed(features)}")
 
 
@@ -386,7 +397,7 @@ def _not_encoded(name: str, reason: str) -> LogFormatError:
 def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) -> None:
     if is_number(kind) or (one_hot and not _is_odd(kind)):
         return
-    drop = f"drop=[{shown(name)}] (--drop {_argument(name)})"
+    drop = dropped(name)
     if not _is_text(kind):
         raise LogFormatError(
             f"column {shown(name)} holds {shown_type(kind)}, which is no feature; leave it out with {drop}, or turn it "

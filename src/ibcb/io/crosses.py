@@ -247,8 +247,5 @@ def _pieces(steps: Steps, d: int) -> Iterator[Steps]:
     while first < len(ends):
         last = max(int(np.searchsorted(ends, row + BATCH_NUMBERS // d, side="right")), first + 1)
         some, rows = slice(first, last), slice(row, int(ends[last - 1]))
-        of_rows, of_steps = (steps.contexts, steps.candidate_ids), steps[1:-1]
-        contexts, ids = (None if values is None else values[rows] for values in of_rows)
-        each: list[Any] = [contexts, *(None if values is None else values[some] for values in of_steps), ids]
-        yield Steps(*each)
+        yield steps.taken(some, rows)
         first, row = last, rows.stop

@@ -118,6 +118,9 @@ def _types(schema: pa.Schema, options: ReadOptions) -> dict[str, pa.DataType]:
     given = dict(options.columns) if options.preparation is None else dict(options.preparation.roles)
     known = {name for names in ROLES.values() for name in names}
     steps = {given.get(role) for role in _NAMING} | {name for names in _NAMING.values() for name in names}
+    # Of roles, those that are numbers rather than names.
+    known -= set(ROLES["propensity"])
+    named = {name for role, name in given.items() if role != "propensity"}
     types = {}
     for field in schema:
         kind = field.type
@@ -132,7 +135,7 @@ def _types(schema: pa.Schema, options: ReadOptions) -> dict[str, pa.DataType]:
         elif not a_feature and (field.name in steps or normal in steps):
             # Numbers too large for an integer would lose digits, and with them what tells steps apart.
             kind = pa.string() if pa.types.is_floating(kind) or pa.types.is_null(kind) else kind
-        elif a_feature or (normal not in known and field.name not in given.values()):
+        elif a_feature or (normal not in known and field.name not in named):
             # Whole numbers in the first block may become fractions later on; those that name something stay whole.
             kind = pa.float64() if pa.types.is_null(kind) or pa.types.is_integer(kind) else kind
         types[field.name] = kind

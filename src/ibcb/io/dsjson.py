@@ -11,19 +11,23 @@ chosen one. A candidate's features: objects within objects give ``item.price``; 
 false 1 and 0, a text gives ``item.colour=red`` with value 1, an array of numbers ``path[0]``, ``path[1]``, ...; objects
 in an array count as if they stood in its place. Keys that begin with ``_`` are not features, and null is nothing.
 
-Costs and probabilities are never kept. The other features in ``c`` are the same for all candidates of a step, so that
+``p`` has the propensity of each candidate in ``a``, ``_label_probability`` that of the chosen one alone; they are kept
+beside the log. Where those of the chosen ones are all 1, or 0, as whoever does not know them writes, there are none.
+Costs are never kept. The other features in ``c`` are the same for all candidates of a step, so that
 no linear policy can depend on them; they are left out, but for products: ``cross=[("user", "item")]`` multiplies the
 features in one object at the top with those in another, as ``-q ui`` does. Lines that are no decision, such as rewards
 that came later, are skipped and counted, and so are those marked ``_skipLearn``.
 
 The writer adds keys that Vowpal Wabbit does not look at: ``ibcb_episode``, ``ibcb_unnamed`` where the features have no
-names, ``ibcb_timestamp`` and ``ibcb_step_id`` where these are not times and texts. Only the float type is lost, and how
-the features were made.
+names, ``ibcb_timestamp`` and ``ibcb_step_id`` where these are not times and texts, ``ibcb_unlogged`` at a choice
+without propensity where others have one. Only the float type is lost, how the features were made, and propensities of
+some candidates that are neither those of all nor that of the chosen one.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -47,7 +51,9 @@ from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 
-_ROLES = ("episode", "timestamp", "step_id")
+_ROLES = ("episode", "timestamp", "step_id", "propensity")
+#: keys of propensities
+_LABEL, _LISTS = "_label_probability", ("p", "_p")
 #: names that JSON of other kinds may have, too
 _UNSURE = tuple(f"{name}{gz}" for name in (".json", ".jsonl", ".ndjson", ".txt", ".log") for gz in ("", ".gz"))
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
@@ -56,8 +62,9 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[
 class DSJsonSource(SparseSource):
     """Steps from dsjson; see `Source`.
 
-    ``options.columns`` may name the key that holds ``episode``, ``timestamp`` or ``step_id``, with dots for keys within
-    objects, as in ``VWState.m``. ``options.drop`` may name ``Timestamp`` and ``EventId``. With ``choices=False``
+    ``options.columns`` may name the key that holds ``episode``, ``timestamp``, ``step_id`` or ``propensity``, with dots
+    for keys within objects, as in ``VWState.m``. ``options.drop`` may name ``Timestamp``, ``EventId``,
+    ``_label_probability`` and ``p``. With ``choices=False``
     decisions need no label; ``chosen`` is 0 where there is none. ``sort`` orders the steps by episode and time.
     """
 
@@ -127,7 +134,12 @@ class DSJsonSource(SparseSource):
         super()._check_steps(steps)
 
     def _own_keys(self) -> tuple[str, ...]:
-        return ("Timestamp", "EventId")
+        return ("Timestamp", "EventId", _LABEL, *_LISTS)
+
+    @property
+    def _without_propensities(self) -> str:
+        keys = ("p", _LABEL)
+        return f"drop={list(keys)!r} ({' '.join(f'--drop {key}' for key in keys)})"
 
     def _remarks(self) -> list[Note]:
         remarks = []
@@ -187,7 +199,8 @@ class DSJsonSource(SparseSource):
             self._models.add(model)
         own = {key: value for key, value in context.items() if not key.startswith("_")}
         shared = self._candidate(own, place) if self._with_shared else {}
-        return Decision(place, candidates, chosen, *extras, shared)
+        logged = self._propensities(line, chosen, len(candidates), place) if self._options.choices else {}
+        return Decision(place, candidates, chosen, *extras, shared, logged)
 
     def _parsed(self, raw: bytes, place: str) -> Any:
         def refuse(constant: str) -> NoReturn:
@@ -304,6 +317,37 @@ class DSJsonSource(SparseSource):
             )
         return next(iter(told.values()), 0)
 
+    def _propensities(self, line: dict[str, Any], chosen: int, count: int, place: str) -> dict[int, float]:
+        """The logged propensities by position: of the candidates in ``a``, or of the chosen one."""
+        named = self._options.columns.get("propensity")
+        keys = [key for key in ([*_LISTS, _LABEL] if named is None else [named]) if key not in self._options.drop]
+        told = {key: _at(line, key) for key in keys if _at(line, key) is not None}
+        if not told or line.get("ibcb_unlogged") is True:
+            return {}
+        for key, value in told.items():
+            each = value if isinstance(value, list) else [value]
+            if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in each):
+                raise self._error(
+                    place,
+                    f"{key} is {_short(value)}; expected a probability, or a list of them. Read without: "
+                    f"{self._without_propensities}.",
+                )
+        actions = line["a"] if isinstance(line.get("a"), list) else list(range(1, count + 1))
+        base = 0 if 0 in actions else 1
+        fits = all(type(action) is int and base <= action < count + base for action in actions)
+        fits = fits and len(set(actions)) == len(actions)
+        for value in told.values():
+            if not isinstance(value, list):
+                return {chosen: float(value)}
+            if fits and len(value) == len(actions):
+                return {action - base: float(number) for action, number in zip(actions, value, strict=True)}
+        key, value = next(iter(told.items()))
+        raise self._error(
+            place,
+            f"{key} has {plural(len(value), 'number')} but a is {_short(actions)}, of {plural(count, 'candidate')}; "
+            f"expected one for each in a. Correct it, or read without: {self._without_propensities}.",
+        )
+
     def _extras(self, line: dict[str, Any], place: str) -> tuple[Any, Any, Any]:
         """Episode, step id and time of a line; all lines have them or none has."""
         named, drop = self._options.columns, self._options.drop
@@ -366,8 +410,9 @@ class DSJsonSource(SparseSource):
 def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
     """Write a log, part by part; `DSJsonSource` reads the same log back, but for the float type.
 
-    Cost 0 and probability 1 are placeholders: a log has neither. The first candidate has all features, so that their
-    order comes back; the others leave out those that are 0.
+    ``p`` has logged propensities where they are known of all candidates, ``_label_probability`` that of the chosen one.
+    Cost 0 is a placeholder, and so is probability 1 where none was logged. The first candidate has all features, so
+    that their order comes back; the others leave out those that are 0.
     """
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
         names: tuple[str, ...] | None = None
@@ -384,7 +429,8 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
                 for row in dense(part.contexts[start:end]).tolist():
                     multi.append({n: v for n, v in zip(names, row, strict=True) if every or v != 0 or str(v) == "-0.0"})
                     every = False
-                line = _line(int(part.chosen[step]), multi, times[step], ids[step])
+                logged = None if part.propensities is None else part.propensities[start:end].tolist()
+                line = _line(int(part.chosen[step]), multi, times[step], ids[step], logged)
                 line["ibcb_episode"] = number
                 if part.feature_names is None:
                     line["ibcb_unnamed"] = True
@@ -409,12 +455,26 @@ def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def _line(chosen: int, multi: list[dict[str, float]], time: dict[str, Any], name: dict[str, Any]) -> dict[str, Any]:
+def _line(
+    chosen: int,
+    multi: list[dict[str, float]],
+    time: dict[str, Any],
+    name: dict[str, Any],
+    logged: list[float] | None,
+) -> dict[str, Any]:
     others = [index + 1 for index in range(len(multi)) if index != chosen]
+    probability: float = 1
+    more: dict[str, Any] = {"p": [1, *(0 for _ in others)]}
+    if logged is not None:
+        unknown = [math.isnan(value) for value in logged]
+        probability = 1 if unknown[chosen] else logged[chosen]
+        more = {"ibcb_unlogged": True} if unknown[chosen] else {}
+        if not any(unknown):
+            more = {"p": [logged[chosen], *(logged[action - 1] for action in others)]}
     # Vowpal Wabbit reads a line from left to right and needs the label before the candidates.
     return {
         "_label_cost": 0,
-        "_label_probability": 1,
+        "_label_probability": probability,
         "_label_Action": chosen + 1,
         "_labelIndex": chosen,
         **time,
@@ -422,7 +482,7 @@ def _line(chosen: int, multi: list[dict[str, float]], time: dict[str, Any], name
         **name,
         "a": [chosen + 1, *others],
         "c": {"_multi": multi},
-        "p": [1, *(0 for _ in others)],
+        **more,
         "VWState": {"m": "N/A"},
     }
 
@@ -491,5 +551,5 @@ FORMAT = Format(
     suffixes=(".dsjson", ".dsjson.gz"),
     looks_like=lambda source: has_suffix(source, *_UNSURE) and looks_like_dsjson(source),
     write=write_dsjson,
-    loses="the float type, and how the features were made",
+    loses="the float type, propensities of some candidates but not all, and how the features were made",
 )

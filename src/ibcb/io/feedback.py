@@ -2,8 +2,8 @@
 
 ``action`` (n_rounds,) has the action of each round, ``action_context`` (n_actions, d) the features of the actions,
 which are the candidates of every round, and ``context`` (n_rounds, m) those of the round. Without ``action_context``
-every action has weights of its own on the context: it is an arm, as for `ibcb.BehaviorLog.from_arms`. ``reward``,
-``pscore`` and what is derived from them are never read.
+every action has weights of its own on the context: it is an arm, as for `ibcb.BehaviorLog.from_arms`. ``pscore`` has
+the propensity of each round's action, kept beside the log. ``reward`` and what is derived from it are never read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
 from ibcb.io.tables import Tables, table_source
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, float_array, whole_numbers
+from ibcb.log.arrays import LogFormatError, float_array, plural, whole_numbers
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.numerics.contexts import dense
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "to_feedback"]
 
-_STEP, _ACTION, _CHOSEN = "step", "action", "chosen"
+_STEP, _ACTION, _CHOSEN, _PSCORE = "step", "action", "chosen", "pscore"
+#: numbers that ``context`` and ``pi_b`` may have together, 1.6 GB
+_MOST_NUMBERS = 200_000_000
 
 
 def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
@@ -44,7 +47,10 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
     kinds = {_STEP: pa.int64(), _ACTION: pa.int64(), _CHOSEN: pa.bool_()}
     schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in rounds.names])
     tables = Tables("the feedback", schema, read, of_step=tuple(rounds.of_round))
-    roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION} | dict(options.columns)
+    roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION}
+    if _PSCORE in rounds.of_round and _PSCORE not in options.drop:
+        roles["propensity"] = _PSCORE
+    roles |= options.columns
     return table_source(tables, replace(options, columns=roles))
 
 
@@ -73,6 +79,8 @@ class _Rounds:
             self.of_round["position"] = whole_numbers(source["position"], "position", "where it was shown").astype(
                 float
             )
+        if source.get(_PSCORE) is not None:
+            self.of_round[_PSCORE] = _pscore(source)
         for name, values in self.of_round.items():
             if len(values) != n:
                 raise LogFormatError(
@@ -111,16 +119,34 @@ class _Arms:
         context = _matrix(source["context"], "context")
         names = [f"context_{place}" for place in range(context.shape[1])]
         arms = source.get("n_actions")
-        log = BehaviorLog.from_arms([(context, source["action"])], n_arms=arms, feature_names=names)
+        pscore = None
+        if source.get(_PSCORE) is not None and _PSCORE not in options.drop:
+            pscore = _pscore(source)
+        options = replace(options, drop=[name for name in options.drop if name != _PSCORE])
+        log = BehaviorLog.from_arms(
+            [(context, source["action"])], n_arms=arms, feature_names=names, propensities=pscore
+        )
         assert log.feature_names is not None
         self.feature_names, kept = kept_features(log.feature_names, options)
         contexts = log.contexts if kept is None else log.contexts[:, kept]
         counts = np.diff(log.step_offsets)
-        self._steps = Steps(contexts, counts, log.chosen, candidate_ids=log.candidate_ids)
+        more = {"candidate_ids": log.candidate_ids, "propensities": log.propensities if options.choices else None}
+        self._steps = Steps(contexts, counts, log.chosen, **more)
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All rounds at once; they are in memory."""
         yield self._steps
+
+
+def _pscore(source: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Propensities of the actions, one per round."""
+    values = float_array(source[_PSCORE], _PSCORE).astype(np.float64)
+    if values.ndim != 1:
+        raise LogFormatError(
+            f"pscore has shape {values.shape}; expected one entry per round: the probability of its action. Leave it "
+            "out with drop=['pscore']."
+        )
+    return values
 
 
 def _matrix(values: Any, what: str) -> NDArray[Any]:
@@ -128,6 +154,99 @@ def _matrix(values: Any, what: str) -> NDArray[Any]:
     if array.ndim != 2 or 0 in array.shape:
         raise LogFormatError(f"{what} has shape {array.shape}; expected a row for each and a column per feature.")
     return array
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def to_feedback(log: BehaviorLog) -> dict[str, Any]:
+    """A log as feedback of the Open Bandit Pipeline, without ``reward``, which a log does not have.
+
+    The actions are the candidates by their ids, in order, or by their position where they have none. What a step does
+    not offer has probability 0.
+
+    Parameters
+    ----------
+    log : BehaviorLog
+        With propensities of all chosen candidates: logged ones, or ``log.with_propensities(model.propensities(log))``.
+
+    Returns
+    -------
+    feedback : dict
+        ``n_rounds``, ``n_actions``, ``action`` (n_rounds,), ``position`` (all 0), ``pscore`` (n_rounds,); ``context``
+        (n_rounds, m), all features of candidates that vary from step to step, each once; ``action_context`` (n_actions,
+        q), those that belong to the action, where there are any; ``pi_b`` (n_rounds, n_actions, 1), where propensities
+        of all candidates are known; ``actions``, the ids. Add ``reward``.
+
+    Examples
+    --------
+    >>> import ibcb
+    >>> episodes = [([[[1.0], [2.0]], [[1.0], [2.0]]], [1, 0])]
+    >>> log = ibcb.BehaviorLog.from_episodes(episodes, propensities=[0.2, 0.8, 0.4, 0.6])
+    >>> feedback = ibcb.io.to_feedback(log)
+    >>> feedback["action"].tolist(), feedback["pscore"].tolist(), feedback["action_context"].tolist()
+    ([1, 0], [0.8, 0.4], [[1.0], [2.0]])
+    """
+    pscore = None if log.propensities is None else log.propensities[log.chosen_rows]
+    if log.propensities is None or pscore is None or np.isnan(pscore).any():
+        missing = (
+            "no propensities" if pscore is None else f"no propensity of {plural(int(np.isnan(pscore).sum()), 'choice')}"
+        )
+        raise LogFormatError(
+            f"the log has {missing}, which feedback needs as pscore; take those of a model: "
+            "log.with_propensities(model.propensities(log))."
+        )
+    names, actions = _actions(log)
+    n, k = log.n_steps, len(names)
+    feedback: dict[str, Any] = {
+        "n_rounds": n,
+        "n_actions": k,
+        "action": actions[log.chosen_rows],
+        "position": np.zeros(n, dtype=np.int64),
+        "pscore": pscore,
+        "actions": names,
+    }
+    feedback |= _split_features(log, actions, k)
+    if not np.isnan(log.propensities).any():
+        owner = np.repeat(np.arange(n), np.diff(log.step_offsets))
+        feedback["pi_b"] = np.bincount(owner * k + actions, log.propensities, n * k).reshape(n, k, 1)
+    return feedback
+
+
+def _actions(log: BehaviorLog) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The names of all actions, and the number of each row's."""
+    if log.candidate_ids is not None:
+        names, numbers = np.unique(log.candidate_ids, return_inverse=True)
+        return names, numbers.astype(np.int64)
+    places = np.arange(log.n_rows) - np.repeat(log.step_offsets[:-1], np.diff(log.step_offsets))
+    return np.arange(int(places.max()) + 1), places
+
+
+def _split_features(log: BehaviorLog, actions: NDArray[np.int64], k: int) -> dict[str, NDArray[Any]]:
+    """What varies from step to step is context, what does not belongs to the action."""
+    n, d = log.n_steps, log.n_features
+    owner = np.repeat(np.arange(n), np.diff(log.step_offsets))
+    order = np.argsort(actions, kind="stable")
+    each = np.split(order, np.cumsum(np.bincount(actions, minlength=k))[:-1])
+    low, high = np.empty((k, d)), np.empty((k, d))
+    for action, rows in enumerate(each):
+        X = log.contexts[rows]
+        low[action], high[action] = (dense(found).ravel() for found in (X.min(axis=0), X.max(axis=0)))
+    of_action = (low == high).all(axis=0)
+    varying = int((low < high).sum())
+    if n * (varying + k) > _MOST_NUMBERS:
+        raise LogFormatError(
+            f"feedback has a row per step: {n:,} x {varying + k:,} numbers, and at most {_MOST_NUMBERS:,} can be made; "
+            "give it fewer episodes, or write labels of Vowpal Wabbit (.vw), which have each candidate by itself."
+        )
+    columns: dict[bytes, NDArray[np.float64]] = {}
+    for action, rows in enumerate(each):
+        some = np.flatnonzero(low[action] < high[action])
+        found = np.zeros((len(some), n))
+        found[:, owner[rows]] = dense(log.contexts[rows][:, some]).T
+        columns |= {column.tobytes(): column for column in found}
+    context = np.column_stack(list(columns.values())) if columns else np.ones((n, 1))
+    return {"context": context} | ({"action_context": low[:, of_action]} if of_action.any() else {})
 
 
 FORMAT = Format(

@@ -69,12 +69,13 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         in the order of time.
     columns : dict, optional
         Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
-        candidate. ``{"step": "request"}``.
+        propensity, candidate. ``{"step": "request"}``. A propensity, of every candidate, of the chosen one or of the
+        step, is kept beside the log (``log.propensities``) and never fitted.
     features : list of str, optional
         The features to read, in this order; by default all columns that are left, but those without a name and those
-        whose name says reward or propensity. ``log.notes`` has what was left out.
+        whose name says reward. ``log.notes`` has what was left out.
     drop : list of str
-        Columns that are no features.
+        Columns that are no features, nor propensities.
     keep : list of str
         Columns that are features though their names say otherwise: a ``cost`` that was known before the choice is no
         outcome. Of tables with a row per candidate; elsewhere no feature is left out because of its name.
@@ -215,7 +216,7 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
         The suffix tells the format. ``.parquet`` carries everything and is read fastest: one row per step, or with
         ``long=True`` one per candidate. ``.arrow`` and ``.csv`` have one row per candidate; CSV does not keep the float
         type, nor whether the features had names. ``.npz`` carries everything. ``.dsjson`` and ``.vw`` are for Vowpal
-        Wabbit; `ibcb.io.LOST` tells what a format loses.
+        Wabbit, with logged propensities in the labels; `ibcb.io.LOST` tells what a format loses.
     """
     if not isinstance(log, (BehaviorLog, DiskLog)):
         raise TypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")

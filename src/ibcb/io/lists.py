@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.cells import as_texts, flattened, is_list, one_array
 from ibcb.io.columns import assign_roles, listed, normal_name
+from ibcb.io.propensities import Logged
 from ibcb.io.rows import Tables
 from ibcb.io.unfold import Candidates, named_roles, unfolded
 from ibcb.log.arrays import LogFormatError, plural, shown
@@ -66,6 +67,9 @@ def listed_rows(tables: Tables, column: str, options: ReadOptions) -> tuple[Tabl
             f"there is no column {shown(unknown[0])}; the columns are {listed(outside)}, and those of the candidates "
             f"in {shown(column)} are {listed(inside)}."
         )
+    # One list of propensities for all candidates stands beside theirs.
+    logged = roles.get("propensity") if "propensity" not in theirs else None
+    logged = logged if logged is not None and is_list(tables.schema.field(logged).type) else None
     ids = theirs.get("candidate") or next(
         (name for name in inside if normal_name(name.removeprefix(f"{column}.")) in _IDS), None
     )
@@ -74,7 +78,7 @@ def listed_rows(tables: Tables, column: str, options: ReadOptions) -> tuple[Tabl
     mark = told or _MARK
 
     def sources(asked: Sequence[str]) -> list[str]:
-        return [column, *([told] if told is not None and told in asked else [])]
+        return [column, *(name for name in (told, logged) if name is not None and name in asked)]
 
     def candidates(table: pa.Table, asked: Sequence[str], row: int) -> Candidates:
         rows, counts = _flat(table, column, row, own)
@@ -82,11 +86,15 @@ def listed_rows(tables: Tables, column: str, options: ReadOptions) -> tuple[Tabl
         cells = {name: rows[name] for name in asked if name in inside}
         if told is not None and told in asked:
             cells[mark] = pa.array(_marks(table[told], rows, ids if by_id else None, counts, told, row))
+        if logged is not None and logged in asked:
+            cells[logged] = Logged(logged, "propensity" in given).flat(table, counts, row)
         return Candidates(owner, cells)
 
     fields = [*inner, *([pa.field(mark, pa.bool_())] if told is not None else [])]
+    fields += [] if logged is None else [pa.field(logged, tables.schema.field(logged).type.value_type)]
     new = {role: name for role, name in roles.items() if role not in ("chosen", "candidate")}
-    new |= {role: name for role, name in theirs.items() if role in ("chosen", "step", "episode", "timestamp")}
+    of_candidates = ("chosen", "step", "episode", "timestamp", "propensity")
+    new |= {role: name for role, name in theirs.items() if role in of_candidates}
     new |= {"chosen": mark} if told is not None else {}
     new |= {} if ids is None else {"candidate": ids}
     return unfolded(tables, options, new, fields, sources, candidates)

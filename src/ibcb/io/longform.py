@@ -30,6 +30,7 @@ def _schema(log: BehaviorLog) -> pa.Schema:
     names = log.feature_names or tuple(f"x{place}" for place in range(log.n_features))
     roles = {"episode": "episode", "step": "step", "chosen": "chosen"}
     roles |= {name: name for name in extras(log)}
+    roles |= {} if log.propensities is None else {"propensity": "propensity"}
     # A feature may be called as a column of ours is, or as one by which the other form is recognised.
     taken = {*roles.values(), "contexts", "n_candidates"}
     features = [f"feature {name}" if name in taken else name for name in names]
@@ -42,6 +43,7 @@ def _schema(log: BehaviorLog) -> pa.Schema:
     }
     fields = [pa.field("episode", pa.int64()), pa.field("step", pa.int64()), pa.field("chosen", pa.bool_())]
     fields += [pa.field(name, values.type) for name, values in extras(log).items()]
+    fields += [] if log.propensities is None else [pa.field("propensity", pa.float64())]
     fields += [pa.field(name, pa.from_numpy_dtype(log.contexts.dtype)) for name in features]
     return pa.schema(fields, metadata={KEY: json.dumps(meta).encode()})
 
@@ -57,6 +59,8 @@ def long_tables(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[pa.Table]:
         owner = np.repeat(np.arange(part.n_steps), counts)
         columns = [pa.array(np.full(part.n_rows, number)), pa.array(first + owner), pa.array(flags)]
         columns += [values.take(pa.array(owner)) for values in extras(part).values()]
+        if part.propensities is not None:
+            columns.append(pa.array(part.propensities, mask=np.isnan(part.propensities)))
         columns += [pa.array(np.ascontiguousarray(column)) for column in dense(part.contexts).T]
         yield pa.Table.from_arrays(columns, schema=_schema(part))
         before, first = number, first + part.n_steps

@@ -13,6 +13,7 @@ feature_names       (d,)                       text
 timestamps          (steps,)                   times, numbers or text
 step_ids            (steps,)                   whole numbers or text
 candidate_ids       (rows,)                    whole numbers or text: what each candidate is called
+propensities        (rows,) or (steps,)        logged probabilities, NaN where none is known; of a step: of the chosen
 contexts_columns    (numbers,)                 of a sparse log: the feature of each number in ``contexts`` (numbers,)
 contexts_offsets    (rows + 1,)                of a sparse log: the first number of every row, and how many there are
 n_features          ()                         of a sparse log
@@ -35,6 +36,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -42,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ibcb.io.columns import dropped
 from ibcb.io.files import machine_memory
 from ibcb.io.format import Format
 from ibcb.io.sources import (
@@ -59,6 +62,7 @@ from ibcb.io.sources import (
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
 from ibcb.log.notes import Note
+from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered
@@ -76,6 +80,7 @@ _ARRAYS = (
     "timestamps",
     "step_ids",
     "candidate_ids",
+    "propensities",
     "contexts_columns",
     "contexts_offsets",
     "n_features",
@@ -87,6 +92,7 @@ _KINDS = {
     "step_ids": "iufMU",
     "feature_names": "U",
     "candidate_ids": "iuU",
+    "propensities": "f",
 }
 _SAYS = "; save it as numbers, times or text (dtype 'U')"
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
@@ -154,6 +160,8 @@ class NpzSource:
         self._timestamps = self._per_step("timestamps", steps)
         self._step_ids = self._per_step("step_ids", steps)
         self._candidate_ids = self._per_step("candidate_ids", int(self._counts.sum()))
+        self._propensities = self._read_propensities(options)
+        options = replace(options, drop=[name for name in options.drop if name != "propensities"])
         refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
         refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
         self.feature_names, self._columns = self._features(contexts.shape[-1], options)
@@ -279,6 +287,18 @@ class NpzSource:
         number = np.cumsum(np.concatenate([[0], (labels[1:] != labels[:-1]).astype(np.int64)]))
         return number - warmup_count(warmup.item(), int(number[-1]) + 1)
 
+    def _read_propensities(self, options: ReadOptions) -> NDArray[np.float64] | None:
+        """What was logged of every row."""
+        array, steps, rows = self._arrays.get("propensities"), len(self._counts), int(self._counts.sum())
+        if array is None or "propensities" in options.drop or not options.choices:
+            return None
+        values = self._per_step("propensities", steps if array.shape == (steps,) else rows)
+        offsets = np.concatenate([[0], np.cumsum(self._counts)])
+        try:
+            return row_propensities(values, offsets, self._chosen, lambda step: f"step {step}")
+        except LogFormatError as error:
+            raise LogFormatError(f"{error} To read without: {dropped('propensities')}.") from None
+
     def _read_preparation(self) -> Preparation | None:
         """How the features were made, if that was stored."""
         stored, names = self._load("preparation"), self._load("feature_names")
@@ -299,7 +319,7 @@ class NpzSource:
         if array.dtype.kind not in _KINDS[name]:
             raise LogFormatError(f"{name} has dtype {array.dtype}{_SAYS}.")
         if array.shape != (steps,):
-            unit = "row" if name == "candidate_ids" else "step"
+            unit = "row" if name in ("candidate_ids", "propensities") else "step"
             raise LogFormatError(f"{name} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
         return self._load(name)
 
@@ -411,10 +431,11 @@ class NpzSource:
                 f"step {step}{where}: feature {feature} is {contexts[row, column]}; contexts must be finite. Impute "
                 "the value or drop the step."
             )
-        ids = self._candidate_ids
-        if ids is not None:
+        of_rows = {"candidate_ids": self._candidate_ids, "propensities": self._propensities}
+        if any(values is not None for values in of_rows.values()):
             starts = np.cumsum(self._counts) - self._counts
-            ids = ids[np.concatenate([np.arange(starts[t], starts[t] + self._counts[t]) for t in steps])]
+            rows = np.concatenate([np.arange(starts[t], starts[t] + self._counts[t]) for t in steps])
+            of_rows = {name: None if values is None else values[rows] for name, values in of_rows.items()}
         return Steps(
             contexts,
             self._counts[steps],
@@ -422,7 +443,7 @@ class NpzSource:
             episode=None if self._episode is None else self._episode[steps],
             step_ids=None if self._step_ids is None else self._step_ids[steps],
             timestamps=None if self._timestamps is None else self._timestamps[steps],
-            candidate_ids=ids,
+            **of_rows,
         )
 
 
@@ -494,7 +515,7 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
             small.setdefault("counts", []).append(np.diff(part.step_offsets))
             small.setdefault("chosen", []).append(part.chosen)
             small.setdefault("episode", []).append(np.full(part.n_steps, number, dtype=np.int64))
-            for name in ("timestamps", "step_ids", "candidate_ids"):
+            for name in ("timestamps", "step_ids", "candidate_ids", "propensities"):
                 values = getattr(part, name)
                 if values is not None:
                     small.setdefault(name, []).append(_storable(values, name))

@@ -8,8 +8,9 @@ Each impression is a step, its candidates are all items in the order of their id
 categories (one feature for each) of ``item_context.csv``, and ``user-item_affinity``: that of the user of the step to
 the item; ``one_hot=["item_id"]`` adds one feature for every item. User features are the same for all candidates of a
 step, so that no linear policy can depend on them; they are left out, but for products: with ``cross=[("user_feature_*",
-"item_id")]`` their categories are features, multiplied with those of the items. Clicks and propensities are never read.
-Nothing says where an episode ends: cut by time, as in ``episode_every="1d"``.
+"item_id")]`` their categories are features, multiplied with those of the items. ``propensity_score``, which may be
+missing, is the logged propensity of the item shown, kept beside the log; clicks are never read. Nothing says where an
+episode ends: cut by time, as in ``episode_every="1d"``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import csv
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,12 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.io.columns import category_codes, check_followed, check_one_hot, kept_categories, matches
+from ibcb.io.columns import category_codes, check_followed, check_one_hot, dropped, kept_categories, matches
 from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
+from ibcb.log.propensities import of_chosen, wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
@@ -42,6 +45,7 @@ __all__ = ["FORMAT", "OpenBanditSource", "looks_like_openbandit"]
 _ITEMS = "item_context.csv"
 _AFFINITY = "user-item_affinity"
 _USER = "user_feature"
+_PROPENSITY = "propensity_score"
 
 
 class OpenBanditSource:
@@ -49,8 +53,9 @@ class OpenBanditSource:
 
     ``options.features`` and ``options.drop`` name columns of ``item_context.csv`` and ``user-item_affinity``,
     ``options.one_hot`` columns of numbers that are categories. Rows must be in the order of time; ``sort`` puts them
-    so, in memory. ``missing`` says what stands for missing numbers of items; "zero" also for missing affinities. With
-    ``choices=False`` the column ``item_id`` may be missing; ``chosen`` is 0 then.
+    so, in memory. ``options.drop`` may name ``propensity_score``, too. ``missing`` says what stands for missing numbers
+    of items; "zero" also for missing affinities. With ``choices=False`` the column ``item_id`` may be missing;
+    ``chosen`` is 0 then.
     """
 
     name: str
@@ -70,8 +75,10 @@ class OpenBanditSource:
         ids, raw = self._items()
         self._ids = np.array(ids, dtype=np.int64)
         notes: list[Note] = []
-        header = self._header()
+        header = self._header_names = self._header()
         self._has_choices = "item_id" in header
+        self._has_propensities = _PROPENSITY in header and options.choices and _PROPENSITY not in options.drop
+        options = self._options = replace(options, drop=[name for name in options.drop if name != _PROPENSITY])
         self._wanted: list[str] = []
         users = [column for column in header if column.startswith(_USER)]
         self._users = [name for name in users if matches(name, options.crossed)]
@@ -285,6 +292,8 @@ class OpenBanditSource:
         types |= dict.fromkeys(self._users, pa.string())
         if self._has_choices:
             types["item_id"] = pa.string()
+        if self._has_propensities:
+            types[_PROPENSITY] = pa.float64()
         how = {
             "read_options": pacsv.ReadOptions(use_threads=False, block_size=2**22),
             "convert_options": pacsv.ConvertOptions(include_columns=list(types), column_types=types),
@@ -300,7 +309,10 @@ class OpenBanditSource:
                     yield _with_lines(pa.Table.from_batches([batch]), line)
                     line += len(batch)
         except pa.ArrowInvalid as error:
-            raise LogFormatError(f"{self.name}: not a readable CSV file ({error}).") from None
+            at = self._header_names.index(_PROPENSITY) if self._has_propensities else None
+            without = f" Or read without {_PROPENSITY}: {dropped(_PROPENSITY)}."
+            remedy = without if f"column #{at}:" in str(error) else ""
+            raise LogFormatError(f"{self.name}: not a readable CSV file ({error}).{remedy}") from None
 
     def _times(self, table: pa.Table) -> NDArray[Any]:
         """Times in UTC; those without a zone are taken for UTC."""
@@ -325,7 +337,8 @@ class OpenBanditSource:
         if self._has_choices:
             chosen = self._positions(table["item_id"].to_pylist(), lines)
         contexts = self._contexts(table, self._affinities(table, lines))
-        return Steps(contexts, np.full(n, items, dtype=np.int64), chosen, timestamps=times)
+        logged = self._propensities(table, chosen, lines) if self._has_propensities else None
+        return Steps(contexts, np.full(n, items, dtype=np.int64), chosen, timestamps=times, propensities=logged)
 
     def _contexts(self, table: pa.Table, affinities: NDArray[np.float64]) -> Contexts:
         n, (items, d) = len(table), self._template.shape
@@ -347,6 +360,18 @@ class OpenBanditSource:
             found.append((np.ones(len(of_steps)), of_steps, np.repeat(column, items)))
         values, rows, columns = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return ordered(sparse.csr_array((values, (rows, columns)), shape=(n * items, d)))
+
+    def _propensities(
+        self, table: pa.Table, chosen: NDArray[np.int64], lines: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """What was logged of every row: of the item shown alone."""
+        values, items = table[_PROPENSITY].to_numpy().astype(np.float64), len(self._ids)
+        found = wrong_propensity(values, np.arange(len(values)))
+        if found is not None:
+            raise LogFormatError(
+                f"{self.name}, line {lines[found[0]]}: {found[1]}. Correct it, or read without: {dropped(_PROPENSITY)}."
+            )
+        return of_chosen(values, items * np.arange(len(values)) + chosen, items * len(values))
 
     def _user_codes(self, table: pa.Table) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """For every feature of users: the steps that have a category, and the column where it stands."""

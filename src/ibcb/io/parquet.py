@@ -2,9 +2,10 @@
 
 Columns: ``episode`` (negative for the warm-up, then 0, 1, ...), ``step`` (counted from 0 within the episode),
 ``chosen``, ``n_candidates``, ``contexts`` (the candidates' features, one after the other), and where the log has them
-``timestamp``, ``step_id`` and ``candidate_ids`` (a list per step). Of a sparse log ``contexts`` has only the numbers
-that are not 0; ``columns`` says which features they are of, and ``sizes`` how many each candidate has. The number of
-features, their names, how they were made and the format's version are in the schema metadata under the key ``ibcb``.
+``timestamp``, ``step_id``, ``candidate_ids`` and ``propensities`` (lists per step). Of a sparse log ``contexts`` has
+only the numbers that are not 0; ``columns`` says which features they are of, and ``sizes`` how many each candidate has.
+The number of features, their names, how they were made and the format's version are in the schema metadata under the
+key ``ibcb``.
 Each episode is a row group of its own, or several if it is large.
 """
 
@@ -80,7 +81,7 @@ def joined(parts: list[BehaviorLog]) -> BehaviorLog:
     steps = [part.n_steps for part in parts]
     extras: dict[str, Any] = {
         name: None if getattr(head, name) is None else np.concatenate([getattr(part, name) for part in parts])
-        for name in ("timestamps", "step_ids", "candidate_ids")
+        for name in ("timestamps", "step_ids", "candidate_ids", "propensities")
     }
     return BehaviorLog(
         stacked([part.contexts for part in parts]),
@@ -129,8 +130,8 @@ def _lists(offsets: NDArray[Any], values: NDArray[Any]) -> pa.LargeListArray:
 
 def _more(log: BehaviorLog) -> dict[str, pa.Array]:
     """What else the log has of its steps, by the names of their columns."""
-    ids = log.candidate_ids
-    return extras(log) | ({} if ids is None else {"candidate_ids": _lists(log.step_offsets, ids)})
+    of_rows = {"candidate_ids": log.candidate_ids, "propensities": log.propensities}
+    return extras(log) | {n: _lists(log.step_offsets, values) for n, values in of_rows.items() if values is not None}
 
 
 def _write_long(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:

@@ -205,13 +205,14 @@ def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[in
     """The parts of a log as they come; every one must have the features and the extras of the first."""
     first: tuple[Any, ...] | None = None
     for number, part in parts:
-        shape = (part.n_features, part.feature_names, part.timestamps is None, part.step_ids is None)
+        extras = (part.timestamps, part.step_ids, part.propensities)
+        shape = (part.n_features, part.feature_names, *(values is None for values in extras))
         if first is None:
             first = shape
         elif shape != first:
             raise LogFormatError(
-                f"episode {number}: features, timestamps or step_ids are not those of the episodes before it; "
-                "every part of a log needs the same."
+                f"episode {number}: features, timestamps, step_ids or propensities are not those of the episodes "
+                "before it; every part of a log needs the same."
             )
         yield number, part
     if first is None:
@@ -236,11 +237,7 @@ def labelled(steps: Steps) -> Steps:
     kept = steps.chosen >= 0
     if kept.all():
         return steps
-    rows = np.flatnonzero(np.repeat(kept, steps.counts))
-    of_step = {name: getattr(steps, name) for name in ("episode", "step_ids", "timestamps")}
-    labels = {name: None if values is None else values[kept] for name, values in of_step.items()}
-    ids = None if steps.candidate_ids is None else steps.candidate_ids[rows]
-    return Steps(steps.contexts[rows], steps.counts[kept], steps.chosen[kept], **labels, candidate_ids=ids)
+    return steps.taken(np.flatnonzero(kept), np.flatnonzero(np.repeat(kept, steps.counts)))
 
 
 def unlabelled_steps(count: int) -> tuple[Note, ...]:

@@ -28,6 +28,7 @@ from ibcb.io.sources import (
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
+from ibcb.log.propensities import wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
@@ -48,6 +49,8 @@ class Decision(NamedTuple):
     timestamp: Any = None
     #: what the step says of itself
     shared: dict[str, float] = {}  # noqa: RUF012 - never changed
+    #: the logged propensities, by the position of the candidate; those that are not known are not there
+    propensities: dict[int, float] = {}  # noqa: RUF012 - never changed
 
     def whole_candidates(self) -> list[dict[str, float]]:
         """The candidates, each with what the step says of itself; what both have is added up."""
@@ -76,10 +79,16 @@ class SparseSource:
         self.notes = ()
         self._with_shared = bool(options.cross or (options.preparation is not None and options.preparation.crosses))
         self._rows = self._numbers = 0
+        self._told: set[float] = set()
+        self._wrong: LogFormatError | None = None
         refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
         refuse_keep(options, "in this format rewards and costs stand apart, and every feature is read. Leave it out")
         asked = asked_names(options)
         names = self._all_names() if asked is None else self._of_those(asked)
+        # Whoever does not know a probability writes 1 or 0 everywhere, and so does whoever draws nothing.
+        self._has_propensities = bool(self._told) and self._told not in ({0.0}, {1.0})
+        if self._has_propensities and self._wrong is not None:
+            raise self._wrong
         self._columns = {name: column for column, name in enumerate(names)}
         self.feature_names = tuple(names)
         columns = tuple(FeatureColumn(name, fill=0.0) for name in names)
@@ -110,6 +119,27 @@ class SparseSource:
 
     # -- the first pass --------------------------------------------------------------------------------------------
 
+    def _first_pass(self) -> Iterator[Decision]:
+        """All decisions; what they say of propensities is looked at on the way."""
+        for decision in self._decisions():
+            logged = decision.propensities
+            if decision.chosen in logged and len(self._told) < 2:
+                self._told.add(logged[decision.chosen])
+            if logged and self._wrong is None:
+                values = np.array([logged.get(place, np.nan) for place in range(len(decision.candidates))])
+                found = wrong_propensity(values, np.array([decision.chosen]))
+                if found is not None:
+                    self._wrong = self._error(
+                        decision.place,
+                        f"candidate {found[0]}: {found[1]}. Correct it, or read without: {self._without_propensities}.",
+                    )
+            yield decision
+
+    @property
+    def _without_propensities(self) -> str:
+        """How to leave them out, within a sentence."""
+        raise NotImplementedError
+
     def _whole(self, decisions: Iterator[Decision]) -> Iterator[Decision]:
         """The decisions with what candidates share, if products are asked for."""
         if not self._with_shared:
@@ -124,7 +154,7 @@ class SparseSource:
         of_steps: set[str] = set()
         of_candidates: set[str] = set()
         steps = 0
-        for decision in self._decisions():
+        for decision in self._first_pass():
             steps += 1
             self._rows += len(decision.candidates)
             if self._with_shared:
@@ -167,7 +197,7 @@ class SparseSource:
         seen: set[str] = set()
         ignored: dict[str, None] = {}
         steps = 0
-        for decision in self._whole(self._decisions()):
+        for decision in self._whole(self._first_pass()):
             steps += 1
             self._rows += len(decision.candidates)
             for candidate in decision.candidates:
@@ -209,7 +239,7 @@ class SparseSource:
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         d = len(self._columns)
-        batch = _Batch(self._columns, None if self._is_sparse else self._absent)
+        batch = self._batch()
         for decision in self._whole(self._in_order()):
             count = len(decision.candidates)
             if count * d > _MOST_NUMBERS and not self._is_sparse:
@@ -220,17 +250,21 @@ class SparseSource:
                 )
             if batch.rows and batch.numbers + (0 if self._is_sparse else count * d) > BATCH_NUMBERS:
                 yield batch.steps()
-                batch = _Batch(self._columns, None if self._is_sparse else self._absent)
+                batch = self._batch()
             batch.add(decision)
         if batch.rows:
             yield batch.steps()
+
+    def _batch(self) -> _Batch:
+        return _Batch(self._columns, None if self._is_sparse else self._absent, self._has_propensities)
 
 
 class _Batch:
     """Decisions on their way into steps: where each number will stand, and the number; ``absent`` None: sparsely."""
 
-    def __init__(self, columns: dict[str, int], absent: NDArray[np.float64] | None) -> None:
+    def __init__(self, columns: dict[str, int], absent: NDArray[np.float64] | None, propensities: bool) -> None:
         self.rows = 0
+        self._propensities: array[float] | None = array("d") if propensities else None
         self._columns, self._absent = columns, absent
         # Plain arrays: a few million numbers as Python objects would be many times as large.
         self._places, self._values = array("q"), array("d")
@@ -252,6 +286,9 @@ class _Batch:
                 if column is not None:
                     places.append(start + column)
                     values.append(value)
+        if self._propensities is not None:
+            logged = decision.propensities
+            self._propensities.extend(logged.get(place, np.nan) for place in range(len(decision.candidates)))
         self.rows += len(decision.candidates)
         self._counts.append(len(decision.candidates))
         self._chosen.append(decision.chosen)
@@ -269,7 +306,8 @@ class _Batch:
             contexts = flat.reshape(-1, d)
         episode, step_ids, timestamps = (as_array(list(values)) for values in zip(*self._extras, strict=True))
         counts, chosen = (np.array(values, dtype=np.int64) for values in (self._counts, self._chosen))
-        return Steps(contexts, counts, chosen, episode, step_ids, timestamps)
+        logged = None if self._propensities is None else np.asarray(self._propensities, dtype=np.float64)
+        return Steps(contexts, counts, chosen, episode, step_ids, timestamps, propensities=logged)
 
 
 def as_array(values: list[Any]) -> NDArray[Any] | None:

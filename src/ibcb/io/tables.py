@@ -38,10 +38,12 @@ from ibcb.io.columns import (
 )
 from ibcb.io.layouts import arranged
 from ibcb.io.problems import Problems
+from ibcb.io.propensities import Logged, of_every_candidate
 from ibcb.io.rows import RowGroups, Tables, whole_table
 from ibcb.io.sources import kept_features, labelled, refuse_keep, refuse_one_hot, unlabelled_steps
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
+from ibcb.log.propensities import of_chosen
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions, Source, Steps
 from ibcb.numerics.contexts import Contexts
@@ -60,6 +62,8 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
+    # Where features were named, nobody need be told that it is none.
+    told = "propensity" in options.columns or options.features is not None or options.preparation is not None
     tables, options = arranged(tables, options)
     names = tables.schema.names
     if options.sort:
@@ -68,10 +72,10 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
     if options.arm is not None or (
         made is not None and made.arms is not None and KEY not in (tables.schema.metadata or {})
     ):
-        return ArmRows(tables.name, tables.schema, lambda columns: tables.read(columns, False), options)
+        return ArmRows(tables.name, tables.schema, lambda columns: tables.read(columns, False), options, told)
     # A row per candidate may have a feature of that name.
     ours = {"contexts", "n_candidates"}.intersection(names).difference(options.features or (), options.drop)
-    return StepRows(tables, options) if ours else _CandidateRows(tables, options)
+    return StepRows(tables, options) if ours else _CandidateRows(tables, options, told)
 
 
 def _sorted(tables: Tables, options: ReadOptions) -> Tables:
@@ -92,7 +96,7 @@ def _sorted(tables: Tables, options: ReadOptions) -> Tables:
 class _CandidateRows:
     """Long form: consecutive rows with the same step (and episode) are the candidates of one step."""
 
-    def __init__(self, tables: Tables, options: ReadOptions) -> None:
+    def __init__(self, tables: Tables, options: ReadOptions, told: bool) -> None:
         self.name, self._tables, self._options = tables.name, tables, options
         stored = metadata(tables.schema)
         names: tuple[str, ...] | None = None
@@ -113,6 +117,12 @@ class _CandidateRows:
         with problems.noted():
             check_roles(tables.schema, roles)
         self._roles = roles
+        self._logged: Logged | None = None
+        # Written by us it has those of all candidates, whatever they are.
+        self._logged_of_every: bool | None = True if stored.features is not None else None
+        if "propensity" in roles and options.choices:
+            self._logged = Logged(roles["propensity"], told or stored.features is not None)
+            self._logged_of_every = False if roles["propensity"] in tables.of_step else self._logged_of_every
         try:
             self._plan: Plan = plan_features(
                 tables.schema,
@@ -149,11 +159,14 @@ class _CandidateRows:
             )
             for name, count in self._strange.items()
         )
-        return (*self._tables.notes(), *self._plan.notes, *strange, *unlabelled_steps(self._unlabelled))
+        logged = () if self._logged is None else self._logged.notes
+        return (*self._tables.notes(), *self._plan.notes, *logged, *strange, *unlabelled_steps(self._unlabelled))
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange, self._unlabelled = {}, 0
+        if self._logged is not None and self._logged_of_every is None:
+            self._logged_of_every = of_every_candidate(self._logged_values(self._logged))
         features = [column.name for column in self._plan.preparation.columns]
         columns = list(dict.fromkeys([*self._roles.values(), *features]))
         order = _Order()
@@ -180,7 +193,7 @@ class _CandidateRows:
             yield held, self._starts(held, row), row
 
     def _used(self) -> list[str]:
-        return [role for role in self._roles if role != "candidate"]
+        return [role for role in self._roles if role not in ("candidate", "propensity")]
 
     def _starts(self, rows: pa.Table, row: int) -> NDArray[np.int64]:
         """Where every step begins in some rows, of which the first is number ``row`` of the log."""
@@ -207,6 +220,7 @@ class _CandidateRows:
         with problems.noted():
             contexts, strange = feature_matrix(rows, self._plan, row)
         problems.settle()
+        logged = None if self._logged is None else self._propensities(self._logged, rows, starts, chosen, row)
         for name, count in strange.items():
             self._strange[name] = self._strange.get(name, 0) + count
         steps = Steps(
@@ -217,9 +231,26 @@ class _CandidateRows:
             at_start.get("step_id", None if _counts_steps(self._roles["step"]) else at_start["step"]),
             at_start.get("timestamp"),
             names_of(rows[self._roles["candidate"]]) if "candidate" in self._roles else None,
+            logged,
         )
         self._unlabelled += int((chosen < 0).sum())
         return labelled(steps)
+
+    def _propensities(
+        self, logged: Logged, rows: pa.Table, starts: NDArray[np.int64], chosen: NDArray[np.int64], row: int
+    ) -> NDArray[np.float64]:
+        """What was logged of every row."""
+        values, chosen_rows = logged.numbers(rows[logged.column]), (starts + chosen)[chosen >= 0]
+        logged.check(values, chosen_rows, row)
+        return values if self._logged_of_every else of_chosen(values[chosen_rows], chosen_rows, len(values))
+
+    def _logged_values(
+        self, logged: Logged
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]]:
+        """All that was logged, where each step begins, and which rows were chosen."""
+        columns = [self._roles[role] for role in ("episode", "step", "chosen", "propensity") if role in self._roles]
+        for rows, starts, row in self._whole_steps(columns, False):
+            yield logged.numbers(rows[logged.column]), starts, self._marks(rows, starts, row)[0]
 
     def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], row: int) -> NDArray[np.int64]:
         """The position of the chosen candidate of every step; -1 where none is and such steps are to be left out."""
@@ -345,8 +376,10 @@ class StepRows:
                     f"column {column!r} is missing; a log with a row per step has episode, step, chosen, "
                     f"n_candidates, contexts and this one has {listed(names)}{other if column == 'contexts' else ''}."
                 )
-        self._roles = {role: column for role, column in roles.items() if role != "candidate"}
+        self._roles = {role: column for role, column in roles.items() if role not in ("candidate", "propensity")}
         check_roles(tables.schema, self._roles)
+        # Lists and single numbers alike are of no other use here.
+        self._logged = Logged(roles["propensity"], told=True) if options.choices and "propensity" in roles else None
         self._counted = "n_candidates" in names
         self._d, self._sparse = stored.n_features, stored.sparse
         self._named = "candidate_ids" in names and is_list(tables.schema.field("candidate_ids").type)
@@ -368,6 +401,7 @@ class StepRows:
     def _columns(self) -> list[str]:
         optional = {"n_candidates": self._counted, "candidate_ids": self._named}
         optional |= {"columns": self._sparse, "sizes": self._sparse}
+        optional |= {} if self._logged is None else {self._logged.column: True}
         return [*self._roles.values(), "contexts", *(name for name, there in optional.items() if there)]
 
     def index(self) -> list[tuple[int, list[int]]] | None:
@@ -440,12 +474,25 @@ class StepRows:
         if "step" in labels and "episode" in labels:
             order(labels["step"], labels["episode"])
         ids = self._candidate_ids(table, row, counts) if self._named else None
-        more = (labels.get("episode"), labels.get("step_id"), labels.get("timestamp"), ids)
+        logged = None if self._logged is None else self._propensities(self._logged, table, counts, chosen, row)
+        more = (labels.get("episode"), labels.get("step_id"), labels.get("timestamp"), ids, logged)
         steps = Steps(contexts, counts, chosen, *more)
         if self._options.skip_unlabelled:
             self._unlabelled += int((chosen < 0).sum())
             steps = labelled(steps)
         return steps, d
+
+    def _propensities(
+        self, logged: Logged, table: pa.Table, counts: NDArray[np.int64], chosen: NDArray[np.int64], row: int
+    ) -> NDArray[np.float64]:
+        """What was logged of every row, as lists or as one number per step: that of the chosen candidate."""
+        # A position that is wrong is refused with its place later on.
+        chosen_rows = (np.cumsum(counts) - counts + chosen)[(chosen >= 0) & (chosen < counts)]
+        if is_list(table.schema.field(logged.column).type):
+            return logged.per_list(table, counts, chosen_rows, row)
+        values = logged.numbers(table[logged.column])
+        logged.check(values, np.flatnonzero(chosen >= 0), row)
+        return of_chosen(values[(chosen >= 0) & (chosen < counts)], chosen_rows, int(counts.sum()))
 
     def _candidate_ids(self, table: pa.Table, row: int, counts: NDArray[np.int64]) -> NDArray[Any]:
         """The names of all candidates."""

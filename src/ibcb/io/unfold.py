@@ -50,7 +50,8 @@ def unfolded(
     made = {field.name: field for field in fields}
     used = set(sources(list(made))) - set(roles.values())
     own = [field for field in tables.schema if field.name not in used and field.name not in made]
-    twice = [name for name in made if name in tables.schema.names and name not in used and name != roles.get("chosen")]
+    told = (roles.get("chosen"), roles.get("propensity"))
+    twice = [name for name in made if name in tables.schema.names and name not in used and name not in told]
     if twice:
         raise LogFormatError(
             f"{listed(twice)}: a column of the step and one of its candidates would have the same name; rename one."
@@ -77,7 +78,8 @@ def unfolded(
             yield pa.table(pieces, schema=pa.schema([schema.field(name) for name in columns]))
 
     # What numbers or names the step is no feature of it; everything else may be crossed with those of candidates.
-    of_step = tuple(field.name for field in own if field.name not in roles.values())
+    names = {name for role, name in roles.items() if role != "propensity"}
+    of_step = tuple(field.name for field in own if field.name not in names)
     columns = {role: name for role, name in roles.items() if name in schema.names}
     long = Tables(tables.name, schema, read, of_step=of_step, notes=tables.notes)
     return long, replace(options, columns=columns)

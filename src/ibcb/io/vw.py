@@ -11,7 +11,8 @@ A candidate's features are ``ns^name`` (``name`` where the namespace has no name
 the namespace's weight; without a value it is 1, and what is there several times is added up. A text as value, as in
 ``city:paris``, makes the feature ``ns^city^paris`` with value 1, as in Vowpal Wabbit.
 
-Costs and probabilities are never kept: they are rewards and what the decider knew, not what it did. The features of the
+Probabilities are kept beside the log, as the logged propensity of the chosen candidate; where all of them are 1, or 0,
+as whoever does not know them writes, there are none. Costs are never kept: they are rewards. The features of the
 ``shared`` line are the same for all candidates of a step, so that no linear policy can depend on them; they are left
 out, but for products: ``cross=[("user", "item")]`` multiplies those of one namespace with those of another, as
 ``-q ui`` does. The format has no place for episodes, warm-up, timestamps, the float type, and features without a
@@ -25,6 +26,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
+from ibcb.io.columns import dropped
 from ibcb.io.files import binary
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features, shared_features, unlabelled_steps
@@ -40,6 +44,8 @@ __all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
 _ESCAPES = {"%": "%25", " ": "%20", "\t": "%09", "\n": "%0A", "\r": "%0D", "\0": "%00", ":": "%3A", "|": "%7C"}
 _CHARACTERS = {code: character for character, code in _ESCAPES.items()}
 _NO_NAME = "%_"
+#: what the last part of a label is called, to leave it out
+_PROBABILITY = "probability"
 _MOST_CACHED = 100_000
 #: names that text of other kinds may have, too
 _UNSURE = (".txt", ".dat", ".data", ".txt.gz", ".dat.gz", ".data.gz")
@@ -48,7 +54,8 @@ _UNSURE = (".txt", ".dat", ".data", ".txt.gz", ".dat.gz", ".data.gz")
 class VWSource(SparseSource):
     """Steps from Vowpal Wabbit text; see `Source`.
 
-    With ``options.choices=False`` blocks need no label; ``chosen`` is 0 where there is none.
+    With ``options.choices=False`` blocks need no label; ``chosen`` is 0 where there is none. ``options.drop`` may name
+    ``probability``, that of the labels.
     """
 
     separator = "^"
@@ -98,6 +105,7 @@ class VWSource(SparseSource):
         candidates: list[dict[str, float]] = []
         shared: dict[str, float] = {}
         chosen: int | None = None
+        logged: dict[int, float] = {}
         for index, (number, line) in enumerate(block):
             place = f"line {number}"
             head, bar, features = line.partition("|")
@@ -128,6 +136,8 @@ class VWSource(SparseSource):
                         f"Blocks are separated by blank lines: is one missing?{other if every else ''}",
                     )
                 chosen = len(candidates)
+                if _PROBABILITY not in self._options.drop and self._options.choices:
+                    logged = {chosen: float(label.rpartition(":")[2])}
             candidates.append(self._features(features, place))
         if not candidates:
             raise self._error(first, "a shared line without candidates; a block needs a line for each of them.")
@@ -141,7 +151,14 @@ class VWSource(SparseSource):
                 "action:cost:probability and a space, as in '0:1:0.5 |a x:2'. Leave such blocks out with "
                 "skip_unlabelled=True (--skip-unlabelled).",
             )
-        yield Decision(first, candidates, chosen or 0, shared=shared)
+        yield Decision(first, candidates, chosen or 0, shared=shared, propensities=logged)
+
+    def _own_keys(self) -> tuple[str, ...]:
+        return (_PROBABILITY,)
+
+    @property
+    def _without_propensities(self) -> str:
+        return dropped(_PROBABILITY)
 
     def _label(self, head: str, place: str) -> str:
         """What stands before the first bar, without a tag: "", "shared" or a label."""
@@ -164,7 +181,7 @@ class VWSource(SparseSource):
         if len(words) == 1 and re.fullmatch(r"[^:]+:[^:]+:[^:]+", words[0]):
             action, cost, probability = words[0].split(":")
             if action != "shared" and _number(cost) is not None and _number(probability) is not None:
-                return action
+                return words[0]
         costs = len(words) == 1 and re.fullmatch(r"\d+:[^:]+", words[0])
         what = (
             " It is one of cost-sensitive classification (csoaa_ldf), where no candidate was chosen." if costs else ""
@@ -231,9 +248,10 @@ class VWSource(SparseSource):
 def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
     """Write a log, part by part, so that the same names, numbers and choices are read back.
 
-    The label's cost 0 and probability 1 are placeholders: a log has neither. Numbers are written as the shortest text
-    that is the same double. The first candidate has all features, so that their order comes back; the others leave out
-    those that are 0, as is usual. Characters that the format cannot hold are written as %20 and the like.
+    The label's probability is the logged propensity of the chosen candidate, and 1 where none was logged; its cost 0 is
+    a placeholder, since a log has no rewards. Numbers are written as the shortest text that is the same double. The
+    first candidate has all features, so that their order comes back; the others leave out those that are 0, as is
+    usual. Characters that the format cannot hold are written as %20 and the like.
     """
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
         columns: list[tuple[str, str]] | None = None
@@ -242,10 +260,12 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
             if columns is None:
                 columns = [_column(name) for name in names_to_write(part)]
             start = 0
-            for chosen, end in zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), strict=True):
+            logged = np.ones(part.n_steps) if part.propensities is None else part.propensities[part.chosen_rows]
+            labels = [f"{chosen + 1}:0:{_probability(p)} " for chosen, p in zip(part.chosen, logged, strict=True)]
+            choices = zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), labels, strict=True)
+            for chosen, end, label in choices:
                 for index, row in enumerate(dense(part.contexts[start:end]).tolist()):
-                    label = f"{index + 1}:0:1 " if index == chosen else ""
-                    file.write(f"{label}{_line(columns, row, every)}\n")
+                    file.write(f"{label if index == chosen else ''}{_line(columns, row, every)}\n")
                     every = False
                 file.write("\n")
                 start = end
@@ -264,6 +284,11 @@ def looks_like_vw(path: str | os.PathLike[str]) -> bool:
     number = r"[\d.eE+-]+"
     label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:{number}){{1,2}}\s+|{number}\s+)+"
     return re.match(rf"\s*({label})?('\S*\s*|[\w./#-]*)\|", line) is not None
+
+
+def _probability(logged: float) -> str:
+    """As labels have it: the shortest text that is the same number, 1 where there is none."""
+    return "1" if np.isnan(logged) or logged == 1 else repr(float(logged))
 
 
 def _line(columns: list[tuple[str, str]], row: list[float], every: bool) -> str:
@@ -319,5 +344,6 @@ FORMAT = Format(
     suffixes=(".vw", ".vw.gz", ".ldf", ".ldf.gz"),
     looks_like=lambda source: has_suffix(source, *_UNSURE) and looks_like_vw(source),
     write=write_vw,
-    loses="episodes, warm-up, times, ids, the float type, missing feature names, and how the features were made",
+    loses="episodes, warm-up, times, ids, the float type, missing feature names, propensities of candidates that were "
+    "not chosen, and how the features were made",
 )

@@ -19,12 +19,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import as_texts, complete, flags, one_array
-from ibcb.io.columns import assign_roles, listed, no_column, normal_name
+from ibcb.io.columns import assign_roles, listed, named_features, no_column, normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.unfold import Candidates, named_roles, unfolded
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions
+from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = ["wide_rows"]
 
@@ -47,7 +47,9 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     if unknown:
         raise LogFormatError(no_column(unknown[0], [*names, *features]))
     features = [name for name in features if name not in options.drop]
-    _check_complete(features, parts, alternatives, options)
+    logged = _logged(features, given, options)
+    given = {role: name for role, name in given.items() if role != "propensity" or logged is None}
+    _check_complete([name for name in features if name != logged], parts, alternatives, options)
     kinds = {feature: _common(tables.schema, feature, parts, alternatives) for feature in features}
     roles, _ = assign_roles([name for name in names if name not in parts.values()], replace(options, columns=given))
     roles.pop("candidate", None)
@@ -86,14 +88,23 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     fields = [pa.field(_ALTERNATIVE, pa.string())]
     fields += [pa.field(feature, kinds[feature]) for feature in features]
     fields += [] if chosen is None else [pa.field(chosen, pa.bool_())]
-    roles["candidate"] = _ALTERNATIVE
+    roles |= {"candidate": _ALTERNATIVE} | ({} if logged is None else {"propensity": logged})
     long, left = unfolded(tables, options, roles, fields, sources, candidates)
     drop = [name for name in options.drop if name in long.schema.names]
     # What every alternative has is no outcome of the choice, whatever it is called, nor does it name anything.
-    known = features if options.features is None and options.preparation is None else ()
+    ordinary = [name for name in features if name != logged]
+    known = ordinary if options.features is None and options.preparation is None else ()
     keep = list(dict.fromkeys([*options.keep, *known]))
     left = replace(left, drop=drop, keep=keep, alternatives=())
     return long._replace(notes=lambda: (*tables.notes(), *notes)), left
+
+
+def _logged(features: Sequence[str], given: Mapping[str, str], options: ReadOptions) -> str | None:
+    """What the columns of logged propensities have in common, if every alternative may have one of its own."""
+    if "propensity" in given:
+        return given["propensity"] if given["propensity"] in features else None
+    own = named_features(options)
+    return next((name for name in features if normal_name(name) in ROLES["propensity"] and name not in own), None)
 
 
 def _parts(names: Sequence[str], alternatives: Sequence[str]) -> dict[tuple[str, str], str]:

@@ -40,6 +40,7 @@ from ibcb.log.arrays import (
 )
 from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
+from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
 
@@ -77,6 +78,9 @@ class BehaviorLog:
     candidate_ids : array of shape (rows,), optional
         What each row's candidate is called: an item's id, an arm's name. `ibcb predict` writes them. Like notes they
         are no part of what the log says.
+    propensities : array of shape (rows,) or (steps,), optional
+        The probability with which the decider drew each candidate, as it was logged; NaN where none was. One per step
+        is that of the chosen candidate. Beside the log, for checks: no part of what is fitted, nor of the fingerprint.
     preparation : Preparation, optional
         How the features were made of raw columns, where a reader made them; models keep it for `predict`.
     notes : iterable of Note
@@ -105,6 +109,7 @@ class BehaviorLog:
         "feature_names",
         "notes",
         "preparation",
+        "propensities",
         "step_ids",
         "step_offsets",
         "timestamps",
@@ -120,6 +125,7 @@ class BehaviorLog:
     timestamps: NDArray[Any] | None
     step_ids: NDArray[Any] | None
     candidate_ids: NDArray[Any] | None
+    propensities: NDArray[np.float64] | None
     preparation: Preparation | None
     notes: tuple[Note, ...]
     #: the common number of candidates of every step, or None where it varies
@@ -137,13 +143,14 @@ class BehaviorLog:
         timestamps: ArrayLike | None = None,
         step_ids: ArrayLike | None = None,
         candidate_ids: ArrayLike | None = None,
+        propensities: ArrayLike | None = None,
         preparation: Preparation | None = None,
         notes: Iterable[Note] = (),
     ) -> None:
         self._fill(
             contexts, step_offsets, chosen, episode_offsets, warmup, feature_names, timestamps, step_ids, preparation
         )
-        self.candidate_ids = per_step(candidate_ids, self.n_rows, "candidate_ids", "row")
+        self._fill_rows(candidate_ids, propensities)
         self.notes = tuple(notes)
 
     def _fill(
@@ -174,10 +181,15 @@ class BehaviorLog:
         self.feature_names = distinct_names(feature_names, matrix.shape[1])
         self.timestamps = per_step(timestamps, len(self.chosen), "timestamps")
         self.step_ids = per_step(step_ids, len(self.chosen), "step_ids")
-        self.preparation, self.notes, self.candidate_ids = preparation, (), None
+        self.preparation, self.notes = preparation, ()
         self.candidates_per_step = _common(np.diff(self.step_offsets))
         self._check_choices()
         self._check_finite()
+
+    def _fill_rows(self, candidate_ids: ArrayLike | None, propensities: ArrayLike | None) -> None:
+        """What stands beside the rows."""
+        self.candidate_ids = per_step(candidate_ids, self.n_rows, "candidate_ids", "row")
+        self.propensities = row_propensities(propensities, self.step_offsets, self.chosen, self._place)
 
     @classmethod
     def part(
@@ -191,6 +203,7 @@ class BehaviorLog:
         timestamps: NDArray[Any] | None = None,
         step_ids: NDArray[Any] | None = None,
         candidate_ids: NDArray[Any] | None = None,
+        propensities: NDArray[np.float64] | None = None,
         preparation: Preparation | None = None,
     ) -> BehaviorLog:
         """Some steps of one episode of a log that is never whole in memory; ``origin``: the episode, the first step."""
@@ -198,7 +211,7 @@ class BehaviorLog:
         offsets = np.concatenate([[0], np.cumsum(counts)])
         edges = np.array([0, len(chosen)])
         part._fill(contexts, offsets, chosen, edges, 0, feature_names, timestamps, step_ids, preparation, origin=origin)
-        part.candidate_ids = per_step(candidate_ids, part.n_rows, "candidate_ids", "row")
+        part._fill_rows(candidate_ids, propensities)
         return part
 
     @classmethod
@@ -210,6 +223,7 @@ class BehaviorLog:
         feature_names: Sequence[str] | None = None,
         timestamps: ArrayLike | None = None,
         step_ids: ArrayLike | None = None,
+        propensities: ArrayLike | None = None,
     ) -> BehaviorLog:
         """Build a log from one ``(contexts, chosen)`` pair per episode.
 
@@ -221,8 +235,8 @@ class BehaviorLog:
             matrices. chosen: B whole numbers, counted from 0. d and the float type must be the same throughout.
         warmup : int
             How many leading episodes were a random start, not chosen by the policy.
-        feature_names, timestamps, step_ids
-            As in :class:`BehaviorLog`; the latter two are flat, one entry per step.
+        feature_names, timestamps, step_ids, propensities
+            As in :class:`BehaviorLog`; but for the names they are flat, those of one episode after the other.
         """
         if isinstance(episodes, BehaviorLog):
             raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
@@ -249,6 +263,7 @@ class BehaviorLog:
             feature_names=feature_names,
             timestamps=timestamps,
             step_ids=step_ids,
+            propensities=propensities,
         )
 
     @classmethod
@@ -265,6 +280,7 @@ class BehaviorLog:
         arm_feature_names: Sequence[str] | None = None,
         timestamps: ArrayLike | None = None,
         step_ids: ArrayLike | None = None,
+        propensities: ArrayLike | None = None,
     ) -> BehaviorLog:
         """Build a log of choices among a fixed set of arms, each with its own weights on the features of the step.
 
@@ -283,8 +299,8 @@ class BehaviorLog:
             or B lists of arms. Arms may appear late, and retire.
         arm_features : array of shape (n_arms, q), optional
             Features of the arms, with weights that all arms share.
-        warmup, timestamps, step_ids
-            As in :meth:`from_episodes`.
+        warmup, timestamps, step_ids, propensities
+            As in :meth:`from_episodes`; a row is an available arm.
         feature_names, arm_feature_names : sequences of m and of q str, optional
         arm_names : sequence of n_arms names, optional
 
@@ -340,6 +356,7 @@ class BehaviorLog:
             timestamps=timestamps,
             step_ids=step_ids,
             candidate_ids=np.asarray(arms)[np.concatenate([each[1] for each in made])],
+            propensities=propensities,
             notes=[never_chosen(never, K)] if never else [],
         )
 
@@ -374,6 +391,17 @@ class BehaviorLog:
             return self
         same = self._slice(0, len(self.episode_offsets) - 1)
         same._origin, same.contexts = self._origin, frozen(dense(self.contexts))
+        return same
+
+    def with_propensities(self, propensities: ArrayLike | None) -> BehaviorLog:
+        """The same log with other propensities beside it, such as ``model.propensities(log)``; None: with none.
+
+        `ibcb.write_log` then writes them into labels of Vowpal Wabbit, `ibcb.io.to_feedback` gives them to the Open
+        Bandit Pipeline.
+        """
+        same = self._slice(0, len(self.episode_offsets) - 1)
+        same._origin = self._origin
+        same.propensities = row_propensities(propensities, self.step_offsets, self.chosen, self._place)
         return same
 
     def step_arrays(self, steps: slice) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
@@ -465,6 +493,7 @@ class BehaviorLog:
         part.timestamps = None if self.timestamps is None else self.timestamps[steps]
         part.step_ids = None if self.step_ids is None else self.step_ids[steps]
         part.candidate_ids = None if self.candidate_ids is None else self.candidate_ids[offsets[0] : offsets[-1]]
+        part.propensities = None if self.propensities is None else self.propensities[offsets[0] : offsets[-1]]
         part.candidates_per_step = self.candidates_per_step
         if part.candidates_per_step is None:
             part.candidates_per_step = _common(np.diff(part.step_offsets))
@@ -505,6 +534,7 @@ class BehaviorLog:
         part.timestamps = None if self.timestamps is None else self.timestamps[first:last]
         part.step_ids = None if self.step_ids is None else self.step_ids[first:last]
         part.candidate_ids = None if self.candidate_ids is None else self.candidate_ids[rows]
+        part.propensities = None if self.propensities is None else self.propensities[rows]
         part.candidates_per_step = _common(np.diff(part.step_offsets))
         return part
 

@@ -234,6 +234,7 @@ class DiskLog:
             timestamps=None if steps.timestamps is None else steps.timestamps[some],
             step_ids=None if steps.step_ids is None else steps.step_ids[some],
             candidate_ids=None if steps.candidate_ids is None else steps.candidate_ids[rows],
+            propensities=None if steps.propensities is None else steps.propensities[rows],
             preparation=self.preparation,
         )
 
@@ -259,6 +260,7 @@ class DiskLog:
                 timestamps=_optional([steps.timestamps for steps in batches]),
                 step_ids=_optional([steps.step_ids for steps in batches]),
                 candidate_ids=_optional([steps.candidate_ids for steps in batches]),
+                propensities=_optional([steps.propensities for steps in batches]),
                 preparation=self.preparation,
                 notes=self.notes,
             )
@@ -283,7 +285,7 @@ def gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callabl
     contexts, at = np.empty((0 if is_sparse(head.contexts) else rows, head.n_features), dtype=head.contexts.dtype), 0
     sparse_parts = list[Contexts]()
     numbers, counts, chosen = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
-    timestamps, step_ids, candidate_ids = list[Any](), list[Any](), list[Any]()
+    more: dict[str, list[Any]] = {name: [] for name in ("timestamps", "step_ids", "candidate_ids", "propensities")}
     for number, part in chain([first], pairs):
         if is_sparse(part.contexts):
             sparse_parts.append(part.contexts)
@@ -295,9 +297,8 @@ def gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callabl
         numbers.append(np.full(part.n_steps, number))
         counts.append(np.diff(part.step_offsets))
         chosen.append(part.chosen)
-        timestamps.append(part.timestamps)
-        step_ids.append(part.step_ids)
-        candidate_ids.append(part.candidate_ids)
+        for name, values in more.items():
+            values.append(getattr(part, name))
     episode = np.concatenate(numbers)
     edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     return BehaviorLog(
@@ -307,11 +308,9 @@ def gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callabl
         edges,
         warmup=int(np.count_nonzero(episode[edges[:-1]] < 0)),
         feature_names=head.feature_names,
-        timestamps=_optional(timestamps),
-        step_ids=_optional(step_ids),
-        candidate_ids=_optional(candidate_ids),
         preparation=head.preparation,
         notes=notes(),
+        **{name: _optional(values) for name, values in more.items()},
     )
 
 

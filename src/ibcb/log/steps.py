@@ -32,6 +32,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken", "choice"),
     "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
     "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
+    "propensity": (
+        *("propensity", "propensity_score", "pscore", "probability", "prob"),
+        *("propensities", "propensity_scores", "pscores", "probabilities"),
+    ),
     "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
 }
 #: options that a `Preparation` keeps in its own way, or that are of no use to another log
@@ -51,7 +55,8 @@ class Steps(NamedTuple):
 
     ``contexts`` (rows, d), dense or sparse, has the candidates of all of them, ``counts`` says how many each has,
     ``chosen`` the position of the chosen one. ``episode`` is a label per step of whatever kind the log has,
-    ``step_ids`` and ``timestamps`` likewise; ``candidate_ids`` has a name per row. None where the log has none.
+    ``step_ids`` and ``timestamps`` likewise; ``candidate_ids`` has a name per row, ``propensities`` what was logged of
+    each row, NaN where nothing was. None where the log has none.
     """
 
     contexts: Contexts
@@ -61,6 +66,14 @@ class Steps(NamedTuple):
     step_ids: NDArray[Any] | None = None
     timestamps: NDArray[Any] | None = None
     candidate_ids: NDArray[Any] | None = None
+    propensities: NDArray[np.float64] | None = None
+
+    def taken(self, steps: slice | NDArray[np.int64], rows: slice | NDArray[np.int64]) -> Steps:
+        """Some of the steps; ``rows`` are theirs."""
+        of_rows = ("contexts", "candidate_ids", "propensities")
+        pairs = ((name, values, rows if name in of_rows else steps) for name, values in self._asdict().items())
+        parts: dict[str, Any] = {name: None if values is None else values[some] for name, values, some in pairs}
+        return Steps(**parts)
 
 
 class Source(Protocol):

@@ -21,10 +21,11 @@ from ibcb.io.files import atomic
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
+from ibcb.report.calibration import Calibration, calibration
 from ibcb.report.facts import Facts, facts
 from ibcb.report.page import render
 
-__all__ = ["Facts", "facts", "render", "write_report"]
+__all__ = ["Calibration", "Facts", "calibration", "facts", "render", "write_report"]
 
 
 def write_report(

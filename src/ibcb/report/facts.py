@@ -19,6 +19,7 @@ from ibcb.inverse.solvers import SOLVERS
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.directions import direction
+from ibcb.report.calibration import Calibration, calibration
 from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
 from ibcb.report.verdict import Agreement, Verdict, judge
@@ -137,6 +138,8 @@ class Facts:
         None: the page was asked to show no steps.
     columns : tuple of str
         Names of the features, as the sample numbers them.
+    calibration : Calibration or None
+        Recovered propensities beside logged ones, where there are any.
     fingerprint : str
     version : str
         Of the library.
@@ -166,12 +169,15 @@ class Facts:
     contradictions: tuple[Contradicting, ...]
     sample: tuple[SampledEpisode, ...] | None
     columns: tuple[str, ...]
+    calibration: Calibration | None
     fingerprint: str
     version: str
 
 
 def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title: str = "") -> Facts:
     """Everything that a page says of a model and the log it was fitted to; a log on disk is gone through once.
+
+    Where it has logged propensities, once more for each that these are compared with.
 
     Parameters
     ----------
@@ -187,6 +193,8 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     """
     _check(model, log)
     log_name = log.name if isinstance(log, DiskLog) else ""
+    # Where nothing is believed of a policy, no choice has a probability.
+    calibrated = None if model.forecast_model_ is None else calibration(model, log)
     model, log = _tracked(model, log)
     view = _walked(model, log, steps=steps)
     judged = _judged(model, view)
@@ -256,6 +264,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         contradictions=_contradictions(model),
         sample=tuple(view.sample) if steps else None,
         columns=names,
+        calibration=calibrated,
         fingerprint=model.log_fingerprint_,
         version=_version(),
     )

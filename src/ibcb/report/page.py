@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from ibcb.report.calibration import Calibration
 from ibcb.report.facts import Facts, Weight
 from ibcb.report.shown_steps import SampledEpisode
 
@@ -23,10 +24,14 @@ __all__ = ["json_for_script", "render"]
 _HARMLESS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
+#: length of the axes of the calibration curve
+_CURVE = 300
+
+
 def render(facts: Facts) -> str:
     """The whole page as text."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"percent": _percent, "count": _count, "short": _short}
+    environment.filters |= {"percent": _percent, "count": _count, "short": _short, "number": _number}
     template = environment.from_string(_read("page.html"))
     script = _read("page.js")
     rows, zero, spark_zero = _weight_rows(facts)
@@ -38,6 +43,7 @@ def render(facts: Facts) -> str:
         has_intervals=any(weight.low is not None for weight in facts.weights),
         untold=not all(weight.told for weight in facts.weights),
         evolution_rows=_evolution_rows(facts),
+        curve=None if facts.calibration is None else _curve(facts.calibration, facts),
         style=Markup(_read("page.css")),
         script=Markup(script),
         # A browser that honours it runs this script and no other, whatever names and ids hold.
@@ -154,6 +160,31 @@ def _evolution_rows(facts: Facts) -> list[tuple[str, list[str]]]:
     ahead = [f"+{count}" for count in range(1, len(facts.forecast) + 1)]
     rows = zip([*labels, *ahead], [*facts.evolution, *facts.forecast], strict=True)
     return [(label, [_number(x, digits) for x in row]) for label, row in rows]
+
+
+# -- propensities ----------------------------------------------------------------------------------------------------
+
+
+def _curve(found: Calibration, facts: Facts) -> dict[str, Any]:
+    """Places of the calibration curves, on logarithmic axes of equal length, and of their ticks; the episodes shown."""
+    lines = {"now": found.curve, "ahead": found.curve_ahead}
+    values = [value for line in lines.values() for each in line for value in (each.recovered, each.logged) if value > 0]
+    decades = min(4, max(1, math.ceil(-math.log10(min(values)) - 1e-9)))
+    steps = (1, 2, 5) if decades == 1 else (1,)
+    ticks = [step * 10.0**power for power in range(-decades, 0) for step in steps] + [1.0]
+
+    def at(value: float) -> float:
+        return round(_CURVE * (1 + math.log10(max(value, 10.0**-decades)) / decades), 1)
+
+    shown = {episode.number for episode in facts.episodes}
+    return {
+        "size": _CURVE,
+        "episodes": [episode for episode in found.episodes if episode.number in shown],
+        "ticks": [(at(tick), _CURVE - at(tick), f"{tick:g}") for tick in ticks],
+        "lines": {
+            name: [(at(each.recovered), _CURVE - at(each.logged)) for each in line] for name, line in lines.items()
+        },
+    }
 
 
 # -- numbers and words -----------------------------------------------------------------------------------------------

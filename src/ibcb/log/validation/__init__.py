@@ -29,7 +29,7 @@ def validate(log: Log) -> Validation:
 
     Notes
     -----
-    Two findings rest on statistical tests. They speak only where chance is most unlikely, so their silence proves
+    Three findings rest on statistical tests. They speak only where chance is most unlikely, so their silence proves
     little.
 
     *Wrong edges* (``episode-edges``) are seen by a change of policy inside an episode (see
@@ -41,6 +41,9 @@ def validate(log: Log) -> Validation:
 
     *A random start* (``unmarked-warmup``) is seen by choices that favour no feature, no position and no length. A
     Thompson sampler that knows nothing can look the same.
+
+    *Logged propensities* (``log.propensities``) that are not those of the decider (``propensities-not-drawn``) are seen
+    by choices that are too unlikely, or too likely, for draws; that takes the propensities of all candidates.
 
     Examples
     --------
@@ -77,6 +80,7 @@ def _summary(result: Scan) -> LogSummary:
         dtype=result.dtype,
         time_span=None if span is None else (_time(span[0]), _time(span[1])),
         nbytes=result.nbytes,
+        propensities=result.logged.chosen,
     )
 
 

@@ -78,6 +78,8 @@ class LogSummary:
     """First and last timestamp."""
     nbytes: int
     """Size in memory."""
+    propensities: int
+    """Choices with a logged propensity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,8 @@ def _described(summary: LogSummary, width: int) -> list[str]:
         "rows": f"{summary.rows} of {plural(summary.features, 'feature')}, "
         f"{summary.dtype or 'no numbers'}: {_bytes(summary.nbytes)} in memory",
     }
+    if summary.propensities:
+        entries["logged"] = f"propensities of {plural(summary.propensities, 'choice')}"
     if summary.time_span is not None:
         entries["time"] = " to ".join(summary.time_span)
     return [line for name, text in entries.items() for line in _wrapped(f"{name:<10}{text}", width, "", " " * 10)]

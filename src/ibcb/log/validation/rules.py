@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import plural
 from ibcb.log.validation.features import collinear, constant, leaks, scales, unmoved
+from ibcb.log.validation.logged import logged_findings
 from ibcb.log.validation.report import Finding, Severity
 from ibcb.log.validation.scan import EpisodeScan, Scan
 from ibcb.log.validation.updates import Updates
@@ -33,7 +34,7 @@ def findings(scan: Scan, find_updates: Callable[[], Updates]) -> tuple[Finding, 
     found = [*_episodes(scan, ~still), *unmoved(scan, still)]
     if not still.all():
         found += [*scales(scan, ~still), *collinear(scan, ~still), *leaks(scan, ~still)]
-    found += [*_steps(scan), *_times(scan), *_starts(scan)]
+    found += [*_steps(scan), *_times(scan), *_starts(scan), *logged_findings(scan.logged)]
     if not still.all():
         found += _policy(scan, find_updates)
     order: tuple[Severity, ...] = ("error", "warning", "note")

@@ -15,6 +15,7 @@ from ibcb.log.behavior_log import BehaviorLog, dense_pieces
 from ibcb.log.validation.constancy import Change, find_change, whitening
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
+from ibcb.log.validation.logged import LoggedScan
 from ibcb.log.validation.step_sample import Sample, Sampler, due
 from ibcb.numerics.contexts import nbytes
 
@@ -109,6 +110,7 @@ class Scan:
     overlaps: StepCount = field(default_factory=StepCount)
     untimed: StepCount = field(default_factory=StepCount)
     time_span: tuple[Any, Any] | None = None
+    logged: LoggedScan = field(default_factory=LoggedScan)
     positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     #: whether the first episode shows that the decider had learned before, be it sbucb or sbts
     has_past: bool = False
@@ -133,7 +135,8 @@ class Scan:
         self.rows += part.n_rows
         self.dtype = str(part.contexts.dtype)
         self.nbytes += nbytes(part.contexts) + part.chosen.nbytes + part.step_offsets[1:].nbytes
-        self.nbytes += sum(extra.nbytes for extra in (part.timestamps, part.step_ids) if extra is not None)
+        extras = (part.timestamps, part.step_ids, part.propensities)
+        self.nbytes += sum(extra.nbytes for extra in extras if extra is not None)
         sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
         self.candidates.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
 
@@ -254,6 +257,7 @@ class _Walk:
         for tally, marked in zip((result.single, result.equal, result.twins, result.chosen_twins), marks, strict=True):
             tally.add(marked, place)
         self._repeats(hashes, place)
+        result.logged.add(number, part, place.__call__)
         if part.timestamps is not None and part.timestamps.dtype.kind in "iufM":
             self._times(part.timestamps, place)
         if number >= 0:

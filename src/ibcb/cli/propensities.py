@@ -1,0 +1,101 @@
+"""`ibcb propensities`: with which probability the decider chose each candidate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ibcb
+from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.printing import print_json, say, say_notes
+
+__all__ = ["EXAMPLE", "propensities"]
+
+EXAMPLE = "ibcb propensities model.safetensors log.parquet -o propensities.parquet"
+_TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
+
+
+@reports_errors
+@reads_logs
+def propensities(
+    model: Annotated[Path, typer.Argument(help="A saved model.")],
+    log: Annotated[Path, typer.Argument(help=f"The fitted log, or another one: {LOG}", readable=False)],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A .csv or .parquet file instead of stdout; .npz: feedback of the Open Bandit Pipeline; .vw, .dsjson: "
+            "the log with labels of Vowpal Wabbit.",
+        ),
+    ] = None,
+    ahead: Annotated[
+        bool, typer.Option("--ahead", help="Also as predicted from the episodes before; in .npz and labels instead.")
+    ] = False,
+    reading: dict[str, Any],
+    as_json: Json = False,
+) -> None:
+    """Say with which probability each candidate was chosen.
+
+    Of the log that the model was fitted on, by the policy in force in each
+    episode; of any other log, by the policy right after the fitted one. Writes
+    episode, step, candidate, chosen, propensity, a row per candidate, with ids
+    where the log has them; ahead, with --ahead; and logged, where the log has
+    propensities of its own. They sum to 1 at each step.
+
+    A .npz file has the arrays of a feedback dict (context, action, pscore, pi_b,
+    position, n_rounds, n_actions, and action_context where features belong to the
+    candidate); add the reward, which no log here has. Labels of Vowpal Wabbit,
+    action:cost:probability, have cost 0 in its place.
+
+    The effective sample size for two policies, and how rare choices were, are
+    said on stderr.
+    """
+    import numpy as np
+
+    from ibcb.estimators.predictions import csv_writer, write_tables
+    from ibcb.estimators.propensities import not_drawn, overlap, propensity_tables
+
+    if out is not None:
+        check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
+    imitator = ibcb.load_model(model)
+    if not isinstance(imitator, ibcb.IBCB):
+        raise typer.BadParameter(
+            f"propensities are those of a model of how a policy evolved; this is a {type(imitator).__name__}."
+        )
+    steps = ibcb.read_log(log, **prepared(imitator, reading, log))
+    columns = {"propensity": imitator.propensities(steps)}
+    if ahead:
+        columns["ahead"] = imitator.propensities(steps, ahead=True)
+    used = columns["ahead" if ahead else "propensity"]
+    notes = steps.notes if imitator.decider_.draws else (*steps.notes, not_drawn(imitator.decider_.label))
+    found = overlap(steps, used, imitator.predict(steps))
+    suffix = None if out is None else out.suffix.lower()
+    if out is None and not as_json:
+        write = csv_writer(sys.stdout.buffer)
+        for table in propensity_tables(steps, **columns):
+            write(table)
+    elif out is not None and suffix in _TABLES:
+        write_tables(propensity_tables(steps, **columns), out)
+    elif out is not None and suffix in _LABELS:
+        ibcb.write_log(steps.with_propensities(used), out)
+    elif out is not None:
+        feedback = ibcb.io.to_feedback(steps.with_propensities(used))
+        with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
+            np.savez(file, **feedback)
+    if as_json:
+        told: dict[str, Any] = {"steps": steps.n_steps, "rows": steps.n_rows, "overlap": found.to_json()}
+        if out is None:
+            tables = list(propensity_tables(steps, **columns))
+            names = tables[0].column_names
+            told |= {name: [v for table in tables for v in table[name].to_pylist()] for name in names}
+        print_json(told | ({} if out is None else {"out": str(out)}))
+    elif out is not None:
+        say(f"{out}: {steps.n_rows} propensities")
+    say_notes(notes)
+    say(f"overlap: {found}")

@@ -1,0 +1,182 @@
+"""Recovered propensities beside those that were logged: how likely each makes the choices, and how far they agree.
+
+Logged propensities are never fitted, so that what they say of a model is a check of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.estimators.ibcb import IBCB
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.log.propensities import sum_tolerance
+
+__all__ = ["Bin", "Calibration", "EpisodeCalibration", "calibration"]
+
+Vector = NDArray[np.float64]
+
+#: equally many candidates each, so that no point of a curve is a matter of chance; not tuned
+_BINS = 10
+#: below it a propensity counts as this much: one impossible choice would outweigh all others
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Candidates whose recovered propensities are alike: their number, and the means of both."""
+
+    candidates: int
+    recovered: float
+    logged: float
+
+
+@dataclass(frozen=True)
+class EpisodeCalibration:
+    """One episode: its choices with a logged propensity, and their mean log-likelihood by each."""
+
+    number: int
+    steps: int
+    logged: float
+    recovered: float
+    ahead: float
+    uniform: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How recovered propensities compare with logged ones, over the choices of the policy that have one.
+
+    Attributes
+    ----------
+    steps : int
+    logged, recovered, ahead, uniform : float
+        Log-likelihood per choice: by the logged propensities, by those recovered of the policy in force, by those
+        predicted one episode ahead, and by even ones.
+    complete : int
+        Steps whose candidates all have a logged propensity.
+    total_variation, total_variation_ahead : float or None
+        Half the sum of absolute differences at a step, on average over those; None where there are none.
+    curve, curve_ahead : tuple of Bin
+        Mean logged propensity of candidates with like recovered ones, the least first; where only those of choices
+        were logged, of these.
+    episodes : tuple of EpisodeCalibration
+    """
+
+    steps: int
+    logged: float
+    recovered: float
+    ahead: float
+    uniform: float
+    complete: int
+    total_variation: float | None
+    total_variation_ahead: float | None
+    curve: tuple[Bin, ...]
+    curve_ahead: tuple[Bin, ...]
+    episodes: tuple[EpisodeCalibration, ...]
+
+    def told(self, log_likelihood: float) -> float | None:
+        """Of what logged propensities tell of the choices beyond even ones, the share that others tell."""
+        beyond = self.logged - self.uniform
+        return None if beyond < 0.01 else (log_likelihood - self.uniform) / beyond
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        now, ahead = self.told(self.recovered), self.told(self.ahead)
+        words = "" if now is None or ahead is None else f" ({now:.0%} and {ahead:.0%} of what the logged ones tell)"
+        apart = "" if self.total_variation is None else f"; total variation {self.total_variation:.3f} on average"
+        return (
+            f"log-likelihood per choice {self.logged:.3f} by the logged propensities, {self.recovered:.3f} by those of "
+            f"the policy in force, {self.ahead:.3f} one episode ahead{words}, {self.uniform:.3f} evenly{apart}."
+        )
+
+
+def calibration(model: IBCB, log: BehaviorLog | DiskLog) -> Calibration | None:
+    """Compare recovered propensities with the logged ones; None where the policy's choices have none.
+
+    Parameters
+    ----------
+    model : IBCB
+        Fitted.
+    log : BehaviorLog, or what `ibcb.open_log` gave
+        The log that the model was fitted to, or another one.
+    """
+    if next(iter(log.parts()))[1].propensities is None:
+        return None
+    recovered, ahead = model.propensities(log), model.propensities(log, ahead=True)
+    sums = _Sums()
+    row = 0
+    for number, part in log.parts():
+        rows = slice(row, row + part.n_rows)
+        row += part.n_rows
+        if number >= 0 and part.propensities is not None:
+            sums.add(number, part, part.propensities, recovered[rows], ahead[rows])
+    return sums.found()
+
+
+class _Sums:
+    """Sums over the parts of a log."""
+
+    def __init__(self) -> None:
+        self._episodes: dict[int, Vector] = {}
+        self._complete, self._apart = 0, np.zeros(2)
+        self._known: list[Vector] = []
+
+    def add(self, number: int, part: BehaviorLog, logged: Vector, *recovered: Vector) -> None:
+        rows, starts, counts = part.chosen_rows, part.step_offsets[:-1], np.diff(part.step_offsets)
+        known = ~np.isnan(logged[rows])
+        if known.any():
+            by = np.stack([logged[rows], *(each[rows] for each in recovered), 1 / counts])[:, known]
+            total = np.array([known.sum(), *np.log(np.maximum(by, _LEAST)).sum(axis=1)])
+            self._episodes[number] = self._episodes.get(number, 0) + total
+        sums = np.add.reduceat(logged, starts)
+        complete = np.abs(sums - 1) <= sum_tolerance(counts)
+        self._complete += int(complete.sum())
+        apart = [np.add.reduceat(np.abs(each - logged), starts)[complete].sum() / 2 for each in recovered]
+        self._apart += apart
+        some = ~np.isnan(logged)
+        self._known.append(np.stack([logged, *recovered])[:, some])
+
+    def found(self) -> Calibration | None:
+        if not self._episodes:
+            return None
+        whole = _means(-1, np.sum(list(self._episodes.values()), axis=0))
+        apart = [float(each) / self._complete if self._complete else None for each in self._apart]
+        logged, recovered, ahead = np.concatenate(self._known, axis=1)
+        return Calibration(
+            steps=whole.steps,
+            logged=whole.logged,
+            recovered=whole.recovered,
+            ahead=whole.ahead,
+            uniform=whole.uniform,
+            complete=self._complete,
+            total_variation=apart[0],
+            total_variation_ahead=apart[1],
+            curve=tuple(_curve(recovered, logged)),
+            curve_ahead=tuple(_curve(ahead, logged)),
+            episodes=tuple(_means(number, sums) for number, sums in self._episodes.items()),
+        )
+
+
+def _means(number: int, sums: Vector) -> EpisodeCalibration:
+    """Of the number of choices and sums of their log-likelihoods."""
+    return EpisodeCalibration(number, int(sums[0]), *(sums[1:] / sums[0]).tolist())
+
+
+def _curve(recovered: Vector, logged: Vector) -> Iterator[Bin]:
+    """Bins of about as many candidates each; what is equal stays together."""
+    order = np.argsort(recovered, kind="stable")
+    values = recovered[order]
+    # Where the next bin begins: behind all that is equal to the last of this one.
+    cuts = np.unique(np.searchsorted(values, values[[len(values) * k // _BINS for k in range(1, _BINS)]], side="left"))
+    for some in np.split(order, cuts):
+        if len(some):
+            yield Bin(len(some), float(recovered[some].mean()), float(logged[some].mean()))

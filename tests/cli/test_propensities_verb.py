@@ -1,0 +1,125 @@
+"""`ibcb propensities`: tables, feedback and labels of the same probabilities, and what they are worth."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from commands import ibcb_command, succeeds
+from scipy.special import softmax
+
+import ibcb
+from ibcb.estimators.propensities import overlap
+
+
+def stand_in(self, log, *, ahead=False):
+    """Probabilities that the files can be compared with, whatever a model makes of a log."""
+    scores = self.decision_function(log) * (0.5 if ahead else 2)
+    steps = np.split(np.asarray(scores, dtype=float), log.step_offsets[1:-1])
+    return np.concatenate([softmax(step) for step in steps])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("propensities")
+    for expert in ("sbts", "sbucb"):
+        run = ibcb.simulate(expert=expert, n_episodes=4, batch_size=30, n_candidates=4, n_features=3, warmup=40, seed=1)
+        ibcb.save_model(ibcb.IBCB(expert=expert, l2=1.0).fit(run.log), path / f"{expert}.safetensors")
+        ibcb.write_log(run.log, path / f"{expert}.parquet")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _recovered(monkeypatch):
+    monkeypatch.setattr(ibcb.IBCB, "propensities", stand_in, raising=False)
+
+
+@pytest.fixture
+def sampler(folder):
+    """Arguments for a Thompson sampler's log, the model and the log."""
+    paths = folder / "sbts.safetensors", folder / "sbts.parquet"
+    return paths, ibcb.load_model(paths[0]), ibcb.read_log(paths[1])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_table_with_a_row_per_candidate(sampler, tmp_path, suffix):
+    paths, model, log = sampler
+    out = tmp_path / f"out.{suffix}"
+    result = succeeds("propensities", *paths, "-o", out, "--ahead")
+    assert result.stdout == ""
+    assert f"out.{suffix}: {log.n_rows} propensities" in result.stderr
+    if suffix == "parquet":
+        table = pq.read_table(out).to_pydict()
+    else:
+        rows = list(csv.DictReader(io.StringIO(out.read_text())))
+        table = {
+            name: [float(row[name].replace("true", "1").replace("false", "0")) for row in rows] for name in rows[0]
+        }
+    assert list(table) == ["episode", "step", "candidate", "chosen", "propensity", "ahead"]
+    np.testing.assert_array_equal(table["propensity"], model.propensities(log))
+    np.testing.assert_array_equal(table["ahead"], model.propensities(log, ahead=True))
+    assert np.flatnonzero(table["chosen"]).tolist() == log.chosen_rows.tolist()
+
+
+def test_without_a_file_it_is_csv_or_json_and_nothing_else(sampler):
+    paths, model, log = sampler
+    rows = list(csv.DictReader(io.StringIO(succeeds("propensities", *paths).stdout)))
+    assert [float(row["propensity"]) for row in rows] == model.propensities(log).tolist()
+    told = json.loads(succeeds("propensities", *paths, "--json").stdout)
+    assert told["propensity"] == model.propensities(log).tolist()
+    assert told["overlap"] == overlap(log, model.propensities(log), model.predict(log)).to_json()
+    assert told["rows"] == log.n_rows
+
+
+def test_overlap_is_said_and_of_what_is_written(sampler, tmp_path):
+    paths, model, log = sampler
+    for more, p in (((), model.propensities(log)), (("--ahead",), model.propensities(log, ahead=True))):
+        result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv", *more)
+        assert f"overlap: {overlap(log, p, model.predict(log))}" in result.stderr
+        assert "warning" not in result.stderr
+
+
+def test_a_decider_that_draws_nothing_is_warned_of(folder, tmp_path):
+    result = succeeds(
+        "propensities", folder / "sbucb.safetensors", folder / "sbucb.parquet", "-o", tmp_path / "out.csv"
+    )
+    assert "warning: the decider was found to draw nothing (sbucb(l2=1))" in result.stderr
+    assert "rest on the model alone" in result.stderr
+
+
+def test_logged_ones_stand_beside(sampler, tmp_path, rng):
+    (model_path, _), _, log = sampler
+    logged = np.full(log.n_rows, np.nan)
+    logged[log.chosen_rows] = rng.uniform(0.1, 1, size=log.n_steps)
+    ibcb.write_log(log.with_propensities(logged), tmp_path / "log.parquet")
+    told = json.loads(succeeds("propensities", model_path, tmp_path / "log.parquet", "--json").stdout)
+    assert told["logged"] == [None if np.isnan(value) else value for value in logged]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_feedback_and_labels_have_the_same_probabilities(sampler, tmp_path, ahead):
+    paths, model, log = sampler
+    p, more = model.propensities(log, ahead=ahead), ["--ahead"] if ahead else []
+    for name in ("out.npz", "out.vw", "out.dsjson"):
+        succeeds("propensities", *paths, "-o", tmp_path / name, *more)
+    with np.load(tmp_path / "out.npz") as feedback:
+        assert {"context", "action", "pscore", "position", "n_rounds", "n_actions"} <= set(feedback)
+        np.testing.assert_array_equal(feedback["pscore"], p[log.chosen_rows])
+        np.testing.assert_array_equal(feedback["pi_b"].ravel(), p)
+        np.testing.assert_array_equal(feedback["action"], log.chosen)
+    labels = ibcb.read_log(tmp_path / "out.vw", episode_size=30)
+    np.testing.assert_array_equal(labels.propensities[labels.chosen_rows], p[log.chosen_rows])
+    np.testing.assert_array_equal(ibcb.read_log(tmp_path / "out.dsjson").propensities, p)
+
+
+def test_what_cannot_be_is_refused(sampler, tmp_path):
+    paths, _, log = sampler
+    result = ibcb_command("propensities", *paths, "-o", tmp_path / "out.txt")
+    assert result.exit_code == 1
+    assert "must end in .csv or .parquet or .npz or .vw or .dsjson" in result.stderr
+    ibcb.save_model(ibcb.ChoiceModel().fit(log), tmp_path / "choice.safetensors")
+    result = ibcb_command("propensities", tmp_path / "choice.safetensors", paths[1])
+    assert result.exit_code == 2
+    assert "this is a ChoiceModel" in result.stderr
