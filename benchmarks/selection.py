@@ -1,9 +1,10 @@
-"""Which kind of decider expert="auto" tells from simulated logs of each, and how long that takes.
+"""Which kind of decider expert="auto" tells from logs of each, with shared weights and on arms, and how long it takes.
 
-    python benchmarks/selection.py [--logs 20] [--first-seed 0] [--only TEXT]
+    python benchmarks/selection.py [--logs 20] [--first-seed 0] [--only TEXT] [--world TEXT]
 
-Exits with 1 if fewer than 19 of 20 logs of a kind are told right. How well dirty and unfair logs are imitated through
-it is in `dirty.py`.
+Deciders of every kind choose among candidates of three worlds: the paper's synthetic one, independent normal features,
+and arms with weights of their own. Prints how many logs of each are told right, and what the others are taken for. Exits
+with 1 if fewer than 19 of 20 are. How well dirty and unfair logs are imitated through it is in `dirty.py`.
 """
 
 from __future__ import annotations
@@ -11,56 +12,95 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import ibcb
 
 RIGHT = 0.95
-SIZE: dict[str, Any] = {"n_episodes": 15, "batch_size": 500, "n_candidates": 8, "n_features": 12}
+Array = NDArray[np.float64]
+
+SYNTHETIC: dict[str, Any] = {"n_episodes": 15, "batch_size": 500, "n_candidates": 8, "n_features": 12, "noise": 0.03}
+#: without a random start: after one, what arms are worth is nearly known, and a softmax can hardly be seen to learn more
+ARMS: dict[str, Any] = {"n_episodes": 12, "batch_size": 600, "n_arms": 8, "n_features": 4, "warmup": 0}
 
 
-def fixed(seed: int, *, sharpness: float | None) -> ibcb.BehaviorLog:
-    """A decider that never learns: it takes its best candidate, or draws from the softmax of its scores."""
+def policy(kind: str, seed: int, weights: Array) -> Any:
+    """A decider of that kind for candidates with normal features, which knows nothing yet."""
+    d, luck = len(weights), np.random.default_rng([seed, 2])
+    made = {
+        "sbucb": lambda: ibcb.SBUCB(d, alpha=1.0),
+        "sbts": lambda: ibcb.SBTS(d, alpha=1.0, random_state=luck),
+        "egreedy": lambda: ibcb.EGreedy(d, epsilon=0.1, random_state=luck),
+        "egreedy, falling": lambda: ibcb.EGreedy(d, epsilon=0.5, decay=0.5, random_state=luck),
+        "softmax": lambda: ibcb.Softmax(d, temperature=0.3, random_state=luck),
+        "topk": lambda: ibcb.TopK(ibcb.SBUCB(d, alpha=1.0), 2, random_state=luck),
+        "stationary, greedy": lambda: ibcb.FixedPolicy(weights, temperature=1e-9, random_state=luck),
+        "stationary, softmax": lambda: ibcb.FixedPolicy(weights, temperature=0.5, random_state=luck),
+        "other": lambda: Walker(weights, luck),
+    }
+    return made[kind]()
+
+
+class Walker:
+    """A decider that none of the known kinds describes: it draws by a softmax, strays, and walks."""
+
+    def __init__(self, weights: Array, luck: np.random.Generator) -> None:
+        self.weights, self.luck = weights, luck
+
+    def act(self, candidates: Array) -> Any:
+        return ibcb.FixedPolicy(self.weights, temperature=0.25, epsilon=0.25, random_state=self.luck).act(candidates)
+
+    def update(self, contexts: Array, rewards: Array) -> None:
+        self.weights = self.weights + self.luck.normal(size=len(self.weights)) * 0.3 / np.sqrt(len(self.weights))
+
+
+def normal_log(kind: str, seed: int, *, episodes: int = 12, batch: int = 500, M: int = 6, d: int = 8) -> Any:
+    """A log of candidates with independent normal features; the first 30 choices are made at random."""
     rng = np.random.default_rng([seed, 1])
-    contexts = rng.normal(size=(15, 500, 8, 12))
-    scores = contexts @ rng.normal(size=12)
-    if sharpness is not None:
-        scores = sharpness * scores + rng.gumbel(size=scores.shape)
-    return ibcb.BehaviorLog.from_episodes(list(zip(contexts, scores.argmax(axis=2), strict=True)))
+    weights = rng.normal(size=d) / np.sqrt(d)
+    decider, pairs = policy(kind, seed, weights), []
+    for number in range(1 + episodes):
+        contexts = rng.normal(size=(batch if number else 30, M, d))
+        chosen = decider.act(contexts) if number else rng.integers(M, size=len(contexts))
+        taken = contexts[np.arange(len(contexts)), chosen]
+        decider.update(taken, taken @ weights + 0.5 * rng.normal(size=len(taken)))
+        pairs.append((contexts, chosen))
+    return ibcb.BehaviorLog.from_episodes(pairs, warmup=1)
 
 
-def simulated(seed: int, expert: str, top_k: int | None = None) -> ibcb.BehaviorLog:
-    return ibcb.simulate("synthetic", expert=expert, noise=0.03, seed=seed, top_k=top_k, **SIZE).log
+def simulated(world: str, kind: str, seed: int) -> Any:
+    """A log of the simulator."""
+    name, _, more = kind.partition(", ")
+    how: dict[str, Any] = {"falling": {"epsilon": 0.5, "decay": 0.5}, "greedy": {"temperature": 1e-9}}.get(more, {})
+    how |= {"epsilon": 0.25} if name == "other" else {}
+    sizes = SYNTHETIC if world == "synthetic" else ARMS
+    return ibcb.simulate(world, expert=name, seed=seed, **sizes, **how).log
 
 
-KINDS: dict[str, tuple[str, Callable[[int], ibcb.BehaviorLog]]] = {
-    "sbucb": ("sbucb", lambda seed: simulated(seed, "sbucb")),
-    "sbts": ("sbts", lambda seed: simulated(seed, "sbts")),
-    "sbucb, top 2": ("topk", lambda seed: simulated(seed, "sbucb", 2)),
-    "sbts, top 2": ("topk", lambda seed: simulated(seed, "sbts", 2)),
-    "fixed, greedy": ("stationary", lambda seed: fixed(seed, sharpness=None)),
-    "fixed, softmax": ("stationary", lambda seed: fixed(seed, sharpness=1.0)),
-}
+KINDS = (
+    *("sbucb", "sbts", "egreedy", "egreedy, falling", "softmax", "topk"),
+    *("stationary, greedy", "stationary, softmax", "other"),
+)
 
 
-def told(kind: str, seeds: range) -> bool:
+def told(world: str, kind: str, seeds: range) -> bool:
     """Print how many logs of a kind are told right; whether they are enough."""
-    name, make = KINDS[kind]
+    name = kind.partition(",")[0]
     found, seconds = [], []
     for seed in seeds:
-        log = make(seed)
-        start = time.perf_counter()
-        found.append(ibcb.IBCB(expert="auto", l2="auto").fit(log).expert_)
-        seconds.append(time.perf_counter() - start)
+        log = normal_log(kind, seed) if world == "normal" else simulated(world, kind, seed)
+        start = time.process_time()
+        found.append(ibcb.IBCB(expert="auto").fit(log).expert_)
+        seconds.append(time.process_time() - start)
     right = found.count(name)
     met = right >= RIGHT * len(found)
-    others = ", ".join(sorted({other for other in found if other != name}))
+    others = ", ".join(f"{other} {count}" for other, count in Counter(found).most_common() if other != name)
     print(
-        f"{kind:20}{right:4} of {len(found)}{f' ({others})' if others else '':16} at most {max(seconds):5.1f} s"
-        f"{'' if met else '  MISSED'}",
+        f"{world:10}{kind:21}{right:4} of {len(found):3}  {max(seconds):5.1f} s  {'' if met else 'MISSED  '}{others}",
         flush=True,
     )
     return met
@@ -71,12 +111,14 @@ def main() -> int:
     parser.add_argument("--logs", type=int, default=20, help="logs of each kind (default 20)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--only", default="", help="only kinds whose name contains this text")
+    parser.add_argument("--world", default="", help="only worlds whose name contains this text")
     options = parser.parse_args()
     met = []
-    print(f"{'kind':20}told right")
-    for kind in KINDS:
-        if options.only in kind:
-            met.append(told(kind, range(options.first_seed, options.first_seed + options.logs)))
+    print(f"{'world':10}{'kind':21}told right   at most   taken for")
+    for world in ("synthetic", "normal", "arms"):
+        for kind in KINDS:
+            if options.only in kind and options.world in world:
+                met.append(told(world, kind, range(options.first_seed, options.first_seed + options.logs)))
     return int(not all(met))
 
 

@@ -420,40 +420,12 @@ class Cone:
 
     def __init__(self, block: Block, ridge: Ridge, *, bonus: bool = True) -> None:
         self._block, self._whitener = block, ridge.whitener if bonus else None
-        self._fill(block, block.widths(ridge) if bonus else None)
+        self._leads, self._squares = _differences(block, block.widths(ridge) if bonus else None)
         self._rows, times, self._both_ways = _distinct(block)
         if len(times) < block.n_rows:
             self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
         self._times = times
         self._sum = times.astype(self._leads.dtype) @ self._leads
-
-    def _fill(self, block: Block, wide: NDArray[Any] | None) -> None:
-        """Differences of the contexts from those chosen and, where there are any, of their widths."""
-        if wide is None:
-            dtype = _single(block.contexts)
-            if is_sparse(block.contexts):
-                self._leads = block.all_leads(dtype)
-                self._squares = self._leads.multiply(self._leads).tocsr()
-            else:
-                self._leads = np.empty(block.contexts.shape, dtype=dtype)
-                block.less_chosen(block.contexts, out=self._leads)
-                self._squares = self._leads * self._leads
-            return
-        d = block.contexts.shape[1]
-        # Candidates that do not differ from the chosen one have a row of zeros, which is never open; exactly, whatever
-        # the rounding of their widths.
-        if is_sparse(block.contexts):
-            leads, of_widths = block.all_leads(wide.dtype), np.empty((len(wide), 1), dtype=wide.dtype)
-            block.less_chosen(wide[:, None], out=of_widths)
-            of_widths[np.diff(leads.indptr) == 0] = 0.0
-            self._leads = with_column(leads, of_widths[:, 0])
-            self._squares = self._leads.multiply(self._leads).tocsr()
-        else:
-            self._leads = np.empty((len(wide), d + 1), dtype=wide.dtype)
-            block.less_chosen(block.contexts, out=self._leads[:, :d])
-            block.less_chosen(wide[:, None], out=self._leads[:, d:])
-            self._leads[~self._leads[:, :d].any(axis=1), d] = 0.0
-            self._squares = self._leads * self._leads
 
     def beforehand(self, o: int) -> ConeRows:
         """What is known of w before any choice: alpha > 0, where it is part of it."""
@@ -565,6 +537,27 @@ class Cone:
             features = with_column(contexts, widths(self._whitener, contexts))
         count = len(rows)
         return ConeRows.fresh(features[:count] - features[count:][step], rows, self._times[rows])
+
+
+def _differences(block: Block, wide: NDArray[Any] | None) -> tuple[Contexts, Contexts]:
+    """Contexts of all rows less those chosen, and so their widths where a bonus is added; and the squares of these."""
+    d, dtype = block.contexts.shape[1], _single(block.contexts) if wide is None else wide.dtype
+    # Candidates that do not differ from the chosen one have a row of zeros, which is never open; exactly, whatever the
+    # rounding of their widths.
+    if is_sparse(block.contexts):
+        leads = block.all_leads(dtype)
+        if wide is not None:
+            of_widths = np.empty((len(wide), 1), dtype=dtype)
+            block.less_chosen(wide[:, None], out=of_widths)
+            of_widths[np.diff(leads.indptr) == 0] = 0.0
+            leads = with_column(leads, of_widths[:, 0])
+        return leads, leads.multiply(leads).tocsr()
+    leads = np.empty((block.n_rows, d + (wide is not None)), dtype=dtype)
+    block.less_chosen(block.contexts, out=leads[:, :d])
+    if wide is not None:
+        block.less_chosen(wide[:, None], out=leads[:, d:])
+        leads[~leads[:, :d].any(axis=1), d] = 0.0
+    return leads, leads * leads
 
 
 def _single(contexts: Contexts) -> Any:

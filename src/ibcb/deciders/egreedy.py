@@ -52,7 +52,7 @@ class EGreedyKind(BestKind):
     scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)
     motions = Motions(
         (
-            Family("walk", grid((0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.06, 0.6))),
+            Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))),
             Family(
                 "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
             ),

@@ -240,7 +240,7 @@ class Kind(ABC):
     #: whether it takes any candidate at random now and then, and how often is to be told
     explores_at_random: ClassVar[bool] = False
     #: the largest share of choices at random that is allowed for: of kinds that do not, some records may be wrong
-    most_random: ClassVar[float] = 0.2
+    most_random: ClassVar[float] = 1.0
     #: whether models are compared by choices predicted too, not by evidence alone
     compares_predictions: ClassVar[bool] = False
     #: models of a family are believed together, their weights falling by e with so much evidence per feature; 0: only

@@ -46,13 +46,14 @@ class SbucbKind(BestKind):
     # Judged by benchmarks/forecast.py: twice as many models predict no better.
     motions = Motions(
         (
-            Family("walk", grid((0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.06, 0.6))),
+            Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))),
             Family(
                 "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
             ),
         )
     )
     adds_bonus = True
+    most_random = 0.06
 
     def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
         return with_column(block.contexts, block.widths(before)), believed.mean[0], believed.covariance[0]

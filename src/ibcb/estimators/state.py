@@ -213,14 +213,14 @@ def _check(record: Any, place: str) -> None:
 
 def _unlike(held: Tracks) -> str:
     """Why tracks cannot be those of their kinds, or nothing."""
-    if not held.kinds or {len(held.ahead), len(held.out)} != {len(held.kinds)} or not held.running:
-        return f"{len(held.kinds)} kinds do not go with {len(held.ahead)} predictions"
-    count = len({held.of(place) for place in range(len(held.kinds))})
-    if {len(held.tracks), len(held.failures), len(held.changes)} != {count}:
-        return f"{len(held.kinds)} kinds need {count} tracks"
-    for place, kind in enumerate(held.kinds):
-        track = held.tracks[held.of(place)]
-        if track is not None and (track.kind.regularization, track.kind.top_k) != (kind.regularization, kind.top_k):
+    count = len(held.kinds)
+    parts = (held.tracks, held.failures, held.changes, held.out)
+    if not count or {len(each) for each in parts} != {count} or not held.running:
+        return f"{count} kinds do not go with {len(held.tracks)} tracks"
+    if any(len(each.hits) != count for each in held.judged):
+        return f"its judgements are not of {count} kinds"
+    for kind, track in zip(held.kinds, held.tracks, strict=True):
+        if track is not None and track.kind != kind:
             return f"the track of {kind.label} is that of {track.kind.label}"
         if track is not None and (track.stored, len(track.policies)) != (held.stored, held.episodes):
             return f"the track of {kind.label} has seen {track.stored} of {held.stored} episodes"

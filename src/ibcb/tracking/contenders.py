@@ -48,22 +48,25 @@ class Judged:
 
     Attributes
     ----------
-    steps : int
+    steps, candidates : int
+        How many there are; the candidates of all steps.
     log_likelihoods : ndarray of shape (K,)
         Sum over the steps.
     products : ndarray of shape (K, K)
         Sum over the steps of the products.
     hits : ndarray of shape (K,)
         Choices that were the most probable.
-    chance : float
-        Choices that would be, by chance.
+    chance, uniform : float
+        Choices that would be, by chance, and their log-likelihood then.
     """
 
     steps: int
+    candidates: int
     log_likelihoods: Annotated[Vector, "K"]
     products: Annotated[Matrix, "K K"]
     hits: Annotated[Vector, "K"]
     chance: float
+    uniform: float
 
     @classmethod
     def of(cls, looks: Sequence[Look | None]) -> Judged:
@@ -73,15 +76,18 @@ class Judged:
         table = np.array([even if look is None else look.likelihoods for look in looks])
         chance = float(seen.chances.sum())
         hits = np.array([chance if look is None else look.agreement * steps for look in looks])
-        return cls(steps, table.sum(axis=1), table @ table.T, hits, chance)
+        candidates = int(np.round((1 / seen.chances).sum()))
+        return cls(steps, candidates, table.sum(axis=1), table @ table.T, hits, chance, float(even.sum()))
 
     def __add__(self, other: Judged) -> Judged:
         return Judged(
             self.steps + other.steps,
+            self.candidates + other.candidates,
             self.log_likelihoods + other.log_likelihoods,
             self.products + other.products,
             self.hits + other.hits,
             self.chance + other.chance,
+            self.uniform + other.uniform,
         )
 
     def lead(self, one: int, other: int) -> float:
@@ -89,6 +95,11 @@ class Judged:
         apart = float(self.log_likelihoods[one] - self.log_likelihoods[other])
         square = float(self.products[one, one] + self.products[other, other] - 2 * self.products[one, other])
         return apart / math.sqrt(square) if square > 0 else 0.0
+
+    def loss(self, one: int, other: int) -> float:
+        """How much less than one kind another tells of the choices, as a share of what that one tells."""
+        told = float(self.log_likelihoods[one]) - self.uniform
+        return float(self.log_likelihoods[one] - self.log_likelihoods[other]) / told if told > 0 else 0.0
 
     def per_step(self, place: int) -> float:
         """Log-likelihood of a choice to a kind."""

@@ -6,7 +6,7 @@ it has to be kept. Of other candidates, by the policy to come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -98,7 +98,7 @@ def _retraced(log: BehaviorLog | DiskLog, track: Track, prior_gram: Matrix, ahea
             found[-1] = _Known(seen, 0.0)
     if ahead or begun is None:
         return found
-    beliefs = smoothed(now, begun, passed) or [each.belief for each in found]
+    beliefs: Sequence[Beliefs | None] = smoothed(now, begun, passed) or [each.belief for each in found]
     return [
         _Known(belief if knows else None, now.random_share(number))
         for number, (belief, knows) in enumerate(zip(beliefs, learned, strict=True))

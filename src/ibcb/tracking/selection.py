@@ -45,25 +45,25 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-#: lead in standard errors at which a kind that learns is believed: in all episodes, and in the later half
-#: (judged by benchmarks/selection.py)
-_LEARNER_LEAD, _LATE_LEAD = 3.0, 1.0
+#: lead in standard errors below which two kinds are about as likely (judged by benchmarks/selection.py)
+_EQUAL = 2.0
 #: lead at which a ridge in units of the features is believed instead of one that was given in mixed units; not tuned:
 #: either is a guess
 _UNITS_LEAD = 1.0
-#: and it must predict at least this share of what chance does not: widths alone predict a little of any log whose
-#: decider likes large contexts
-_BEYOND_CHANCE = 0.2
-#: lead, and share of further choices predicted, at which a decider is said to move (judged by
-#: benchmarks/selection.py)
-_MOVING_LEAD, _MOVING_GAIN = 2.0, 0.002
-#: scores of a kind that are kept, 8 MB; of a log with more candidates every second step is judged, or every fourth;
-#: not tuned: 100,000 steps with ten candidates each
-MOST_SCORES = 1 << 20
+#: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
+#: choices there are: how well a policy is tracked differs by as much
+_LITTLE = 0.01
+#: inequalities per weight that an episode has on average where it means something that one policy satisfies them all
+_MANY_ROWS = 8
+#: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact
+_HARDLY_ANY = 1e-4
+#: lead in standard errors, and in log-likelihood, at which a decider is said to move (judged
+#: by benchmarks/selection.py)
+_MOVING_LEAD, _MOVING_GAIN = 2.0, 3.0
 #: after so many episodes candidates that have fallen behind are given up (successive halving): of each kind the worse
-#: half of its parameters, and from the second time on kinds that say how the decider chooses and are so many standard
-#: errors behind the best of them (judged by benchmarks/selection.py)
-_RACES, _GIVEN_UP = (2, 3, 4, 6), 5.0
+#: half of its parameters, and the last time kinds that say how the decider chooses and are so many standard errors
+#: behind the best of them (judged by benchmarks/selection.py)
+_RACES, _GIVEN_UP = (2, 3, 4, 7), 8.0
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -251,7 +251,7 @@ class Selecting:
             # A ridge parameter that was given is compared with at the end.
             behind += [place for place in alike[(len(alike) + 1) // 2 :] if place not in given]
         known = [place for place in ranked if kinds[place].draws_from_best or kinds[place].learns]
-        if self.episodes > _RACES[0]:
+        if self.episodes == _RACES[-1]:
             behind += [place for place in known if judged.lead(known[0], place) >= _GIVEN_UP]
         out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in behind}
         kept = [place for place, kind in enumerate(kinds) if kind.draws_from_best and tracks.out[place] is None]
@@ -265,11 +265,26 @@ class Selecting:
         known = [track.now for track in self.tracks.tracks if track is not None and track.now is not None]
         return any(self.episodes <= 1 + now.blank for now in known)
 
-    def judged(self, *, late: bool = False) -> Judged:
-        """All episodes but the first two, of which little can be foreseen; or their later half."""
-        every = self.tracks.judged[2:] or self.tracks.judged[1:]
-        every = every[len(every) // 2 :] if late else every
-        return reduce(add, every)
+    def judged(self) -> Judged:
+        """All episodes but the first two, and the first quarter, of which little can be foreseen."""
+        return reduce(add, self.tracks.judged[self._first :])
+
+    @property
+    def _first(self) -> int:
+        episodes = self.tracks.episodes
+        return min(max(2, episodes // 4), episodes - 1)
+
+    def explains_all(self, place: int) -> bool:
+        """Whether in every episode judged a policy of a kind explains all choices, and they are enough to tell."""
+        track, judged = self.tracks.tracks[place], self.judged()
+        if track is None:
+            return False
+        late = track.predicted[self._first :]
+        rows = judged.candidates - judged.steps
+        return (
+            rows >= _MANY_ROWS * (track.d + 1) * len(late)
+            and float(np.mean([each.stray for each in late])) < _HARDLY_ANY
+        )
 
     def chosen(self) -> Selection:
         """The kind to believe; needs two episodes or more."""
@@ -353,15 +368,41 @@ def _choose(state: Selecting, judged: Judged) -> tuple[int, Note | None]:
 
 def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
     """The place of the kind to believe, and the rule that kept the likeliest from it."""
-    tracks = state.tracks
-    equal = [place for place in tracks.running if judged.lead(likeliest, place) < _EQUAL]
-    chosen = min(equal, key=lambda place: (_RANK[tracks.kinds[place].name], -judged.log_likelihoods[place]))
-    why = f"it leads by {judged.lead(likeliest, chosen):.1f} standard errors"
-    return chosen, why
+    tracks, kinds = state.tracks, state.tracks.kinds
+    best, why = likeliest, ""
+    for given in _given(tracks):
+        if given in tracks.running and best != given and judged.lead(best, given) < _UNITS_LEAD:
+            best, why = given, f"instead of a given l2 it must lead by {_UNITS_LEAD:g} standard errors"
 
+    def equal(places: list[int]) -> int | None:
+        """The likeliest of some, if it is about as likely as the best."""
+        found = max(places, key=lambda place: judged.log_likelihoods[place], default=None)
+        if found is None or not (judged.lead(best, found) < _EQUAL or judged.loss(best, found) < _LITTLE):
+            return None
+        return found
 
-_EQUAL = 2.0
-_RANK = {"stationary": 0, "softmax": 1, "egreedy": 1, "topk": 1, "sbucb": 2, "sbts": 2, "other": 3}
+    named = [place for place in tracks.running if not _assumes_nothing(kinds[place])]
+    exact = [place for place in named if kinds[place].adds_bonus and state.explains_all(place)]
+    if exact:
+        best = max(exact, key=lambda place: judged.log_likelihoods[place])
+        why = f"every choice is exactly what {kinds[best].label} prefers"
+    elif _assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
+        best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
+    if not exact and kinds[best].adds_bonus:
+        found = equal([place for place in named if kinds[place].explores_at_random])
+        if found is not None:
+            best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
+    still = [place for place in tracks.running if not kinds[place].moves]
+    if still and best not in still:
+        stays = max(still, key=lambda place: judged.log_likelihoods[place])
+        lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
+        moved = tracks.tracks[best]
+        if lead < _MOVING_LEAD or gain < _MOVING_GAIN:
+            best = stays
+            why = f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
+        elif moved is not None and moved.kind.compares_predictions and moved.evidence_of_moves < _MOVING_GAIN:
+            best, why = stays, f"{moved.kind.label} is as likely to stand still"
+    return best, why
 
 
 def _given(tracks: Tracks) -> list[int]:

@@ -79,11 +79,14 @@ class Predicted(NamedTuple):
         Per choice, of those that were compared.
     agreement : float
         Share of these choices that were the most probable.
+    stray : float
+        Share of what its choices say that went against the rest, once it was seen; see `Observed`.
     """
 
     model: str
     log_likelihood: float
     agreement: float
+    stray: float
 
 
 class Look(NamedTuple):
@@ -271,11 +274,8 @@ class Track:
             *(family.given(site) for family, site in zip(now.families, seen.sites, strict=True)), strict=True
         )
         gained = np.concatenate(likelihoods)
-        predicted = Predicted(
-            self.names[now.best if self.kind.moves else self.names.index("still")],
-            float(look.likelihoods.mean()),
-            look.agreement,
-        )
+        believed = self.names[now.best] if self.now is None else self.model
+        predicted = Predicted(believed, float(look.likelihoods.mean()), look.agreement, float(seen.stray))
         last = tuple(family.of_first(self._observed) for family in families)
         learned = replace(
             now,
@@ -535,6 +535,13 @@ class Track:
     def learns(self) -> bool:
         """Whether the model believed is a learner, so that later policies differ from the last."""
         return isinstance(self.motions[self.model_at(self.seen.best).family], Learner)
+
+    @property
+    def evidence_of_moves(self) -> float:
+        """Log-likelihood by which the best model beats the one that stands still; infinite where that was dropped."""
+        still = [place for place, name in enumerate(self.names) if name in ("still", "walk(q=0)")]
+        evidence = self.seen.evidence
+        return float(evidence.max() - evidence[still].max()) if still else np.inf
 
     @property
     def projects(self) -> bool:
