@@ -24,8 +24,8 @@ RIGHT = 0.95
 Array = NDArray[np.float64]
 
 SYNTHETIC: dict[str, Any] = {"n_episodes": 15, "batch_size": 500, "n_candidates": 8, "n_features": 12, "noise": 0.03}
-#: without a random start: after one, what arms are worth is nearly known, and a softmax can hardly be seen to learn more
-ARMS: dict[str, Any] = {"n_episodes": 12, "batch_size": 600, "n_arms": 8, "n_features": 4, "warmup": 0}
+#: with a short random start: after a long one a softmax can hardly be seen to learn more
+ARMS: dict[str, Any] = {"n_episodes": 12, "batch_size": 600, "n_arms": 8, "n_features": 4, "warmup": 80}
 
 
 def policy(kind: str, seed: int, weights: Array) -> Any:

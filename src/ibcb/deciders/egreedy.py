@@ -48,11 +48,11 @@ class EGreedyKind(BestKind):
         "or noise.",
         misfit="Choices at random have no explanation",
     )
-    # As of SbucbKind, without alpha.
+    # As of SbucbKind, without alpha. Judged by benchmarks/propensities.py and benchmarks/selection.py.
     scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)
     motions = Motions(
         (
-            Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))),
+            Family("settling", grid((0.0, 0.05, 0.2, 0.8, 3.0)), early=(3.0,), few=grid((0.0, 0.2, 3.0))),
             Family(
                 "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
             ),

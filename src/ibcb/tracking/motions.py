@@ -112,7 +112,7 @@ class Walk:
 
     @property
     def names(self) -> tuple[str, ...]:
-        if self.steps == (0.0,):
+        if self.label == "still":
             return (self.label,)
         return tuple(f"{self.label}(q={q:g})" for q in self.steps)
 

@@ -60,10 +60,9 @@ _HARDLY_ANY = 1e-4
 #: lead in standard errors, and in log-likelihood, at which a decider is said to move (judged
 #: by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN = 2.0, 3.0
-#: after so many episodes candidates that have fallen behind are given up (successive halving): of each kind the worse
-#: half of its parameters, and the last time kinds that say how the decider chooses and are so many standard errors
-#: behind the best of them (judged by benchmarks/selection.py)
-_RACES, _GIVEN_UP = (2, 3, 4, 7), 8.0
+#: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
+#: by benchmarks/selection.py
+_RACES = (2, 3, 4, 7)
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -250,9 +249,6 @@ class Selecting:
             alike = [place for place in ranked if kinds[place].name == name]
             # A ridge parameter that was given is compared with at the end.
             behind += [place for place in alike[(len(alike) + 1) // 2 :] if place not in given]
-        known = [place for place in ranked if kinds[place].draws_from_best or kinds[place].learns]
-        if self.episodes == _RACES[-1]:
-            behind += [place for place in known if judged.lead(known[0], place) >= _GIVEN_UP]
         out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in behind}
         kept = [place for place, kind in enumerate(kinds) if kind.draws_from_best and tracks.out[place] is None]
         places = [number for number, place in enumerate(kept) if place not in out]
@@ -266,13 +262,13 @@ class Selecting:
         return any(self.episodes <= 1 + now.blank for now in known)
 
     def judged(self) -> Judged:
-        """All episodes but the first two, and the first quarter, of which little can be foreseen."""
+        """All episodes but the first two, and the first third, of which little can be foreseen."""
         return reduce(add, self.tracks.judged[self._first :])
 
     @property
     def _first(self) -> int:
         episodes = self.tracks.episodes
-        return min(max(2, episodes // 4), episodes - 1)
+        return min(max(2, episodes // 3), episodes - 1)
 
     def explains_all(self, place: int) -> bool:
         """Whether in every episode judged a policy of a kind explains all choices, and they are enough to tell."""

@@ -57,6 +57,8 @@ _JUDGED_STEPS, _JUDGED_DRAWS = 1024, 128
 _SIGNIFICANT = 2.0
 #: information below this share of the largest, features brought to one scale, is rounding; not tuned
 _NOTHING = 1e-9
+#: names of models that stand still, or only grow longer and shorter
+_STILL = ("still", "walk(q=0)", "settling(q=0)")
 #: share of a walk's errors that a learner may make and be projected further than one update (ML-100K, docs/results.md)
 _SPARED_ERRORS = 0.75
 
@@ -539,7 +541,7 @@ class Track:
     @property
     def evidence_of_moves(self) -> float:
         """Log-likelihood by which the best model beats the one that stands still; infinite where that was dropped."""
-        still = [place for place, name in enumerate(self.names) if name in ("still", "walk(q=0)")]
+        still = [place for place, name in enumerate(self.names) if name in _STILL]
         evidence = self.seen.evidence
         return float(evidence.max() - evidence[still].max()) if still else np.inf
 
