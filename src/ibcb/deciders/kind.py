@@ -233,6 +233,8 @@ class Kind(ABC):
     adds_bonus: ClassVar[bool] = False
     #: whether its choices are drawn: then no policy explains all of them
     draws: ClassVar[bool] = True
+    #: whether it draws the less widely the more it has learned, so that its luck leaves nothing open
+    narrows: ClassVar[bool] = False
     #: whether its policy can change; if not, what comes is predicted by the model that is still
     moves: ClassVar[bool] = True
     #: whether it draws from its best candidates, so that top_k matters

@@ -63,6 +63,7 @@ class SbtsKind(Kind):
     learns = True
     compares_predictions = True
     most_random = 0.06
+    narrows = True
     # Judged by benchmarks/arms.py and benchmarks/forecast.py.
     tempering = 0.2
 

@@ -57,12 +57,12 @@ _LITTLE = 0.01
 _MANY_ROWS = 8
 #: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact
 _HARDLY_ANY = 1e-4
-#: lead in standard errors, and in log-likelihood, at which a decider is said to move (judged
-#: by benchmarks/selection.py)
-_MOVING_LEAD, _MOVING_GAIN = 2.0, 3.0
+#: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
+#: to move (judged by benchmarks/selection.py)
+_MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 2.0, 3.0, 0.001
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
-_RACES = (2, 3, 4, 7)
+_RACES, _FEW = (2, 3, 4, 7), 3
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -247,8 +247,9 @@ class Selecting:
         behind = list[int]()
         for name in {kinds[place].name for place in ranked}:
             alike = [place for place in ranked if kinds[place].name == name]
-            # A ridge parameter that was given is compared with at the end.
-            behind += [place for place in alike[(len(alike) + 1) // 2 :] if place not in given]
+            # A few go on together. A ridge parameter that was given is compared with at the end.
+            worse = alike[(len(alike) + 1) // 2 :] if len(alike) > _FEW else []
+            behind += [place for place in worse if place not in given]
         out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in behind}
         kept = [place for place, kind in enumerate(kinds) if kind.draws_from_best and tracks.out[place] is None]
         places = [number for number, place in enumerate(kept) if place not in out]
@@ -388,12 +389,16 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         found = equal([place for place in named if kinds[place].explores_at_random])
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
+    elif not kinds[best].narrows:
+        found = equal([place for place in named if kinds[place].narrows])
+        if found is not None:
+            best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
     still = [place for place in tracks.running if not kinds[place].moves]
     if still and best not in still:
         stays = max(still, key=lambda place: judged.log_likelihoods[place])
         lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
         moved = tracks.tracks[best]
-        if lead < _MOVING_LEAD or gain < _MOVING_GAIN:
+        if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
             best = stays
             why = f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
         elif moved is not None and moved.kind.compares_predictions and moved.evidence_of_moves < _MOVING_GAIN:
