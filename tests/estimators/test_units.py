@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.estimators.fitting import PENALTIES
+from ibcb.deciders import KINDS
 
 SIZE = {"n_episodes": 5, "batch_size": 80}
 EXPERTS = ["sbucb", "sbts", "topk", "stationary", "other", "auto"]
@@ -205,7 +205,7 @@ def test_a_number_is_kept_where_the_decider_had_these_units(seed):
         expert.update(S, S @ (np.array([0.5, -0.3, 0.4]) / scale))
         pairs.append((X, chosen))
     model = IBCB(l2=0.3).fit(BehaviorLog.from_episodes(pairs, warmup=1))
-    assert len(model.evidence_) == 1 + sum(map(len, PENALTIES.values()))
+    assert len(model.evidence_) == 1 + sum(map(len, KINDS["sbucb"].penalties.values()))
     assert (model.l2_, model.units_) == (0.3, "own")
 
 

@@ -10,8 +10,8 @@ from same import assert_same
 import ibcb
 from ibcb.deciders import KINDS
 from ibcb.engine import blocks, episodes
-from ibcb.estimators.fitting import PENALTIES
 from ibcb.tracking import Track, selection, track_log
+from ibcb.tracking.contenders import Judged
 
 SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
 
@@ -43,22 +43,24 @@ def fitted():
     logs = {
         "sbucb": simulated().log,
         "sbts": simulated("sbts", 2).log,
+        "egreedy": simulated("egreedy", 3).log,
+        "softmax": simulated("softmax", 4).log,
         "topk": simulated(top_k=2).log,
         "stationary": fixed(greedy=False)[0],
     }
     return {kind: (log, auto().fit(log)) for kind, log in logs.items()}
 
 
-@pytest.mark.parametrize("kind", ["sbucb", "sbts", "topk", "stationary"])
+@pytest.mark.parametrize("kind", ["sbucb", "sbts", "egreedy", "softmax", "topk", "stationary"])
 def test_the_kind_is_told_and_the_evidence_given(fitted, kind):
     _, model = fitted[kind]
     assert model.expert_ == kind
     assert [one.chosen for one in model.evidence_].count(True) == 1
     best = next(one for one in model.evidence_ if one.chosen)
     assert (best.expert, best.top_k) == (kind, 2 if kind == "topk" else None)
-    assert {one.expert for one in model.evidence_} == {"sbucb", "sbts", "topk", "stationary", "other"}
+    assert {one.expert for one in model.evidence_} == set(KINDS)
     tried = {(one.l2, one.units) for one in model.evidence_ if one.expert == "sbucb"}
-    assert tried == {(l2, units) for units, values in PENALTIES.items() for l2 in values}
+    assert tried == {(l2, units) for units, values in KINDS["sbucb"].penalties.items() for l2 in values}
     assert all((one.l2 is None) == (one.units is None) for one in model.evidence_)
     assert all(one.log_likelihood <= 0 and 0 <= one.agreement <= 1 for one in model.evidence_)
     (note,) = (note for note in model.notes_ if note.code == "kind-chosen")
@@ -66,7 +68,7 @@ def test_the_kind_is_told_and_the_evidence_given(fitted, kind):
     assert note.figures["log_likelihood"] == best.log_likelihood
 
 
-@pytest.mark.parametrize("kind", ["sbucb", "sbts", "topk", "stationary"])
+@pytest.mark.parametrize("kind", ["sbucb", "sbts", "egreedy", "softmax", "topk", "stationary"])
 def test_every_kind_predicts_forecasts_and_can_be_stored(fitted, kind, tmp_path):
     log, model = fitted[kind]
     ibcb.save_model(model, tmp_path / "model.safetensors")
@@ -132,10 +134,34 @@ def test_l2_alone_can_be_left_open(fitted):
     assert (model.l2_, model.units_) == (best.l2, best.units)
 
 
-def test_what_is_followed_cannot_be_brought_to_life(fitted):
-    _, model = fitted["topk"]
-    with pytest.raises(ValueError, match=r"how it learns is not known.*expert='sbucb'"):
-        model.to_policy()
+@pytest.mark.parametrize("kind", ["sbucb", "sbts", "egreedy", "softmax", "topk", "stationary"])
+def test_every_kind_can_be_brought_to_life(fitted, kind):
+    log, model = fitted[kind]
+    policy, sets = model.to_policy(random_state=0), log[0].contexts.reshape(log[0].n_steps, -1, log.n_features)
+    np.testing.assert_array_equal(policy.act(sets, explore=False), model.predict(sets))
+    # As it explores, it chooses as often as the model says that it will.
+    np.testing.assert_allclose(policy.propensities(sets).mean(axis=0), model.propensities(sets).mean(axis=0), atol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["sbucb", "sbts", "topk", "stationary"])
+def test_how_much_it_explores_is_told_of_kinds_that_say_how(fitted, kind):
+    _, model = fitted[kind]
+    assert (model.epsilon_, model.temperature_) == (None, None)
+    with pytest.raises(ValueError, match=f"{kind!r} has neither epsilon nor a temperature"):
+        model.exploration_interval()
+
+
+def test_epsilon_and_temperature_are_told_with_their_uncertainty(fitted):
+    _, greedy = fitted["egreedy"]
+    found = greedy.exploration_interval(0.99)
+    assert len(found.estimate) == len(fitted["egreedy"][0]) + 1
+    assert greedy.epsilon_ == found.estimate[-1]
+    assert (found.lower[-1] < 0.2) and (found.upper[-1] > 0.2)
+    _, soft = fitted["softmax"]
+    run = simulated("softmax", 4)
+    X = run.log[len(run.log) - 1].contexts.reshape(-1, 8, 8)
+    spread = np.sqrt(np.mean(np.var(X @ run.policy_coefs[-2], axis=1)))
+    assert soft.temperature_ == pytest.approx(run.expert_settings.temperature / spread, rel=0.2)
 
 
 def test_parameters_are_checked():
@@ -277,10 +303,6 @@ def stepped(log, kinds=KINDS_TRIED, begun=None):
     return states
 
 
-def kept(state):
-    return sum(each.size for scored in state.judged for each in scored.scores)
-
-
 def test_a_selection_goes_on_from_its_tracks_alone():
     log = simulated(top_k=2).log
     states = stepped(log)
@@ -297,71 +319,52 @@ def test_candidates_that_fall_behind_are_given_up(kind):
     evidence = auto().fit(log).evidence_
     given_up = [one for one in evidence if one.out_after]
     assert given_up
-    assert len({one.expert for one in evidence}) == 5
-    # Of the kinds that say how the decider chooses one at least is left, with one parameter each.
+    assert {one.expert for one in evidence} == set(KINDS)
+    # Of every kind a few parameters at most are left.
     left = [one.expert for one in evidence if not one.out_after]
-    assert {kind, "other", "stationary"} <= set(left)
-    assert len(set(left)) == len(left)
+    assert set(left) == set(KINDS)
+    assert all(left.count(each) <= selection._FEW for each in KINDS)
     assert not next(one for one in evidence if one.chosen).out_after
     for episodes_ in {one.out_after for one in given_up}:
         known = [each._replace(chosen=False) for each in auto().fit(log[:episodes_]).evidence_]
         assert all(one in known for one in given_up if one.out_after == episodes_)
 
 
-def test_tracks_of_kinds_that_are_tracked_alike_are_those_of_each_alone(monkeypatch):
+def test_tracks_are_those_of_each_kind_alone(monkeypatch):
     monkeypatch.setattr(selection, "_RACES", ())
     log = fixed(2, greedy=False)[0]
     together = stepped(log)[-1].tracks
-    assert len(together.tracks) == len(KINDS_TRIED) - 1
     for place, kind in enumerate(KINDS_TRIED):
-        assert_same(together.track(place), track_log(log, kind))
+        assert_same(together.tracks[place], track_log(log, kind))
         alone = stepped(log, (kind,))[-1].tracks
-        assert_same(together.ahead[place], alone.ahead[0])
         assert together.steadiness(place) == alone.steadiness(0)
+        assert [each.log_likelihoods[place] for each in together.judged] == [
+            pytest.approx(each.log_likelihoods[0], rel=1e-12) for each in alone.judged
+        ]
 
 
-def test_scores_that_are_kept_are_bounded_and_taken_evenly(monkeypatch):
-    # Who has fallen behind depends on which steps are judged.
-    monkeypatch.setattr(selection, "_RACES", ())
-    whole = stepped(fixed(1, greedy=False)[0])[-1]
-    assert whole.stride == 1
-    bound = 1500
-    monkeypatch.setattr(selection, "MOST_SCORES", bound)
-    sizes = []
-    for steps in (200, 400, 800):
-        states = stepped(fixed(1, greedy=False, steps=steps)[0])
-        assert all(kept(state) <= bound * len(KINDS_TRIED) for state in states)
-        sizes.append(kept(states[-1]))
-        assert 2 * sizes[-1] > bound * len(KINDS_TRIED)
-    assert len(set(sizes)) == 1
-    thin = stepped(fixed(1, greedy=False)[0])[-1]
-    for some, every in zip(thin.judged, whole.judged, strict=True):
-        assert_same(some, every.every(thin.stride))
-        np.testing.assert_array_equal(some.chosen, every.chosen[:: thin.stride])
-    # A selection that was stopped keeps the same steps.
-    assert_same(stepped(fixed(1, greedy=False)[0], begun=states_midway(thin))[-1], thin)
-
-
-def states_midway(state):
-    """The tracks as they were after some of the episodes of the same log."""
-    return stepped(fixed(1, greedy=False)[0])[len(state.judged) // 2].tracks
-
-
-def test_every_episode_keeps_a_step(monkeypatch):
-    monkeypatch.setattr(selection, "MOST_SCORES", 1)
-    state = stepped(fixed(1, greedy=False, steps=50)[0])[-1]
-    assert [len(scored.counts) for scored in state.judged] == [1] * 6
-    assert state.chosen().track.kind in KINDS_TRIED
-
-
-def test_a_thinned_log_tells_the_same_kind(fitted, monkeypatch):
-    log, model = fitted["sbucb"]
-    monkeypatch.setattr(selection, "MOST_SCORES", log.n_rows // 3)
-    assert auto().fit(log).expert_ == model.expert_
+def test_a_judgement_is_the_sum_over_steps(rng):
+    """Without keeping a step, leads are those that all steps tell."""
+    table, parts = rng.normal(size=(3, 100)), []
+    for first in (0, 40):
+        own = table[:, first : first + 40 if first == 0 else None]
+        steps = own.shape[1]
+        chances = np.full(steps, 0.25)
+        looks = [type("Look", (), {"likelihoods": each, "chances": chances, "agreement": 0.5})() for each in own]
+        parts.append(Judged.of([*looks, None]))
+    both = parts[0] + parts[1]
+    assert (both.steps, both.candidates) == (100, 400)
+    for one in range(3):
+        for other in range(3):
+            apart = table[one] - table[other]
+            expected = apart.sum() / np.sqrt((apart**2).sum()) if one != other else 0.0
+            assert both.lead(one, other) == pytest.approx(expected, abs=1e-9)
+    assert both.per_step(3) == pytest.approx(np.log(0.25))
+    assert both.beyond_chance(3) == pytest.approx(0.0)
 
 
 def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypatch):
-    log, real = fixed(1, greedy=False)[0], Track.after
+    log, real = fixed(1, greedy=False)[0], Track.given
 
     def broken(self, *arguments):
         track = real(self, *arguments)
@@ -369,11 +372,10 @@ def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypa
             return track
         return replace(track, now=replace(track.now, evidence=np.full_like(track.now.evidence, np.nan)))
 
-    monkeypatch.setattr(Track, "after", broken)
+    monkeypatch.setattr(Track, "given", broken)
     state = stepped(log)[-1]
-    assert state.tracks.track(0) is None
+    assert state.tracks.tracks[0] is None
     assert state.tracks.failures[0] == "a belief is not finite"
-    assert len(state.tracks.ahead[0]) == 4
     assert not state.chosen().track.kind.learns
     with pytest.raises(ValueError, match="cannot be tracked as those of sbucb.*a belief is not finite.*Rescale"):
         stepped(log, KINDS_TRIED[:1])[-1].chosen()
@@ -398,5 +400,5 @@ def test_nothing_is_given_up_by_an_episode_that_nobody_could_predict():
     """Without a warm-up the first policy that has learned anything is that of the second episode."""
     log = simulated("sbts", warmup=0).log
     evidence = auto(expert="sbts").fit(log).evidence_
-    assert {one.out_after for one in evidence} <= {0, 3, 4, 6}
+    assert {one.out_after for one in evidence} <= {0, *selection._RACES[1:]}
     assert len({one.log_likelihood for one in evidence if one.out_after}) > 1

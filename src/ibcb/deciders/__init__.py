@@ -2,7 +2,18 @@
 
 from ibcb.deciders.egreedy import EGreedy, EGreedyKind
 from ibcb.deciders.fixed import FixedPolicy
-from ibcb.deciders.kind import FIRST_STRAY, RANDOM_SHARES, Believed, Family, Kind, Motions, Observed, Scales, Words
+from ibcb.deciders.kind import (
+    FIRST_STRAY,
+    RANDOM_SHARES,
+    Believed,
+    Family,
+    Kind,
+    Life,
+    Motions,
+    Observed,
+    Scales,
+    Words,
+)
 from ibcb.deciders.other import OtherKind
 from ibcb.deciders.policy import Policy, draw
 from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
@@ -24,6 +35,7 @@ __all__ = [
     "Family",
     "FixedPolicy",
     "Kind",
+    "Life",
     "Motions",
     "Observed",
     "Policy",

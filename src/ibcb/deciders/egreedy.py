@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.deciders.best_kind import BestKind
-from ibcb.deciders.kind import RANDOM_SHARES, Believed, Family, Motions, Observed, Scales, Words, grid
+from ibcb.deciders.kind import RANDOM_SHARES, Believed, Family, Life, Motions, Observed, Scales, Words, grid
 from ibcb.deciders.policy import as_candidate_sets, best, with_random_share
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.engine import Block
@@ -21,6 +21,7 @@ from ibcb.numerics.checks import at_least_zero, probability, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
+from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["EGreedy", "EGreedyKind"]
@@ -82,6 +83,10 @@ class EGreedyKind(BestKind):
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
         return scores
 
+    def live(self, life: Life) -> EGreedy:
+        state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
+        return EGreedy(len(life.coef), epsilon=life.share, **self.own_ridge, **state)
+
 
 def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]:
     """The steps that were more probably meant than not, and the share of those that were not.
@@ -92,7 +97,11 @@ def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]
     precision = symmetric_inverse(2 * _LENGTH**2 * believed.covariance[0])
     chosen, counts = block.chosen_rows - block.offsets[:-1], np.diff(block.offsets)
     loss = ChoiceLoss(block.contexts, block.offsets, chosen, stray=max(stray, _FEW_STRAY))
-    found = summarise_straying(loss, centre, precision)
+    try:
+        found = summarise_straying(loss, centre, precision)
+    except SolverError:
+        # Choices that contradict each other everywhere: none stands out.
+        return block, stray
     e = found.stray
     meant, astray = loss.with_stray(e).likelihoods(found.mode)
     kept = (1 - e) * meant > e * astray

@@ -28,6 +28,7 @@ __all__ = [
     "Believed",
     "Family",
     "Kind",
+    "Life",
     "Motions",
     "Observed",
     "Scales",
@@ -198,6 +199,33 @@ class Observed(NamedTuple):
     at_random: Vector | None = None
 
 
+class Life(NamedTuple):
+    """What a decider has learned, to bring it to life with.
+
+    Attributes
+    ----------
+    gram, moment : ndarray of shape (d, d) and (d,)
+        S'S and S'R of what it has learned.
+    coef : ndarray of shape (d,)
+        Its policy.
+    alpha : float
+        Its exploration weight, in the unit of the policy: of a softmax the temperature.
+    share : float
+        Of its choices that are made at random.
+    draws : str
+        When a Thompson sampler draws: "step" or "episode".
+    random_state : int, Generator or None
+    """
+
+    gram: Matrix
+    moment: Vector
+    coef: Vector
+    alpha: float
+    share: float
+    draws: str
+    random_state: Any
+
+
 @dataclass(frozen=True)
 class Kind(ABC):
     """A kind of decider with its parameters.
@@ -235,6 +263,8 @@ class Kind(ABC):
     draws: ClassVar[bool] = True
     #: whether it draws the less widely the more it has learned, so that its luck leaves nothing open
     narrows: ClassVar[bool] = False
+    #: whether it draws by the softmax of its scores over a temperature, which is to be told
+    has_temperature: ClassVar[bool] = False
     #: whether its policy can change; if not, what comes is predicted by the model that is still
     moves: ClassVar[bool] = True
     #: whether it draws from its best candidates, so that top_k matters
@@ -320,9 +350,6 @@ class Kind(ABC):
         """Scores of imagined candidate sets, exploration included, for projecting a learner forward. Shape (rows,)."""
         raise NotImplementedError(f"{self.name} cannot be projected forward: how it learns is not known.")
 
-    def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> Any:
-        """The decider as a policy that acts and learns, with S'S and S'R of what it has learned."""
-        raise ValueError(
-            f"a decider of the kind {self.name!r} is tracked, but how it learns is not known, so it cannot be brought "
-            "to life; predict imitates it, and a fit with expert='sbucb' or 'sbts' assumes how it learns."
-        )
+    @abstractmethod
+    def live(self, life: Life) -> Any:
+        """The decider as a policy that acts and, where it is known how, learns."""

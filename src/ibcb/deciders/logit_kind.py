@@ -6,12 +6,13 @@ The chosen candidate need only be among the ``top_k`` best. Scores are in units 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Observed, Scales
+from ibcb.deciders.fixed import FixedPolicy
+from ibcb.deciders.kind import FIRST_STRAY, Believed, Kind, Life, Observed, Scales
 from ibcb.engine import Block, CandidateMoments, candidate_moments
 from ibcb.numerics.averages import softmax_of_draws
 from ibcb.numerics.choice_likelihood import ChoiceLoss
@@ -61,6 +62,11 @@ class LogitKind(Kind):
         return softmax_of_draws(
             block.contexts, block.offsets, believed.mean[0], believed.covariance[0], max(1, draws // 4)
         )
+
+    def live(self, life: Life) -> Any:
+        """How it learns is not known, so its policy stays."""
+        how: dict[str, Any] = {"temperature": life.alpha, "epsilon": life.share, "random_state": life.random_state}
+        return FixedPolicy(life.coef, **how)
 
     def policy_alone(self, block: Block) -> Vector:
         """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from ibcb.deciders.draws_site import draws_site, length_factor
-from ibcb.deciders.kind import Believed, Family, Kind, Motions, Observed, Scales, Words, grid
+from ibcb.deciders.kind import Believed, Family, Kind, Life, Motions, Observed, Scales, Words, grid
 from ibcb.deciders.ridge_policy import IndexPolicy
 from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.checks import one_of
@@ -109,9 +109,9 @@ class SbtsKind(Kind):
         scores += np.einsum("rd,rd->r", contexts, np.repeat(drawn, counts, axis=0))
         return scores
 
-    def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> SBTS:
-        state: dict[str, Any] = {"gram": gram, "moment": moment, "random_state": random_state}
-        return SBTS(len(moment), alpha=alpha, draws=draws, **self.own_ridge, **state)
+    def live(self, life: Life) -> SBTS:
+        state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
+        return SBTS(len(life.coef), alpha=life.alpha, draws=life.draws, **self.own_ridge, **state)
 
 
 class SBTS(IndexPolicy):

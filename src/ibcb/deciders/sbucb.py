@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.deciders.best_kind import BestKind
-from ibcb.deciders.kind import Family, Motions, Scales, Words, grid
+from ibcb.deciders.kind import Family, Life, Motions, Scales, Words, grid
 from ibcb.deciders.ridge_policy import IndexPolicy
 from ibcb.engine import Block
 from ibcb.numerics.contexts import Contexts, with_column
@@ -68,8 +68,8 @@ class SbucbKind(BestKind):
         scores += now.widths(contexts)
         return scores
 
-    def live(self, gram: Matrix, moment: Vector, alpha: float, *, draws: str, random_state: Any) -> SBUCB:
-        return SBUCB(len(moment), alpha=alpha, gram=gram, moment=moment, **self.own_ridge)
+    def live(self, life: Life) -> SBUCB:
+        return SBUCB(len(life.coef), alpha=life.alpha, gram=life.gram, moment=life.moment, **self.own_ridge)
 
 
 class SBUCB(IndexPolicy):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from ibcb.deciders.kind import Family, Motions, Scales, Words, grid
+from ibcb.deciders.kind import Family, Life, Motions, Scales, Words, grid
 from ibcb.deciders.logit_kind import LogitKind
 from ibcb.deciders.other import FOLLOWED
 from ibcb.deciders.policy import as_candidate_sets
@@ -50,6 +50,7 @@ class SoftmaxKind(LogitKind):
     learns = True
     # Its choices do not depend on l2 but through what it has learned, soon hardly.
     penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
+    has_temperature = True
     most_stray = 0.01
     most_random = 0.02
 
@@ -57,6 +58,10 @@ class SoftmaxKind(LogitKind):
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
         scores += rng.gumbel(size=len(scores)).astype(contexts.dtype)
         return scores
+
+    def live(self, life: Life) -> Softmax:
+        state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
+        return Softmax(len(life.coef), temperature=life.alpha, **self.own_ridge, **state)
 
 
 class Softmax(RidgePolicy):

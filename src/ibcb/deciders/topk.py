@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.kind import Words
+from ibcb.deciders.kind import Life, Words
 from ibcb.deciders.logit_kind import LogitKind
 from ibcb.deciders.other import FOLLOWED
 from ibcb.deciders.policy import as_candidate_sets, as_choice, draw
@@ -43,6 +43,11 @@ class TopKKind(LogitKind):
     def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         belief = believed.mean[0], believed.covariance[0]
         return top_k_of_draws(block.contexts, block.offsets, *belief, max(1, draws // 4), top_k=self.top_k, scale=scale)
+
+    def live(self, life: Life) -> TopK:
+        """Around a ridge regression of the rewards, without a bonus."""
+        expert = SBUCB(len(life.coef), alpha=0.0, gram=life.gram, moment=life.moment, **self.own_ridge)
+        return TopK(expert, self.top_k, random_state=life.random_state)
 
     @property
     def title(self) -> str:

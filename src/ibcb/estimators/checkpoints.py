@@ -38,6 +38,7 @@ class Choosing(IBCB):
     """An IBCB that is not fitted yet, because its kind is being chosen; it can be stored."""
 
     tracks: Tracks
+    n_features: int
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "tracks")
@@ -50,7 +51,8 @@ class Choosing(IBCB):
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave."""
         self._check_parameters()
-        self.tracks = unpack(Tracks, state["tracks"], arrays, state["n_features"])
+        self.n_features = state["n_features"]
+        self.tracks = unpack(Tracks, state["tracks"], arrays, self.n_features)
 
 
 def checkpoint_of(out: str | os.PathLike[str]) -> Path:
@@ -122,6 +124,7 @@ def fit_in_steps(
 def _chosen(model: IBCB, log: DiskLog, settings: Settings, begun: Choosing | None, checkpoint: Path) -> Selection:
     """What is left open, chosen by the whole log; the tracks are stored after every episode."""
     choosing = Choosing(**model.get_params())
+    choosing.n_features = log.n_features
 
     def store(tracks: Tracks) -> None:
         choosing.tracks = tracks

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders import DRAWS, KINDS, SBTS, SBUCB, Kind
+from ibcb.deciders import DRAWS, KINDS, Kind, Life
 from ibcb.engine import first_candidates
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
 from ibcb.estimators.imitator import Imitator, as_candidates, check_log
@@ -36,6 +36,7 @@ from ibcb.tracking import (
     Interval,
     Track,
     certainty,
+    exploration_interval,
     identified,
     interval,
     propensities_next,
@@ -66,11 +67,11 @@ class IBCB(Imitator):
 
     Parameters
     ----------
-    expert : {"sbucb", "sbts", "topk", "stationary", "other", "auto"}
-        How the decider chose: by upper confidence bounds, or by Thompson sampling. Of three more kinds the policies are
-        only tracked, and some choices may stray: "topk" draws from its best candidates, "stationary" never learns,
-        "other" moves in no way that is known; rewards are recovered as for "sbts". "auto": the kind that predicts the
-        log best, see `ibcb.tracking.selection`.
+    expert : {"sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other", "auto"}
+        How the decider chose: by upper confidence bounds, by Thompson sampling, the best but at random now and then, or
+        by the softmax of its scores. Of three more kinds the policies are only tracked, and some choices may stray:
+        "topk" draws from its best candidates, "stationary" never learns, "other" moves in no way that is known; rewards
+        are recovered as for "sbts". "auto": the kind under which the log is likeliest, see `ibcb.tracking.selection`.
     alpha : float
         Exploration weight of an SBUCB or SBTS decider. Only weights over alpha can be told from choices, so alpha
         scales weights and changes nothing else.
@@ -125,6 +126,9 @@ class IBCB(Imitator):
         Policy parameters that made each episode's choices; zeros where nothing had been learned.
     next_policy_coef_ : ndarray of shape (d,)
         Policy parameters right after the log, on which `predict` acts.
+    epsilon_, temperature_ : float or None
+        Of "egreedy", the share of choices at random right after the log; of "softmax", the temperature over the
+        deviation of the scores among the candidates of a step. `exploration_interval` gives their uncertainty.
     expert_, l2_, units_, top_k_ : str, float, str, int or None
         The kind of decider and its parameters, as given or chosen. ``units_`` are those of ``l2_``: "own" for the
         log's, "scaled" for features over their root mean square, "standardized" for features less their mean, over
@@ -168,6 +172,8 @@ class IBCB(Imitator):
     l2_: float
     units_: str
     top_k_: int | None
+    epsilon_: float | None
+    temperature_: float | None
     evidence_: tuple[Candidate, ...]
     diagnostics_: list[EpisodeDiagnosis]
     solver_: str
@@ -510,6 +516,25 @@ class IBCB(Imitator):
         bounds = _unbounded(track, Interval(*(unit * each for each in reward_interval(found, _probability(level)))))
         return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
 
+    def exploration_interval(self, level: float = 0.9) -> Interval:
+        """Between which values ``epsilon_`` was in every episode, or ``temperature_``, with the given probability.
+
+        Returns
+        -------
+        interval : Interval
+            ``estimate``, ``lower`` and ``upper``. Of "egreedy" of shape (N + 1,): epsilon of every episode, and last of
+            the one to come. Of "softmax" of shape (1,).
+        """
+        check_is_fitted(self, "coef_")
+        track = self._known("for intervals")
+        found = exploration_interval(track, _probability(level))
+        if found is None:
+            raise ValueError(
+                f"a decider of the kind {track.kind.name!r} has neither epsilon nor a temperature; see "
+                "policy_interval() for its weights."
+            )
+        return found
+
     def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
         """What choices tell well of some weights: at a common length, without what no choice of the log depends on.
 
@@ -677,7 +702,7 @@ class IBCB(Imitator):
         scale: float = 1.0,
         draws: str = "step",
         random_state: int | np.random.Generator | None = None,
-    ) -> SBUCB | SBTS:
+    ) -> Any:
         """The recovered decider as a live policy, as it was right after the log: it acts, and ``update`` teaches it.
 
         It has the Gram matrix of all choices so far (`prior_gram` included), the l2 of the fit, and the parameters
@@ -724,8 +749,10 @@ class IBCB(Imitator):
         # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
         b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
         weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
-        policy: SBUCB | SBTS = kind.live(before.phi / kind.rate, b, weight, draws=draws, random_state=random_state)
-        return policy
+        track = self._fit.track
+        share = 0.0 if track is None else track.random_share(len(track.predicted))
+        coef = scale * self.next_policy_coef_
+        return kind.live(Life(before.phi / kind.rate, b, coef, weight, share, draws, random_state))
 
     # -- storing ---------------------------------------------------------------------------------------------------
 

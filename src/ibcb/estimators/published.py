@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
-from ibcb.tracking import Rewards, Track, forecast, identified, unidentified
+from ibcb.tracking import Rewards, Track, exploration_interval, forecast, identified, unidentified
 
 __all__ = ["policy_ahead", "published", "rewards", "unit_of"]
 
@@ -38,6 +38,8 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)
         unknown = _named(unidentified(track), names)
         moves = how_it_moves(track) if kind.learns else None
+    told = None if track is None or track.now is None else exploration_interval(track, 0.5)
+    epsilon, temperature = (told if each else None for each in (kind.explores_at_random, kind.has_temperature))
     if not coef.any():
         notes += (NOTHING_LEARNED,)
     elif track is not None:
@@ -53,6 +55,8 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         "expert_": kind.name,
         "l2_": kind.l2,
         "units_": kind.units,
+        "epsilon_": None if epsilon is None else float(epsilon.estimate[-1]),
+        "temperature_": None if temperature is None else float(temperature.estimate[-1]),
         "top_k_": kind.top_k if kind.draws_from_best else None,
         "evidence_": fit.evidence,
         "diagnostics_": list(evolution.diagnostics),

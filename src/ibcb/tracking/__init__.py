@@ -3,6 +3,7 @@
 from ibcb.tracking.forecast import (
     Interval,
     certainty,
+    exploration_interval,
     forecast,
     identified,
     interval,
@@ -20,6 +21,7 @@ __all__ = [
     "Rewards",
     "Track",
     "certainty",
+    "exploration_interval",
     "forecast",
     "identified",
     "interval",

@@ -34,6 +34,8 @@ _SURER = 0.3
 _LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode
 _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
+#: first values of epsilon that are weighed: closer to each other than any log tells; not tuned
+_FIRSTS = 512
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
 
@@ -94,7 +96,7 @@ def exploration(likelihoods: Matrix) -> Share:
     shapes = [np.ones(len(episodes))]
     shapes += [episodes**-power for power in _POWERS] + [factor ** (episodes - 1) for factor in _FACTORS]
     known, least = np.log(RANDOM_SHARES), RANDOM_SHARES[0]
-    firsts = np.exp(np.linspace(known[0], known[-1], 4 * len(known)))
+    firsts = np.exp(np.linspace(known[0], known[-1], _FIRSTS))
     # (shape, first, episode)
     shares = np.maximum(firsts[:, None] * np.array(shapes)[:, None], least)
     evidence = np.zeros(shares.shape[:2])

@@ -17,6 +17,7 @@ from ibcb.tracking.tracker import LEAST_ALPHA, Track
 __all__ = [
     "Interval",
     "certainty",
+    "exploration_interval",
     "forecast",
     "identified",
     "interval",
@@ -97,6 +98,28 @@ def reward_interval(rewards: Rewards, level: float) -> Interval:
     estimate = np.append(rewards.theta, rewards.c)
     reach = float(ndtri((1 + level) / 2)) * np.sqrt(np.maximum(rewards.covariance.diagonal(), 0.0))
     return Interval(estimate, estimate - reach, estimate + reach)
+
+
+def exploration_interval(track: Track, level: float) -> Interval | None:
+    """For the share of choices at random in every episode, and in the one to come; or for the temperature of a softmax,
+    in deviations of the scores among the candidates of a step. None of kinds that have neither.
+    """
+    reach, found = float(ndtri((1 + level) / 2)), track.exploration()
+    if found is not None:
+        # Shares are positive: normal intervals of their logarithms.
+        factor = np.exp(reach * found.deviations / np.maximum(found.shares, np.finfo(np.float64).tiny))
+        return Interval(found.shares, found.shares / factor, np.minimum(found.shares * factor, 1.0))
+    if not track.kind.has_temperature:
+        return None
+    believed = track.belief(track.seen.last, track.seen.best)
+    p, C = believed.mean[0], believed.covariance[0]
+    along = track.seen.within @ p
+    size = float(p @ along)
+    if size <= 0:
+        return None
+    relative = float(np.sqrt(max(along @ C @ along, 0.0))) / size
+    temperature = np.array([1 / np.sqrt(size)])
+    return Interval(temperature, temperature * np.exp(-reach * relative), temperature * np.exp(reach * relative))
 
 
 def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,18 +1,17 @@
 """Which kind of decider left a log, told without rewards: by how well each kind predicts its choices.
 
-Every candidate kind goes through the log once, with a tracker of its own. Before each episode it has a policy from the
-episodes before, and scores the episode's candidates with it as its kind does (`Kind.scores`). Scores become
-probabilities by a softmax, with a share of steps that stray. Two numbers per kind, the unit of its scores and that
-share, are fitted to all episodes judged. What decides is one figure with one meaning for every kind: the log-likelihood
-of each choice under the probabilities predicted from the episodes before, over all episodes but the first two.
+Every candidate kind goes through the log once, with a tracker of its own. Before each episode it has a belief of the
+policy from the episodes before, and gives every candidate a probability (`ibcb.deciders.Kind.propensities`). What
+decides is one figure with one meaning for every kind: the log-likelihood of each choice under the probabilities
+foreseen from the episodes before, over all episodes but the first.
 
 A selection is a value that steps from episode to episode (`Selecting`). What took long to find is in its `Tracks`: with
 these and the log, a selection that was stopped goes on to the same bits.
 
-A kind must earn its assumptions. One that says how the decider learns must be significantly likelier than one that
-assumes nothing of it, in the later half of the log too: in its youth a decider is hard to predict, and that tells
-little of what it does next. And one that moves must predict more than one that does not. Where such a rule overrides
-the likeliest kind, a note says so, with both figures.
+Kinds that are about as likely are told apart by what they leave open. One that says how the decider chooses goes before
+one that does not; a decider all of whose choices are exactly the best with a bonus adds one; and one that moves must be
+clearly likelier than one that does not. Where such a rule overrides the likeliest kind, a note says so, with both
+figures.
 """
 
 from __future__ import annotations
@@ -53,6 +52,9 @@ _UNITS_LEAD = 1.0
 #: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
 #: choices there are: how well a policy is tracked differs by as much
 _LITTLE = 0.01
+#: and it must foresee at least this share of what chance does not: a policy of no memory has an exact explanation in
+#: every episode
+_BEYOND_CHANCE = 0.2
 #: inequalities per weight that an episode has on average where it means something that one policy satisfies them all
 _MANY_ROWS = 8
 #: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact
@@ -86,10 +88,9 @@ class Candidate(NamedTuple):
     top_k : int or None
         Of "topk".
     log_likelihood : float
-        Per step of the episodes judged, each predicted from those before; the unit of scores and the share of straying
-        choices are fitted to all of them.
+        Per step of the episodes judged, each foreseen from those before.
     agreement : float
-        Share of these steps whose choice had the best score.
+        Share of these steps whose choice was the most probable.
     chosen : bool
     out_after : int
         Episodes after which it had fallen behind and was given up, so that its figures are of these; 0 if it was not.
@@ -148,8 +149,7 @@ def select(
     Parameters
     ----------
     logs : sequence of BehaviorLog or DiskLog
-        One after the other, two episodes or more. Of a long episode only the first block is looked at; of a long log
-        (`MOST_SCORES`) evenly spaced steps of it are judged, the same for all kinds.
+        One after the other, two episodes or more. Of a long episode only the first steps are looked at.
     kinds : sequence of Kind
     prior_gram : ndarray of shape (d, d)
         Gram matrix of the contexts chosen before the log begins.
@@ -228,14 +228,24 @@ class Selecting:
 
     def _drawn_with(self, rows: Rows, before: Ridges) -> Selecting:
         """With the scores of an episode by the kinds that draw from their best."""
+        tracks = self.tracks
         asked = [
-            (kind, before[kind.regularization], track.policies[self.episodes - 1])
-            for kind, track in zip(self.tracks.kinds, self.tracks.tracks, strict=True)
-            if kind.draws_from_best and track is not None
+            (tracks.kinds[place], before[tracks.kinds[place].regularization], self._policy(place))
+            for place in self._drawing
         ]
         if not asked:
             return self
         return replace(self, drawn=(*self.drawn, rows.head(partial(scored, asked=asked)))[-_DRAWN_EPISODES:])
+
+    @property
+    def _drawing(self) -> list[int]:
+        """Places of the kinds that draw from their best."""
+        return [place for place, kind in enumerate(self.tracks.kinds) if kind.draws_from_best]
+
+    def _policy(self, place: int) -> Vector:
+        """What a kind believed of the last episode's policy once it was seen; zeros where it could not be tracked."""
+        track = self.tracks.tracks[place]
+        return np.zeros(len(self.past.phi)) if track is None else track.policies[self.episodes - 1]
 
     def _raced(self) -> Selecting:
         """Without the candidates that have fallen behind."""
@@ -251,10 +261,7 @@ class Selecting:
             worse = alike[(len(alike) + 1) // 2 :] if len(alike) > _FEW else []
             behind += [place for place in worse if place not in given]
         out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in behind}
-        kept = [place for place, kind in enumerate(kinds) if kind.draws_from_best and tracks.out[place] is None]
-        places = [number for number, place in enumerate(kept) if place not in out]
-        drawn = tuple(each._replace(scores=[each.scores[number] for number in places]) for each in self.drawn)
-        return replace(self, tracks=tracks.without(out), drawn=drawn)
+        return replace(self, tracks=tracks.without(out))
 
     @property
     def _unpredictable(self) -> bool:
@@ -289,14 +296,12 @@ class Selecting:
 
     def scale(self, place: int) -> float:
         """The unit of a drawing decider's scores, from its latest draws."""
-        tracks = self.tracks
-        drawing = [n for n in tracks.running if tracks.kinds[n].draws_from_best and tracks.tracks[n] is not None]
-        if place not in drawing:
+        if place not in self._drawing:
             return 1.0
-        own = drawing.index(place)
-        parts = ([each.scores[own], each.counts, each.chosen] for each in self.drawn if own < len(each.scores))
+        own = self._drawing.index(place)
+        parts = ([each.scores[own], each.counts, each.chosen] for each in self.drawn)
         scores, counts, taken = (np.concatenate(part) for part in zip(*parts, strict=True))
-        found = draw_scale(scores, np.append(0, counts.cumsum()), taken, tracks.kinds[place].top_k)
+        found = draw_scale(scores, np.append(0, counts.cumsum()), taken, self.tracks.kinds[place].top_k)
         return found.scale if found.scale > 0 else 1.0
 
 
@@ -374,12 +379,15 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
     def equal(places: list[int]) -> int | None:
         """The likeliest of some, if it is about as likely as the best."""
         found = max(places, key=lambda place: judged.log_likelihoods[place], default=None)
-        if found is None or not (judged.lead(best, found) < _EQUAL or judged.loss(best, found) < _LITTLE):
+        if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE:
+            return None
+        if not (judged.lead(best, found) < _EQUAL or judged.loss(best, found) < _LITTLE):
             return None
         return found
 
     named = [place for place in tracks.running if not _assumes_nothing(kinds[place])]
     exact = [place for place in named if kinds[place].adds_bonus and state.explains_all(place)]
+    exact = [place for place in exact if judged.beyond_chance(place) >= _BEYOND_CHANCE]
     if exact:
         best = max(exact, key=lambda place: judged.log_likelihoods[place])
         why = f"every choice is exactly what {kinds[best].label} prefers"
@@ -389,7 +397,7 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         found = equal([place for place in named if kinds[place].explores_at_random])
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
-    elif not kinds[best].narrows:
+    elif not exact and kinds[best].draws and not kinds[best].narrows:
         found = equal([place for place in named if kinds[place].narrows])
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
