@@ -14,6 +14,22 @@ from ibcb.report import calibration, facts, render
 from ibcb.report.page import _curve
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _once():
+    """Propensities do not depend on those that were logged: they are computed once for each kind of log."""
+    compute, known = ibcb.IBCB.propensities, {}
+
+    def remembered(model, log, *, ahead=False):
+        key = type(log), ahead
+        if key not in known:
+            known[key] = compute(model, log, ahead=ahead)
+        return known[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ibcb.IBCB, "propensities", remembered)
+        yield
+
+
 def by_step(log, values):
     """Rows of the policy's steps, one step after the other."""
     first = int(log.step_offsets[log.policy_steps.start])
