@@ -98,7 +98,7 @@ def test_predicting_tells_what_the_page_says_and_the_commands_run(here):
     assert inside.mean() >= 0.8
     ibcb.write_log(names["run"].log, "log.parquet")
     ibcb.write_log(names["run"].test_log, "candidates.parquet")
-    assert commands_run(PREDICT) == 4
+    assert commands_run(PREDICT) == 6
     chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "predicted", "choices")}
     assert np.mean(chosen["choices"] == chosen["predicted"]) > np.mean(chosen["choices"] == chosen["first"])
 

@@ -8,32 +8,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from commands import ibcb_command, succeeds
-from scipy.special import softmax
 
 import ibcb
 from ibcb.estimators.propensities import overlap
 
 
-def stand_in(self, log, *, ahead=False):
-    """Probabilities that the files can be compared with, whatever a model makes of a log."""
-    scores = self.decision_function(log) * (0.5 if ahead else 2)
-    steps = np.split(np.asarray(scores, dtype=float), log.step_offsets[1:-1])
-    return np.concatenate([softmax(step) for step in steps])
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("propensities")
-    for expert in ("sbts", "sbucb"):
+    for expert in ("sbts", "sbucb", "egreedy"):
         run = ibcb.simulate(expert=expert, n_episodes=4, batch_size=30, n_candidates=4, n_features=3, warmup=40, seed=1)
         ibcb.save_model(ibcb.IBCB(expert=expert, l2=1.0).fit(run.log), path / f"{expert}.safetensors")
         ibcb.write_log(run.log, path / f"{expert}.parquet")
     return path
-
-
-@pytest.fixture(autouse=True)
-def _recovered(monkeypatch):
-    monkeypatch.setattr(ibcb.IBCB, "propensities", stand_in, raising=False)
 
 
 @pytest.fixture
@@ -69,7 +56,7 @@ def test_without_a_file_it_is_csv_or_json_and_nothing_else(sampler):
     assert [float(row["propensity"]) for row in rows] == model.propensities(log).tolist()
     told = json.loads(succeeds("propensities", *paths, "--json").stdout)
     assert told["propensity"] == model.propensities(log).tolist()
-    assert told["overlap"] == overlap(log, model.propensities(log), model.predict(log)).to_json()
+    assert told["overlap"] == overlap(model, log, model.propensities(log)).to_json()
     assert told["rows"] == log.n_rows
 
 
@@ -77,16 +64,16 @@ def test_overlap_is_said_and_of_what_is_written(sampler, tmp_path):
     paths, model, log = sampler
     for more, p in (((), model.propensities(log)), (("--ahead",), model.propensities(log, ahead=True))):
         result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv", *more)
-        assert f"overlap: {overlap(log, p, model.predict(log))}" in result.stderr
+        assert f"overlap: {overlap(model, log, p)}" in result.stderr
         assert "warning" not in result.stderr
 
 
 def test_a_decider_that_draws_nothing_is_warned_of(folder, tmp_path):
-    result = succeeds(
-        "propensities", folder / "sbucb.safetensors", folder / "sbucb.parquet", "-o", tmp_path / "out.csv"
-    )
-    assert "warning: the decider was found to draw nothing (sbucb(l2=1))" in result.stderr
-    assert "rest on the model alone" in result.stderr
+    for kind, warned in (("sbucb", True), ("egreedy", False)):
+        paths = folder / f"{kind}.safetensors", folder / f"{kind}.parquet"
+        result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv")
+        assert (f"warning: the decider was found to draw nothing ({kind}(l2=1))" in result.stderr) == warned
+        assert ("rest on the model alone" in result.stderr) == warned
 
 
 def test_logged_ones_stand_beside(sampler, tmp_path, rng):

@@ -1,5 +1,7 @@
 """Propensities as tables, and how much importance weights leave of a log."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -53,8 +55,9 @@ def test_the_effective_size_is_that_of_equal_weights():
 
 def test_overlap_tells_of_two_policies(log):
     p = np.array([0.9, 0.1, 0.005, 0.5, 0.495, 1.0, 0.4, 0.6])
-    greedy = np.array([0, 0, 0, 1])
-    found = overlap(log, p, greedy)
+    picks = {"a": 0, "b": 0, "c": 0, "d": 1}
+    model = SimpleNamespace(predict=lambda part: np.array([picks[name] for name in part.step_ids]))
+    found = overlap(model, log, p)
     chosen = p[log.chosen_rows]
     evenly, taken = np.array([1 / 2, 1 / 3, 1, 1 / 2]) / chosen, np.array([0, 1, 1, 1]) / chosen
     for size, w in ((found.uniform, evenly), (found.greedy, taken)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.special import softmax
 
 import ibcb
 
@@ -52,23 +51,12 @@ def fitted(expert: str = "sbucb") -> tuple[ibcb.IBCB, ibcb.Run]:
     return ibcb.IBCB(expert=expert, l2=0.3).fit(run.log), run
 
 
-def stand_in(model: ibcb.IBCB, log: ibcb.BehaviorLog, *, ahead: bool = False) -> np.ndarray:
-    """For `IBCB.propensities`: probabilities that tests can compute themselves, of logs on disk too."""
-    steps = []
-    for _, part in log.parts():
-        scores = np.asarray(model.decision_function(part), dtype=float) * (0.7 if ahead else 1.5)
-        steps += [softmax(step) for step in np.split(scores, part.step_offsets[1:-1])]
-    return np.concatenate(steps)
-
-
 @functools.cache
 def logged(*, every: bool = True) -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
-    """With logged propensities, near those of `stand_in`; ``every``: of all candidates, not of the chosen alone."""
+    """With logged propensities, the true ones; ``every``: of all candidates, not of the chosen ones alone."""
     model, run = fitted("sbts")
-    steps = np.split(np.log(stand_in(model, run.log)), run.log.step_offsets[1:-1])
-    rng = np.random.default_rng(0)
-    drawn = np.concatenate([softmax(step + rng.normal(scale=0.3, size=len(step))) for step in steps])
-    return model, run.log.with_propensities(drawn if every else drawn[run.log.chosen_rows])
+    true = run.propensities()
+    return model, run.log.with_propensities(true if every else true[run.log.chosen_rows])
 
 
 @functools.cache

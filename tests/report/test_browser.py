@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import missing
-from pages import HOSTILE, fitted, hostile, logged, plain, shared, stand_in, wide
+from pages import HOSTILE, fitted, hostile, logged, plain, shared, wide
 
-from ibcb import IBCB
 from ibcb.report import facts, write_report
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}: the page is NOT tested; run make browser")
@@ -33,10 +32,8 @@ def pages(tmp_path_factory):
         "shared": (*shared(), True),
         "logged": (*logged(), True),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IBCB, "propensities", stand_in, raising=False)
-        for name, (model, log, steps) in made.items():
-            write_report(model, log, folder / f"{name}.html", steps=steps)
+    for name, (model, log, steps) in made.items():
+        write_report(model, log, folder / f"{name}.html", steps=steps)
     return folder
 
 

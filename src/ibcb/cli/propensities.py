@@ -56,9 +56,7 @@ def propensities(
     The effective sample size for two policies, and how rare choices were, are
     said on stderr.
     """
-    import numpy as np
-
-    from ibcb.estimators.predictions import csv_writer, write_tables
+    from ibcb.estimators.predictions import csv_writer
     from ibcb.estimators.propensities import not_drawn, overlap, propensity_tables
 
     if out is not None:
@@ -68,34 +66,47 @@ def propensities(
         raise typer.BadParameter(
             f"propensities are those of a model of how a policy evolved; this is a {type(imitator).__name__}."
         )
-    steps = ibcb.read_log(log, **prepared(imitator, reading, log))
+    steps = ibcb.open_log(log, **prepared(imitator, reading, log))
     columns = {"propensity": imitator.propensities(steps)}
     if ahead:
         columns["ahead"] = imitator.propensities(steps, ahead=True)
     used = columns["ahead" if ahead else "propensity"]
-    notes = steps.notes if imitator.decider_.draws else (*steps.notes, not_drawn(imitator.decider_.label))
-    found = overlap(steps, used, imitator.predict(steps))
-    suffix = None if out is None else out.suffix.lower()
+    found = overlap(imitator, steps, used)
     if out is None and not as_json:
         write = csv_writer(sys.stdout.buffer)
         for table in propensity_tables(steps, **columns):
             write(table)
-    elif out is not None and suffix in _TABLES:
-        write_tables(propensity_tables(steps, **columns), out)
-    elif out is not None and suffix in _LABELS:
-        ibcb.write_log(steps.with_propensities(used), out)
     elif out is not None:
-        feedback = ibcb.io.to_feedback(steps.with_propensities(used))
-        with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
-            np.savez(file, **feedback)
+        _write(steps, columns, used, out)
     if as_json:
-        told: dict[str, Any] = {"steps": steps.n_steps, "rows": steps.n_rows, "overlap": found.to_json()}
+        told: dict[str, Any] = {"steps": found.steps, "rows": len(used), "overlap": found.to_json()}
         if out is None:
             tables = list(propensity_tables(steps, **columns))
             names = tables[0].column_names
             told |= {name: [v for table in tables for v in table[name].to_pylist()] for name in names}
         print_json(told | ({} if out is None else {"out": str(out)}))
     elif out is not None:
-        say(f"{out}: {steps.n_rows} propensities")
-    say_notes(notes)
+        say(f"{out}: {len(used)} propensities")
+    kind = imitator.decider_
+    say_notes(steps.notes if kind.draws or kind.explores_at_random else (*steps.notes, not_drawn(kind.label)))
     say(f"overlap: {found}")
+
+
+def _write(log: Any, columns: dict[str, Any], used: Any, out: Path) -> None:
+    """A table goes through the log part by part; the other forms need it in memory."""
+    import numpy as np
+
+    from ibcb.estimators.predictions import write_tables
+    from ibcb.estimators.propensities import propensity_tables
+
+    suffix = out.suffix.lower()
+    if suffix in _TABLES:
+        write_tables(propensity_tables(log, **columns), out)
+        return
+    whole = log.read().with_propensities(used)
+    if suffix in _LABELS:
+        ibcb.write_log(whole, out)
+        return
+    feedback = ibcb.io.to_feedback(whole)
+    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
+        np.savez(file, **feedback)

@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ibcb.estimators.imitator import Imitator
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import plural
+from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 
 __all__ = ["Overlap", "effective_size", "not_drawn", "overlap", "propensity_tables"]
@@ -20,14 +22,12 @@ __all__ = ["Overlap", "effective_size", "not_drawn", "overlap", "propensity_tabl
 _RARE = 0.01
 
 
-def propensity_tables(log: BehaviorLog, **columns: NDArray[np.float64]) -> Iterator[pa.Table]:
+def propensity_tables(log: BehaviorLog | DiskLog, **columns: NDArray[np.float64]) -> Iterator[pa.Table]:
     """Tables with a row per candidate: episode, step, step_id, candidate, candidate_id, chosen, and ``columns``.
 
     The ids where the log has them; ``columns`` are one per row of the log, such as ``propensity``. Last comes
     ``logged``, where the log has propensities of its own.
     """
-    if log.propensities is not None:
-        columns |= {"logged": log.propensities}
     before, first, row = None, 0, 0
     for number, part in log.parts():
         first = first if number == before else 0
@@ -40,9 +40,10 @@ def propensity_tables(log: BehaviorLog, **columns: NDArray[np.float64]) -> Itera
         if part.candidate_ids is not None:
             cells["candidate_id"] = part.candidate_ids
         cells["chosen"] = place == part.chosen[owner]
-        for name, values in columns.items():
-            some = values[row : row + part.n_rows]
-            cells[name] = pa.array(some, mask=np.isnan(some))
+        some = {name: values[row : row + part.n_rows] for name, values in columns.items()}
+        if part.propensities is not None:
+            some["logged"] = part.propensities
+        cells |= {name: pa.array(values, mask=np.isnan(values)) for name, values in some.items()}
         yield pa.table(cells)
         before, first, row = number, first + part.n_steps, row + part.n_rows
 
@@ -86,17 +87,16 @@ class Overlap:
         return {"a uniform policy": self.uniform, "the model's greedy one": self.greedy}
 
 
-def overlap(log: BehaviorLog, propensities: NDArray[np.float64], greedy: NDArray[np.int64]) -> Overlap:
-    """What importance weights made of propensities are worth; ``greedy`` has the choice of `predict` at every step."""
-    p = propensities[log.chosen_rows]
-    evenly = 1 / np.diff(log.step_offsets)
-    return Overlap(
-        log.n_steps,
-        effective_size(evenly, p),
-        effective_size((log.chosen == greedy).astype(np.float64), p),
-        float(p.min()),
-        float(np.mean(p < _RARE)),
-    )
+def overlap(model: Imitator, log: BehaviorLog | DiskLog, propensities: NDArray[np.float64]) -> Overlap:
+    """What importance weights made of propensities, one per row of a log, are worth."""
+    found, row = [], 0
+    for _, part in log.parts():
+        p = propensities[row + part.chosen_rows]
+        found.append((p, 1 / np.diff(part.step_offsets), (part.chosen == model.predict(part)).astype(np.float64)))
+        row += part.n_rows
+    p, evenly, greedy = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    sizes = effective_size(evenly, p), effective_size(greedy, p)
+    return Overlap(len(p), *sizes, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
 
 
 def effective_size(target: NDArray[np.float64], propensities: NDArray[np.float64]) -> float:

@@ -63,8 +63,8 @@ class Calibration:
     total_variation, total_variation_ahead : float or None
         Half the sum of absolute differences at a step, on average over those; None where there are none.
     curve, curve_ahead : tuple of Bin
-        Mean logged propensity of candidates with like recovered ones, the least first; where only those of choices
-        were logged, of these.
+        Mean logged propensity of candidates with like recovered ones, the least first. Where only that of the choice
+        was logged, it stands for as many as one over it: likely candidates are chosen, and so logged, more often.
     episodes : tuple of EpisodeCalibration
     """
 
@@ -142,15 +142,17 @@ class _Sums:
         self._complete += int(complete.sum())
         apart = [np.add.reduceat(np.abs(each - logged), starts)[complete].sum() / 2 for each in recovered]
         self._apart += apart
-        some = ~np.isnan(logged)
-        self._known.append(np.stack([logged, *recovered])[:, some])
+        weights = np.repeat(complete, counts).astype(np.float64)
+        alone = rows[known & ~complete]
+        weights[alone] = 1 / logged[alone]
+        self._known.append(np.stack([weights, logged, *recovered])[:, weights > 0])
 
     def found(self) -> Calibration | None:
         if not self._episodes:
             return None
         whole = _means(-1, np.sum(list(self._episodes.values()), axis=0))
         apart = [float(each) / self._complete if self._complete else None for each in self._apart]
-        logged, recovered, ahead = np.concatenate(self._known, axis=1)
+        weights, logged, recovered, ahead = np.concatenate(self._known, axis=1)
         return Calibration(
             steps=whole.steps,
             logged=whole.logged,
@@ -160,8 +162,8 @@ class _Sums:
             complete=self._complete,
             total_variation=apart[0],
             total_variation_ahead=apart[1],
-            curve=tuple(_curve(recovered, logged)),
-            curve_ahead=tuple(_curve(ahead, logged)),
+            curve=tuple(_curve(recovered, logged, weights)),
+            curve_ahead=tuple(_curve(ahead, logged, weights)),
             episodes=tuple(_means(number, sums) for number, sums in self._episodes.items()),
         )
 
@@ -171,7 +173,7 @@ def _means(number: int, sums: Vector) -> EpisodeCalibration:
     return EpisodeCalibration(number, int(sums[0]), *(sums[1:] / sums[0]).tolist())
 
 
-def _curve(recovered: Vector, logged: Vector) -> Iterator[Bin]:
+def _curve(recovered: Vector, logged: Vector, weights: Vector) -> Iterator[Bin]:
     """Bins of about as many candidates each; what is equal stays together."""
     order = np.argsort(recovered, kind="stable")
     values = recovered[order]
@@ -179,4 +181,5 @@ def _curve(recovered: Vector, logged: Vector) -> Iterator[Bin]:
     cuts = np.unique(np.searchsorted(values, values[[len(values) * k // _BINS for k in range(1, _BINS)]], side="left"))
     for some in np.split(order, cuts):
         if len(some):
-            yield Bin(len(some), float(recovered[some].mean()), float(logged[some].mean()))
+            means = (float(np.average(values[some], weights=weights[some])) for values in (recovered, logged))
+            yield Bin(len(some), *means)

@@ -169,7 +169,7 @@ def _curve(found: Calibration, facts: Facts) -> dict[str, Any]:
     """Places of the calibration curves, on logarithmic axes of equal length, and of their ticks; the episodes shown."""
     lines = {"now": found.curve, "ahead": found.curve_ahead}
     values = [value for line in lines.values() for each in line for value in (each.recovered, each.logged) if value > 0]
-    decades = min(4, max(1, math.ceil(-math.log10(min(values)) - 1e-9)))
+    decades = min(3, max(1, math.ceil(-math.log10(min(values)) - 1e-9)))
     steps = (1, 2, 5) if decades == 1 else (1,)
     ticks = [step * 10.0**power for power in range(-decades, 0) for step in steps] + [1.0]
 
