@@ -156,7 +156,7 @@ def test_epsilon_and_temperature_are_told_with_their_uncertainty(fitted):
     found = greedy.exploration_interval(0.99)
     assert len(found.estimate) == len(fitted["egreedy"][0]) + 1
     assert greedy.epsilon_ == found.estimate[-1]
-    assert (found.lower[-1] < 0.2) and (found.upper[-1] > 0.2)
+    assert found.lower[-1] < 0.2 < found.upper[-1]
     _, soft = fitted["softmax"]
     run = simulated("softmax", 4)
     X = run.log[len(run.log) - 1].contexts.reshape(-1, 8, 8)

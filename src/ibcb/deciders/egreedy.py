@@ -31,8 +31,9 @@ Vector = NDArray[np.float64]
 #: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule has no
 #: luck of its own (judged by benchmarks/propensities.py; 30 is as good)
 _LENGTH = 10.0
-#: share of random steps that the search for it begins at, and that is left among those that look meant; not tuned
-_FEW_STRAY = 0.001
+#: share of random steps that the search for it begins at; and the share of wrong rows that is allowed for in the steps
+#: that look meant (judged by benchmarks/propensities.py; with less, rows that contradict each other break the belief)
+_FEW_STRAY, _LEFT_STRAY = 0.001, 0.02
 #: draws from what is believed of the policy, for the share of choices at random; not tuned finely
 _DRAWS = 64
 
@@ -67,9 +68,9 @@ class EGreedyKind(BestKind):
     def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
         if not before.phi.any():
             return super().observe(block, before, believed, stray)
-        meant, strayed = _meant(block, believed.best, stray)
-        seen = super().observe(meant, before, believed, _FEW_STRAY)
-        posterior, _ = believed.best.given(seen.sites[-1])
+        meant, strayed = _meant(block, believed.leaders[-1], stray)
+        seen = super().observe(meant, before, believed, _LEFT_STRAY)
+        posterior, _ = believed.leaders[-1].given(seen.sites[-1])
         p = self.propensities(block, before, posterior, _DRAWS)[block.chosen_rows]
         shares, chance = np.array(RANDOM_SHARES), 1.0 / np.diff(block.offsets)
         likely = np.outer(p, 1 - shares) + np.outer(chance, shares)

@@ -17,12 +17,14 @@ from ibcb.deciders.logit_kind import LogitKind
 from ibcb.deciders.other import FOLLOWED
 from ibcb.deciders.policy import as_candidate_sets
 from ibcb.deciders.ridge_policy import RidgePolicy
+from ibcb.engine import CandidateMoments
 from ibcb.numerics.checks import positive
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Softmax", "SoftmaxKind"]
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class SoftmaxKind(LogitKind):
     has_temperature = True
     most_stray = 0.01
     most_random = 0.02
+
+    def unit(self, candidates: CandidateMoments) -> Matrix:
+        """Of all that it learns from, what the candidates of a step share included."""
+        return candidates.unit
 
     def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
