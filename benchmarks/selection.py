@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ ARMS: dict[str, Any] = {"n_episodes": 12, "batch_size": 600, "n_arms": 8, "n_fea
 def policy(kind: str, seed: int, weights: Array) -> Any:
     """A decider of that kind for candidates with normal features, which knows nothing yet."""
     d, luck = len(weights), np.random.default_rng([seed, 2])
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "sbucb": lambda: ibcb.SBUCB(d, alpha=1.0),
         "sbts": lambda: ibcb.SBTS(d, alpha=1.0, random_state=luck),
         "egreedy": lambda: ibcb.EGreedy(d, epsilon=0.1, random_state=luck),

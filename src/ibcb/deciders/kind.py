@@ -42,27 +42,7 @@ Matrix = NDArray[np.float64]
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
 #: shares of choices at random between which is told; the least cannot be told from none
-RANDOM_SHARES = (
-    1e-4,
-    1e-3,
-    3e-3,
-    0.006,
-    0.01,
-    0.015,
-    0.02,
-    0.03,
-    0.04,
-    0.055,
-    0.07,
-    0.1,
-    0.14,
-    0.2,
-    0.28,
-    0.4,
-    0.56,
-    0.8,
-    1.0,
-)
+RANDOM_SHARES = tuple(np.geomspace(1e-4, 1.0, 41).tolist())
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ Offsets = NDArray[np.int64]
 #: share of the variance that is left to the softmax, times the root of the number of draws: more is less exact, less is
 #: rougher (judged by tests/numerics/test_averages.py)
 _LEFT = 0.8
+#: e to the power of this is as good as infinite, and finite
+_FAR = 500.0
 #: scores that are held at a time, 16 MB; not tuned finely
 _AT_ONCE = 1 << 21
 #: dimensions that are drawn from the lattice; in more of them its points are no better than random ones
@@ -77,14 +79,15 @@ def top_k_of_draws(
         there = np.arange(width) < counts[:, None]
         table = np.full((len(counts), width, luck.shape[1]), -np.inf)
         table[there] = scores[:, None] + luck
-        table -= table.max(axis=1, keepdims=True)
         ranked = -np.sort(-table, axis=1)
+        # The last of the k best, or of all where there are fewer.
+        place = np.minimum(top_k, counts) - 1
+        last = np.take_along_axis(ranked, place[:, None, None], axis=1)
+        own = np.exp(np.minimum(table - last, _FAR))
         # Below the k best of all, for one of them; below the k - 1 best and without itself, for the others.
-        beyond = np.exp(ranked[:, top_k:]).sum(axis=1, keepdims=True)
-        last = ranked[:, top_k - 1 : top_k] if width >= top_k else np.full_like(table[:, :1], -np.inf)
-        own = np.exp(table)
-        rest = np.where(table >= last, beyond, np.maximum(beyond + np.exp(last) - own, 0.0))
-        chance = own / (own + rest) * np.exp(scale * table)
+        beyond = np.exp(ranked[:, top_k:] - last).sum(axis=1, keepdims=True)
+        rest = np.where(table >= last, beyond, np.maximum(beyond + 1 - own, 0.0))
+        chance = own / (own + rest) * np.exp(scale * (table - ranked[:, :1]))
         chance = np.where(there[:, :, None], chance, 0.0)
         chance /= chance.sum(axis=1, keepdims=True)
         found: Vector = chance.mean(axis=2)[there]

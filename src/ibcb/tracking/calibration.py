@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
 
 from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind
 from ibcb.engine import Block
@@ -35,7 +36,7 @@ _LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode
 _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 #: first values of epsilon that are weighed: closer to each other than any log tells; not tuned
-_FIRSTS = 512
+_FIRSTS = 1024
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
 
@@ -101,7 +102,7 @@ def exploration(likelihoods: Matrix) -> Share:
     shares = np.maximum(firsts[:, None] * np.array(shapes)[:, None], least)
     evidence = np.zeros(shares.shape[:2])
     for number, own in enumerate(likelihoods):
-        evidence += np.interp(np.log(shares[:, :, number]), known, own)
+        evidence += CubicSpline(known, own)(np.log(shares[:, :, number]))
     # All that fall share what is believed of falling at all.
     evidence[1:] -= _FALLS
     weights = np.exp(evidence - evidence.max())
