@@ -136,7 +136,7 @@ def normal(expert: str, own: dict[str, Any], noise: float, start: int, seed: int
             kept.append(what)
     log = ibcb.BehaviorLog.from_episodes(episodes, warmup=int(start > 0))
     P, r, q = (np.concatenate(parts) for parts in (probabilities, rewards, expected))
-    return Logged(log, P, r, q, np.linalg.solve(G, b))
+    return Logged(log, P, r, q, np.asarray(np.linalg.solve(G, b), dtype=np.float64))
 
 
 def paper(expert: str, own: dict[str, Any], noise: float, start: int, seed: int) -> Logged:
