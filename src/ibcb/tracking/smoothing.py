@@ -1,7 +1,7 @@
 """The policy in force in every episode, by the whole log: what came later tells of it too.
 
 While a log is tracked, what is believed of an episode's policy rests on that episode and those before it. Here the
-model believed in the end goes through the log once more with the same sites, and back (Rauch, Tung and Striebel 1965).
+models believed in the end go through the log once more with the same sites, and back (Rauch, Tung and Striebel 1965).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ Matrix = NDArray[np.float64]
 MOST_NUMBERS = 1 << 27
 #: directions in which a state is less uncertain than this share of its largest, at unit diagonal, are taken as known
 _KNOWN = 1e-12
+#: models that are believed less than this are left out; not tuned
+_BELIEVED = 1e-3
 
 
 class Passed(NamedTuple):
@@ -47,27 +49,40 @@ def smoothed(track: Track, begun: Tracked, passed: Sequence[Passed]) -> list[Bel
     passed : sequence of Passed
         The episodes that the policy chose.
     """
-    family, member = track.model_at(track.believed_place)
+    weights = track.weights(track.seen, track.believed_place)
+    members = np.flatnonzero(weights >= _BELIEVED)
+    family = track.model_at(track.believed_place).family
+    if (1 + len(members)) * len(passed) * begun.families[family].mean.shape[1] ** 2 > MOST_NUMBERS:
+        return None
+    by_model = [_by_one_model(track, begun, passed, family, int(member)) for member in members]
+    weights = weights[members] / weights[members].sum()
+    return [_joined(each).mixed(weights) for each in zip(*by_model, strict=True)]
+
+
+def _by_one_model(track: Track, begun: Tracked, passed: Sequence[Passed], family: int, member: int) -> list[Beliefs]:
     parameters = track.seen.models[family][member]
     place = begun.models[family].index(parameters)
-    first = begun.families[family][place : place + 1]
-    if 2 * len(passed) * first.mean.shape[1] ** 2 > MOST_NUMBERS:
-        return None
+    belief, unit = begun.families[family][place : place + 1], track.seen.unit
+    size = belief.mean.shape[1]
     motion = MOTIONS[track.kind.motions.families[family].motion](track.kind, (parameters,))
-    belief, unit = first, track.seen.unit
     seen, ahead = list[Beliefs](), list[Beliefs]()
     for episode in passed:
         belief, _ = belief.given(episode.sites[family])
         seen.append(belief)
         belief = motion.move(belief, unit, episode.update)
         ahead.append(belief)
-    size = first.mean.shape[1]
     found = [seen[-1]]
     for place in range(len(passed) - 2, -1, -1):
         A = motion.matrix(size, passed[place].update)
         found.append(_back(seen[place], ahead[place], found[-1], A))
     observed = track.d + int(track.kind.scales.alpha > 0)
     return [each.of_first(observed) for each in reversed(found)]
+
+
+def _joined(beliefs: Sequence[Beliefs]) -> Beliefs:
+    return Beliefs(
+        np.concatenate([each.mean for each in beliefs]), np.concatenate([each.covariance for each in beliefs])
+    )
 
 
 def _back(seen: Beliefs, ahead: Beliefs, later: Beliefs, A: Matrix) -> Beliefs:

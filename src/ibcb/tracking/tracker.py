@@ -471,12 +471,20 @@ class Track:
     def _believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What is believed of the policy: by one model, or by those of its family as far as evidence supports each."""
         family, _ = self.model_at(place)
-        if not (self.kind.tempering and self.kind.moves):
-            return self.belief(families, place)
+        return families[family].of_first(self._observed).mixed(self.weights(now, place))
+
+    def weights(self, now: Tracked, place: int) -> Vector:
+        """How far each model in the family of the one at ``place`` is believed; they add up to 1."""
+        family, member = self.model_at(place)
         evidence = self.by_family(now.evidence)[family]
+        if not (self.kind.tempering and self.kind.moves):
+            alone = np.zeros(len(evidence))
+            alone[member] = 1.0
+            return alone
         told = max(1, int(np.count_nonzero(now.within.diagonal())))
-        weights = np.exp((evidence - evidence.max()) / (self.kind.tempering * told))
-        return families[family].of_first(self._observed).mixed(weights / weights.sum())
+        likely = np.exp((evidence - evidence.max()) / (self.kind.tempering * told))
+        found: Vector = likely / likely.sum()
+        return found
 
     def by_family(self, values: Vector) -> list[Vector]:
         """Values of all models by family."""
