@@ -3,8 +3,8 @@
     python benchmarks/selection.py [--logs 20] [--first-seed 0] [--only TEXT] [--world TEXT]
 
 Deciders of every kind choose among candidates of three worlds: the paper's synthetic one, independent normal features,
-and arms with weights of their own. Prints how many logs of each are told right, and what the others are taken for. Exits
-with 1 if fewer than 19 of 20 are. How well dirty and unfair logs are imitated through it is in `dirty.py`.
+and arms with weights of their own. Prints how many logs of each are told right, and what the others are taken for.
+Exits with 1 if fewer than 19 of 20 are. How well dirty and unfair logs are imitated through it is in `dirty.py`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def passed_through(log, kind):
     return track, begun, met
 
 
-@pytest.mark.parametrize("kind", ["sbucb", "sbts", "egreedy", "softmax"])
+@pytest.mark.parametrize("kind", ["sbucb", "egreedy", "softmax"])
 def test_smoothing_is_conditioning_on_the_whole_log(kind):
     """All states of the model believed at once, as one Gaussian, conditioned on all sites."""
     log = ibcb.simulate("synthetic", expert=kind, seed=3, n_episodes=4, batch_size=150, n_features=3, warmup=60).log
