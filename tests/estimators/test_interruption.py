@@ -28,7 +28,7 @@ PLACES = {
     "robust solver": ("ibcb.inverse.solvers", "robust"),
     "rows": ("ibcb.inverse.evolution", "EpisodeView"),
     "fingerprint": ("ibcb.inverse.evolution", "with_episode"),
-    "tracker": ("ibcb.tracking.tracker", "Track.given"),
+    "tracker": ("ibcb.tracking.tracker", "Track.after"),
     "kind observes": ("ibcb.deciders.best_kind", "BestKind.observe"),
     "beliefs learn": ("ibcb.numerics.gaussians", "Beliefs.given"),
     "expectation propagation": ("ibcb.deciders.cone", "_tilt"),
@@ -325,7 +325,7 @@ def test_a_named_kind_that_cannot_be_tracked_at_all_says_so(monkeypatch, log):
     with monkeypatch.context() as patch:
         replaced(patch, "logit observes", np.linalg.LinAlgError("singular"), 0)
         model = IBCB(expert="other")
-        with pytest.raises(ValueError, match="cannot be tracked as those of any kind of decider.*Rescale"):
+        with pytest.raises(ValueError, match="cannot be tracked as those of other.*Rescale"):
             model.fit(log)
     assert not hasattr(model, "coef_")
 

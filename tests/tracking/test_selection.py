@@ -138,7 +138,7 @@ def test_l2_alone_can_be_left_open(fitted):
 def test_every_kind_can_be_brought_to_life(fitted, kind):
     log, model = fitted[kind]
     policy, sets = model.to_policy(random_state=0), log[0].contexts.reshape(log[0].n_steps, -1, log.n_features)
-    np.testing.assert_array_equal(policy.act(sets, explore=False), model.predict(sets))
+    np.testing.assert_array_equal(policy.decision_function(sets).argmax(axis=1), model.predict(sets))
     # As it explores, it chooses as often as the model says that it will.
     np.testing.assert_allclose(policy.propensities(sets).mean(axis=0), model.propensities(sets).mean(axis=0), atol=0.1)
 

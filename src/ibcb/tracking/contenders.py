@@ -170,9 +170,10 @@ class Tracks:
         tracks, failures, changes, looks = zip(*steps, strict=True)
         by_policy = rows is not None
         if by_policy and not any(looks):
+            whom = self.kinds[0].label if len(self.kinds) == 1 else "any kind of decider"
             raise ValueError(
-                "the choices cannot be tracked as those of any kind of decider: numbers leave the range of floating "
-                f"point ({failures[0]}). Rescale the contexts to about 1."
+                f"the choices cannot be tracked as those of {whom}: numbers leave the range of floating point "
+                f"({failures[0]}). Rescale the contexts to about 1."
             )
         return replace(
             self,

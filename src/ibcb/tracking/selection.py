@@ -48,7 +48,7 @@ Counts = NDArray[np.int64]
 _EQUAL = 2.0
 #: lead at which a ridge in units of the features is believed instead of one that was given in mixed units; not tuned:
 #: either is a guess
-_UNITS_LEAD = 1.0
+_UNITS_LEAD = 2.0
 #: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
 #: choices there are: how well a policy is tracked differs by as much
 _LITTLE = 0.01
@@ -61,7 +61,7 @@ _MANY_ROWS = 8
 _HARDLY_ANY = 1e-4
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
-_MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 2.0, 3.0, 0.001
+_MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
 _RACES, _FEW = (2, 3, 4, 7), 3
@@ -406,10 +406,14 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         stays = max(still, key=lambda place: judged.log_likelihoods[place])
         lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
         moved = tracks.tracks[best]
+        plain = [place for place in tracks.running if _assumes_nothing(kinds[place]) and kinds[place].moves]
+        if plain and state.episodes >= _GROWN_UP and tracks.steadiness(plain[0]) < _STEADY:
+            # One that stays predicts it no worse, but only because neither predicts it.
+            return best, why
         if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
             best = stays
             why = f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
-        elif moved is not None and moved.kind.compares_predictions and moved.evidence_of_moves < _MOVING_GAIN:
+        elif moved is not None and moved.evidence_of_moves < _MOVING_GAIN and judged.loss(best, stays) < _LITTLE:
             best, why = stays, f"{moved.kind.label} is as likely to stand still"
     return best, why
 
