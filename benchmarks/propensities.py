@@ -115,9 +115,9 @@ def rule(expert: str, own: dict[str, Any], X: Array, G: Array, b: Array, updates
         best = (X @ draws.T).argmax(axis=1)
         return np.stack([(best == j).mean(axis=1) for j in range(CANDIDATES)], axis=1)
     epsilon = own["epsilon"] / (updates + 1) ** own.get("decay", 0.0)
-    P = np.full(scores.shape, epsilon / CANDIDATES)
-    P[np.arange(len(P)), scores.argmax(axis=1)] += 1 - epsilon
-    return P
+    # Before anything is learned all are best.
+    best = scores == scores.max(axis=1, keepdims=True)
+    return np.asarray(epsilon / CANDIDATES + (1 - epsilon) * best / best.sum(axis=1, keepdims=True))
 
 
 def normal(expert: str, own: dict[str, Any], noise: float, start: int, seed: int) -> Logged:

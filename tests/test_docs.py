@@ -23,6 +23,7 @@ HOWTO = DOCS / "howto"
 ELSEWHERE = HOWTO / "use-elsewhere.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "your-log.md"
 MABWISER_MISSING = "MABWiser cannot be imported: its recipe in use-elsewhere.md is NOT tested"
+OBP_MISSING = "the Open Bandit Pipeline cannot be imported: its section of off-policy.md is NOT tested"
 VOWPAL_WABBIT_MISSING = "Vowpal Wabbit cannot be imported: its recipe in use-elsewhere.md is NOT tested"
 
 
@@ -34,13 +35,13 @@ def upper_bounds(policy, rows):
 
 TEN_MINUTES = DOCS / "tutorial" / "ten-minutes.md"
 AUDIT, VW_LOG, CLUSTER = HOWTO / "audit.md", HOWTO / "vw-log.md", HOWTO / "cluster.md"
-PREDICT, ARMS = HOWTO / "predict.md", HOWTO / "users-items-arms.md"
+PREDICT, ARMS, OFF_POLICY = HOWTO / "predict.md", HOWTO / "users-items-arms.md", HOWTO / "off-policy.md"
 HOME, METHOD = DOCS / "index.md", DOCS / "method.md"
 
 
 def test_every_page_with_code_is_tested_here():
     """Generated pages and decisions have none."""
-    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, PREDICT, ARMS, HOME, METHOD}
+    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, PREDICT, ARMS, OFF_POLICY, HOME, METHOD}
     assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
 
 
@@ -101,6 +102,39 @@ def test_predicting_tells_what_the_page_says_and_the_commands_run(here):
     assert commands_run(PREDICT) == 6
     chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "predicted", "choices")}
     assert np.mean(chosen["choices"] == chosen["predicted"]) > np.mean(chosen["choices"] == chosen["first"])
+
+
+def off_policy_page(capsys, *, without=()):
+    """Run it, in its own words and figures; of another machine the last digit may differ."""
+    parts = re.split(r"^## (.*)$", OFF_POLICY.read_text(), flags=re.M)
+    sections = {name: text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name not in without}
+    shown = "".join(re.findall(r"^```text\n(.*?)^```", "".join(sections.values()), re.M | re.S))
+    names = run_page(OFF_POLICY, tuple(sections))
+    printed, number = capsys.readouterr().out, r" *-?\d+(?:\.\d+)?"
+    assert re.sub(number, "", shown) == re.sub(number, "", printed)
+    figures = [np.array(re.findall(number, text), dtype=float) for text in (printed, shown)]
+    np.testing.assert_allclose(*figures, rtol=0.02, atol=0.01)
+    return names
+
+
+def test_off_policy_values_are_those_the_page_shows_and_the_commands_run(here, capsys):
+    names = off_policy_page(capsys, without=("With the Open Bandit Pipeline",))
+    value, recovered, logit = (names[name] for name in ("value", "propensities", "logit"))
+    off, off_by_logit = (np.abs(np.array(names["values"](p)) - value) for p in (recovered, logit))
+    assert off.max() < 0.05
+    assert off_by_logit.min() > 5 * off.max()
+
+    assert commands_run(OFF_POLICY) == 4
+    feedback = dict(np.load("feedback.npz"))
+    np.testing.assert_allclose(feedback["pscore"], names["feedback"]["pscore"], atol=1e-9)
+    np.testing.assert_array_equal(feedback["action"], names["action"])
+    labels = re.findall(r"^\d+:0:(\S+) ", (here / "labels.vw").read_text(), re.M)
+    np.testing.assert_allclose(np.array(labels, dtype=float), feedback["pscore"], rtol=1e-4)
+
+
+def test_obp_gives_the_values_of_the_page(here, capsys):
+    pytest.importorskip("obp", reason=OBP_MISSING, exc_type=ImportError)
+    off_policy_page(capsys)
 
 
 def test_the_page_of_users_items_and_arms(here):
