@@ -171,6 +171,29 @@ def test_a_singular_prior_without_evidence_is_refused():
         summarise(loss, np.zeros(2), np.zeros((2, 2)))
 
 
+def test_information_is_that_of_the_choices_where_they_agree(rng):
+    log = ragged_log(rng)
+    loss = loss_of(log, stray=0.01)
+    found = summarise(loss, np.zeros(3), np.eye(3))
+    np.testing.assert_allclose(found.information, exact_hessian(loss, found.mode), rtol=1e-10)
+
+
+def test_information_counts_each_step_as_far_as_it_was_meant_where_they_do_not(rng):
+    """Recomputed: covariances of the candidates under the softmax, which are never less than nothing."""
+    log, centre = ragged_log(rng), np.array([9.0, -9.0, 9.0])
+    found = summarise(loss_of(log, stray=0.2), centre, 1e3 * np.eye(3))
+    expected = np.zeros((3, 3))
+    for step in range(log.policy_steps.start, log.n_steps):
+        S = log.candidates(step)
+        p = np.exp(S @ found.mode - np.max(S @ found.mode))
+        p /= p.sum()
+        meant = 0.8 * p[log.chosen[step]]
+        apart = S - p @ S
+        expected += meant / (meant + 0.2 / len(S)) * (apart.T * p) @ apart
+    np.testing.assert_allclose(found.information, expected, rtol=1e-8, atol=1e-10)
+    assert np.linalg.eigvalsh(found.hessian - 1e3 * np.eye(3))[0] < 0 < np.linalg.eigvalsh(found.information)[0]
+
+
 def test_the_stray_rate_maximises_its_likelihood(rng):
     meant, astray = rng.uniform(size=400), np.full(400, 0.1)
     meant[:60] = 1e-9

@@ -55,7 +55,7 @@ class LogitKind(Kind):
         loss = ChoiceLoss(block.contexts, block.offsets, chosen, top_k=self.top_k, stray=stray)
         found = summarise_straying(loss, centre, precision, most=self.most_stray)
         slope = -precision @ (found.mode - centre)
-        return site_at(found.mode, found.hessian - precision, slope, found.loss, least=1e-10), found.stray
+        return site_at(found.mode, found.information, slope, found.loss, least=1e-10), found.stray
 
     def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         # Smooth in the scores, so that fewer draws do.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
 from ibcb.numerics.newton import Stopping, descend
 
 __all__ = [
@@ -43,6 +43,9 @@ _FILTERING = Stopping(gain=1e-9, slack=1e-10, max_passes=300, floor=1.0)
 _MAX_TURNS, _SHARE_SETTLED = 12, 0.02
 #: the shares of straying steps that are considered: fewer cannot be told from none, more leave nothing to explain
 _LEAST_STRAYING, _MOST_STRAYING = 1e-5, 0.5
+#: share of the bound's Hessian that f's own must have in every direction to be believed, and rounding at unit diagonal:
+#: with .03 a few choices still promise more than certainty, with .3 benchmarks/deciders.py finds the worse kind of one
+_LEAST_BEND, _BEND_ROUNDING = 0.1, 1e-9
 #: where the search for the share begins, and how it ends; not tuned
 _FIRST_STRAYING, _STRAY_SETTLED, _MAX_STRAY_STEPS = 0.01, 1e-4, 50
 #: log of the sharpness, in units of the leads' root mean square, that `read_choices` looks at, and how finely:
@@ -62,6 +65,9 @@ class Summary(NamedTuple):
     hessian : ndarray of shape (d, d)
         Of F there, P included: the precision of the weights given the episode and the prior. That of the convex bound,
         a little larger, if F is not convex there.
+    information : ndarray of shape (d, d)
+        Hessian of f there, or of its convex bound where f tells too little: what the choices tell, and never less than
+        nothing. f itself bends the other way wherever a step may have strayed.
     loss : float
         f at the mode: minus the log-likelihood of the choices.
     stray : float
@@ -72,6 +78,7 @@ class Summary(NamedTuple):
 
     mode: Vector
     hessian: NDArray[np.float64]
+    information: NDArray[np.float64]
     loss: float
     stray: float
     passes: int
@@ -108,7 +115,7 @@ class _Point(NamedTuple):
     value: float
     gradient: Vector
     hessians: Sequence[NDArray[np.float64]]
-    loss: float
+    here: Expansion
 
 
 def summarise(
@@ -137,13 +144,28 @@ def summarise(
         here, offset = loss.expand(w), w - centre
         pull, bound = precision @ offset, here.hessian + precision
         hessians = (bound,) if here.excess is None else (bound - here.excess, bound)
-        return _Point(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here.loss)
+        return _Point(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here)
 
     done = descend(at, start, stopping)
     if not done.solved:
         remedy = "Rescale the contexts to about 1, or raise the ridge, which is the precision of the prior."
         raise done.error("conditional logit", remedy)
-    return Summary(done.point.x, done.hessian, done.point.loss, loss.stray, done.passes)
+    here = done.point.here
+    return Summary(done.point.x, done.hessian, _information(here), here.loss, loss.stray, done.passes)
+
+
+def _information(here: Expansion) -> NDArray[np.float64]:
+    """The Hessian of f, unless it is less than a share of that of the bound in any direction: then that of the bound.
+
+    Where f hardly bends, or the wrong way, its expansion peaks far away, at likelihoods above 1.
+    """
+    bound, excess = here.hessian, here.excess
+    if excess is None:
+        return bound
+    unit = np.sqrt(bound.diagonal())
+    unit[unit == 0] = 1.0
+    left = ((1 - _LEAST_BEND) * bound - excess) / unit / unit[:, None]
+    return bound - excess if np.linalg.eigvalsh(left)[0] >= -_BEND_ROUNDING else bound
 
 
 def summarise_straying(
