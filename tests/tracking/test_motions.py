@@ -13,7 +13,7 @@ from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import ridge
 from ibcb.tracking import track_log
-from ibcb.tracking.motions import Learner, Update, Walk, models_of, motions_of
+from ibcb.tracking.motions import Learner, Reverting, Update, Walk, models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
 MOTIONS = [
@@ -68,7 +68,7 @@ def test_a_motion_starts_with_a_covariance(motion, known, rng):
     _, phi, total = past(rng)
     given = {"nothing": (np.zeros((D, D)), np.zeros(D)), "all": (phi, total), "gram": (phi, None)}[known]
     beliefs = motion.start(unit_of(rng), ridge(given[0], motion.kind.l2), given[1])
-    size = D + beside(motion) + (D + 1) * isinstance(motion, Learner)
+    size = D + beside(motion) + (D + 1) * isinstance(motion, Learner) + D * isinstance(motion, Reverting)
     assert beliefs.mean.shape == (len(motion.names), size)
     assert not beliefs.mean.any()
     assert_array_equal(beliefs.covariance, np.swapaxes(beliefs.covariance, 1, 2))
@@ -127,6 +127,11 @@ def propagated(motion, model, draws, rng, unit, contexts, episode):
         # By so much of the length that is believed in, whatever the draw.
         moved[:, :D] += motion.stretch * rng.normal(size=(n, 1)) * draws[:, :D].mean(axis=0)
         return moved
+    if isinstance(motion, Reverting):
+        middle, rho = draws[:, -D:], motion.kept[model]
+        moved[:, :D] = middle + rho * (draws[:, :D] - middle)
+        moved[:, :D] += motion.steps[model] * rng.multivariate_normal(np.zeros(D), unit, size=n)
+        return moved
     o, sigma, q = D + beside(motion), motion.noise[model], motion.wander[model]
     # The rewards wander first.
     moved[:, o:-1] += q * rng.multivariate_normal(np.zeros(D), unit, size=n)
@@ -179,12 +184,30 @@ def test_models_side_by_side_move_as_each_alone(motion, rng):
     for model in range(len(motion.names)):
         if isinstance(motion, Walk):
             alone = Walk(motion.kind, motion.label, motion.steps[model : model + 1], motion.settles, motion.stretch)
+        elif isinstance(motion, Reverting):
+            alone = Reverting(motion.kind, motion.steps[model : model + 1], motion.kept[model : model + 1])
         else:
             one = slice(model, model + 1)
             alone = Learner(motion.kind, motion.noise[one], motion.wander[one])
         moved = alone.move(beliefs[model : model + 1], unit, lesson)
         assert_allclose(moved.mean[0], together.mean[model], rtol=1e-12)
         assert_allclose(moved.covariance[0], together.covariance[model], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("motion", [each for each in MOTIONS if isinstance(each.values[0], Reverting)])
+def test_a_policy_that_reverts_neither_leaves_its_mean_nor_comes_to_rest(motion, rng):
+    """Before anything is seen, one move later is no different; and after many, nothing is left of where it was."""
+    unit, nothing = unit_of(rng), Update(1, np.eye(D), np.zeros((D, D)), np.zeros(D))
+    start = motion.start(unit, ridge(np.zeros((D, D)), 1.0), np.zeros(D))
+    moved = motion.move(start, unit, nothing)
+    assert_allclose(moved.covariance, start.covariance, rtol=1e-9)
+    away = random_beliefs(motion, rng)
+    for _ in range(1000):
+        away = motion.move(away, unit, nothing)
+    assert_allclose(away.mean[:, :D], away.mean[:, -D:], rtol=1e-9)
+    for model, (q, rho) in enumerate(zip(motion.steps, motion.kept, strict=True)):
+        C = away.covariance[model]
+        assert_allclose(C[:D, :D] - C[-D:, -D:], q**2 / (1 - rho**2) * unit, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("motion", [each for each in MOTIONS if isinstance(each.values[0], Learner)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
-from ibcb.deciders import KINDS
+from ibcb.deciders import KINDS, Believed
 from ibcb.deciders.draws_site import draws_site
 from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.gaussians import Beliefs, Site, Transition
@@ -84,6 +85,55 @@ def test_walk_keeps_the_policy_and_adds_doubt():
         assert_allclose(after.covariance[0], np.eye(2) + length**2 * unit)
     still = Walk(KINDS["stationary"](), "still", (0.0,)).move(before, unit, lesson)
     assert_array_equal(still.covariance, before.covariance)
+
+
+def arms_log(policies, steps, seed):
+    """Choices by the softmax of what each policy makes of the arms, an episode each."""
+    rng, arms = np.random.default_rng(seed), policies.shape[1]
+    p = np.exp(policies) / np.exp(policies).sum(axis=1, keepdims=True)
+    chosen = [rng.choice(arms, size=steps, p=own) for own in p]
+    contexts = np.tile(np.eye(arms), (steps, 1, 1))
+    return ibcb.BehaviorLog.from_episodes([(contexts, own) for own in chosen])
+
+
+def without(kind, motion):
+    """The kind, not tracked with a motion."""
+    families = tuple(family for family in kind.motions.families if family.motion != motion)
+
+    @dataclass(frozen=True)
+    class Without(type(kind)):
+        motions = replace(kind.motions, families=families)
+
+    return Without()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_decider_that_reverts_is_foreseen_better_by_what_it_did_long_ago(seed):
+    """Short episodes: the last alone tell less of the next than the long run does."""
+    rng, arms, episodes, kind = np.random.default_rng(seed), 20, 80, KINDS["other"]()
+    mean, away = 1.2 * rng.normal(size=arms), np.zeros(arms)
+    policies = np.empty((episodes, arms))
+    for episode in range(episodes):
+        away = 0.8 * away + 0.6 * rng.normal(size=arms)
+        policies[episode] = mean + away
+    log, late = arms_log(policies, steps=20, seed=seed), slice(episodes // 4, None)
+    track, other = track_log(log, kind), track_log(log, without(kind, "reverting"))
+    foreseen, without_it = (
+        np.mean([each.log_likelihood for each in found.predicted[late]]) for found in (track, other)
+    )
+    assert foreseen > without_it
+    assert np.mean([each.model.startswith("reverting") for each in track.predicted[late]]) > 0.5
+
+
+def test_what_a_few_choices_say_is_at_most_certain():
+    """A log-likelihood above 0 would win over any other model. Where choices may stray it bends the wrong way."""
+    arms, kind = 40, KINDS["other"]()
+    before = ridge(np.zeros((arms, arms)), 1.0)
+    for seed in range(60):
+        policy = np.random.default_rng(seed).normal(size=arms)
+        log, belief = arms_log(policy[None], steps=20, seed=seed), Beliefs(policy[None], 0.03 * np.eye(arms)[None])
+        seen = kind.observe(blocks(log[0])[0], before, Believed(belief, (belief,), (0.0,)), stray=0.05)
+        assert seen.sites[0].constant <= 0, seed
 
 
 def test_what_is_believed_of_an_episode_is_its_policy(run):

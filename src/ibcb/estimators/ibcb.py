@@ -144,7 +144,7 @@ class IBCB(Imitator):
     forecast_model_ : str or None
         The model of the policy's evolution that predicted the log best: a "learner", which `forecast` projects
         forward, or a "walk", which stays where it is; of a decider that is only tracked, how it moves: "settling",
-        "restless", "still".
+        "restless", "reverting", "still".
     forecast_note_ : ibcb.log.notes.Note or None
         What ``forecast_model_`` means for the forecast.
     unidentified_features_ : tuple of str or None

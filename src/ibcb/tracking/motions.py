@@ -6,13 +6,16 @@ Each has the policy p_n of episode n first in its state. Where alpha is tracked 
             The policy wanders. S is the second moment of the candidates, so that q is a move in units of scores; a
             small q remembers many episodes, a large q only the last. A *settling* walk takes q / (n + 1) for q, and a
             policy that is *still* has q = 0.
+*reverting* p_(n+1) = mu + rho (p_n - mu) + N(0, q^2 S^-1)
+            The policy wanders, but is drawn back to a mean mu that stays: what was chosen most for a while is not
+            chosen most for ever. Most of mu is told by episodes of long ago.
 *learner*   Psi_(n+1) p_(n+1) = Psi_n p_n + Phi theta + m c + N(0, sigma^2 Phi)
             The decider's own ridge regression. Phi and m, the Gram matrix and the sum of the contexts chosen in episode
             n, are in the log, and so are Psi_n and Psi_(n+1) = Psi_n + Phi. Rewards are <theta, s> + c with noise
             sigma; (theta, c) may wander by q, for rewards that are not quite linear.
 
-The models of a family differ in q, or in sigma and q. The evidence for a model is the likelihood of each episode's
-choices given the episodes before it.
+The models of a family differ in q, in q and rho, or in sigma and q. The evidence for a model is the likelihood of each
+episode's choices given the episodes before it.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs, Transition
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["MOTIONS", "Learner", "Models", "Motion", "Update", "Walk", "models_of", "motions_of"]
+__all__ = ["MOTIONS", "Learner", "Models", "Motion", "Reverting", "Update", "Walk", "models_of", "motions_of"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -84,7 +87,7 @@ class Motion(Protocol):
         ...
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
-        """What the update makes of a state of this size, noise aside."""
+        """What the update makes of a state of this size, noise aside; of a motion with one model."""
         ...
 
 
@@ -134,6 +137,52 @@ class Walk:
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
         return np.eye(size)
+
+
+@dataclass(frozen=True)
+class Reverting:
+    """Policies that wander about a mean of their own, mu; it is part of the state.
+
+    Parameters
+    ----------
+    kind : Kind
+    steps, kept : tuple of float
+        q and rho of each model, rho below 1.
+    """
+
+    kind: Kind
+    steps: tuple[float, ...]
+    kept: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"reverting(q={q:g}, rho={rho:g})" for q, rho in zip(self.steps, self.kept, strict=True))
+
+    def lengths(self, episode: int) -> Vector:
+        """How far each model moves by chance, whatever the episode."""
+        return np.array(self.steps)
+
+    def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
+        d, mean = len(unit), _policy_prior(self.kind, unit)
+        beliefs = _alike(len(self.steps), block_diag(mean, _alpha_prior(self.kind), mean))
+        beliefs.covariance[:, :d, -d:] = beliefs.covariance[:, -d:, :d] = mean
+        # How far it has wandered off, if it always moved like this.
+        away = np.array(self.steps) ** 2 / (1 - np.array(self.kept) ** 2)
+        return beliefs.wandered(away[:, None, None] * unit)
+
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
+        d, rho = len(unit), np.array(self.kept)[:, None, None]
+        mean, covariance = beliefs.mean[:, :, None].copy(), beliefs.covariance.copy()
+        for rows in (mean, covariance, np.swapaxes(covariance, 1, 2)):
+            rows[:, :d] = rho * rows[:, :d] + (1 - rho) * rows[:, -d:]
+        noise = (self.lengths(lesson.episode) ** 2)[:, None, None] * unit
+        return Beliefs(mean[:, :, 0], covariance).wandered(noise)
+
+    def matrix(self, size: int, lesson: Update) -> Matrix:
+        (rho,) = self.kept
+        found, d = np.eye(size), len(lesson.total)
+        found[:d] = rho * found[:d] + (1 - rho) * found[-d:]
+        return found
 
 
 @dataclass(frozen=True)
@@ -203,6 +252,7 @@ MOTIONS: dict[str, Callable[[Kind, Models], Motion]] = {
     "settling": lambda kind, models: Walk(kind, "settling", _column(models), settles=True, stretch=_STRETCH),
     "restless": lambda kind, models: Walk(kind, "restless", _column(models), stretch=_STRETCH),
     "still": lambda kind, models: Walk(kind, "still", _column(models)),
+    "reverting": lambda kind, models: Reverting(kind, _column(models), _column(models, 1)),
     "learner": lambda kind, models: Learner(kind, _column(models), _column(models, 1)),
 }
 

@@ -36,7 +36,7 @@ from ibcb.tracking.calibration import (
     with_share,
 )
 from ibcb.tracking.context_sample import ContextSample, picked
-from ibcb.tracking.motions import Learner, Models, Motion, Update, Walk, models_of, motions_of
+from ibcb.tracking.motions import Learner, Models, Motion, Reverting, Update, Walk, models_of, motions_of
 from ibcb.tracking.rewards import RewardFit, Rewards
 
 __all__ = ["Look", "Model", "Predicted", "Track", "Tracked", "track_log", "update_after"]
@@ -432,7 +432,7 @@ class Track:
         """
         family, member = self.model_at(after.best)
         motion = self.motions[family]
-        if not isinstance(motion, Walk):
+        if not isinstance(motion, Walk | Reverting):
             return 1.0
         d = len(policy)
         known = before.families[family].covariance[member, :d, :d] - after.last[family].covariance[member, :d, :d]
