@@ -40,6 +40,14 @@ def test_a_fit_is_that_of_dense_contexts(logs, kind):
     np.testing.assert_allclose(own.certainty(logs[0][-1]), same.certainty(logs[1][-1]), atol=0.01)
 
 
+@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
+def test_whether_a_log_starts_late_is_that_of_dense_contexts(logs, kind):
+    """Without a warm-up the first episode is looked at: here it is not the decider's first."""
+    own, same = (IBCB(expert=kind).fit(log) for log in (logs[0][1:], logs[0][1:].densified()))
+    assert [str(note) for note in own.notes_] == [str(note) for note in same.notes_]
+    alike(own, same)
+
+
 @pytest.mark.parametrize("solver", ["robust", "paper"])
 def test_algorithm_2_is_that_of_dense_contexts(logs, solver):
     own, same = (IBCB(l2=1.0, solver=solver, forecast=None).fit(log[:2]) for log in logs)

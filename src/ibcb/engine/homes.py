@@ -45,7 +45,7 @@ def episodes(
 
 
 def first_steps(log: BehaviorLog | DiskLog) -> BehaviorLog:
-    """The first episode that the policy chose, or as much of it as is read at a time."""
+    """The first episode that the policy chose, with dense contexts, or as much of it as is read at a time."""
     if isinstance(log, BehaviorLog):
-        return log[0]
+        return next(dense_pieces(log[0]))
     return next(dense_pieces(next(part for number, part in log.parts() if number >= 0)))
