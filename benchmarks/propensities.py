@@ -29,6 +29,7 @@ import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ Record = dict[str, Any]
 
 EPISODES, STEPS, CANDIDATES, FEATURES, START = 12, 600, 6, 8, 300
 FIRST = 2 * STEPS
-TARGETS, LEAST_SIZE = 50, 100.0
+TARGETS, LEAST_SIZE, MOST_DRAWN = 50, 100.0, 20_000
 MOST_OFF, HALF, SHARE = 0.05, 0.5, 0.8
 LOGITS, ESTIMATORS = ("logit", "each"), ("IPS", "SNIPS", "DR")
 METHODS = ("ours", "ahead", *LOGITS)
@@ -150,7 +151,9 @@ def paper(expert: str, own: dict[str, Any], noise: float, start: int, seed: int)
     run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed, **own, **sizes)
     phases = [run.world.learning] if run.world.warmup is None else [run.world.warmup, run.world.learning]
     expected = np.concatenate([phase.expected for phase in phases])
-    return Logged(run.log, run.propensities().reshape(-1, CANDIDATES), run.rewards, expected, run.policy_coefs[-1])
+    # Those of SBTS are shares of 10,000 draws, and what was chosen cannot have had none.
+    propensities = np.maximum(run.propensities(), 0.5 / 10_000).reshape(-1, CANDIDATES)
+    return Logged(run.log, propensities, run.rewards, expected, run.policy_coefs[-1])
 
 
 WORLDS = {"normal": normal, "paper": paper}
@@ -189,11 +192,10 @@ def total_variation(P: Array, Q: Array) -> float:
 # -- off-policy values -----------------------------------------------------------------------------------------------
 
 
-def effective_sizes(target: Array, propensities: Array) -> Array:
-    """(sum w)^2 / sum w^2 of target policies. Shapes (targets, steps), (steps,) to (targets,)."""
+def effective_size(target: Array, propensities: Array) -> float:
+    """(sum w)^2 / sum w^2 of a target's probabilities of the choices, shape (steps,), over their propensities."""
     weights = target / propensities
-    found: Array = weights.sum(axis=1) ** 2 / (weights**2).sum(axis=1)
-    return found
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def drawn_targets(case: Logged, rng: np.random.Generator) -> Iterator[Array]:
@@ -212,13 +214,12 @@ def targets(case: Logged, seed: int) -> Array:
     """Those of which the log can tell. Shape (targets, steps, M)."""
     steps, chosen = np.arange(case.log.n_steps), case.log.chosen
     kept = list[Array]()
-    for target in drawn_targets(case, np.random.default_rng([seed, 23])):
-        size = effective_sizes(target[None, steps, chosen], case.propensities[steps, chosen])[0]
-        if size >= LEAST_SIZE:
+    for target in islice(drawn_targets(case, np.random.default_rng([seed, 23])), MOST_DRAWN):
+        if effective_size(target[steps, chosen], case.propensities[steps, chosen]) >= LEAST_SIZE:
             kept.append(target)
         if len(kept) == TARGETS:
             return np.array(kept)
-    raise AssertionError("there is always another target")
+    raise RuntimeError(f"only {len(kept)} of {MOST_DRAWN} targets have an effective sample size of {LEAST_SIZE:g}")
 
 
 def values(case: Logged, pi: Array, propensities: Array, rewards: Array) -> Array:
