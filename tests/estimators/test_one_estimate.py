@@ -152,6 +152,9 @@ def tangled(expert, seed=0, steps=150, episodes=6):
         X[:, :, 7] = rng.normal(size=(steps, 5))
         if expert in ("sbucb", "sbts", "auto"):
             chosen = rng.integers(5, size=steps) if number == 0 else live.act(X)
+        elif expert == "egreedy":
+            random = rng.random(steps) < 0.1
+            chosen = np.where(random, rng.integers(5, size=steps), (X @ TRUTH).argmax(axis=1))
         else:
             chosen = (2 * X @ TRUTH + rng.gumbel(size=(steps, 5))).argmax(axis=1)
         S = X[np.arange(steps), chosen]

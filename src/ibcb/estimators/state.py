@@ -26,7 +26,6 @@ from ibcb.numerics.ridge import Frame
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.context_sample import ContextSample
-from ibcb.tracking.motions import Learner
 from ibcb.tracking.rewards import RewardFit
 from ibcb.tracking.selection import Candidate
 
@@ -243,8 +242,7 @@ def _mismatch(track: Track) -> str:
     if episodes < 2 and not all(early):
         return f"its models are not those that {track.kind.name} begins with"
     models = [len(motion.names) for motion in track.motions]
-    # A learner's state holds the rewards too.
-    sizes = [d + alpha + (d + 1) * isinstance(motion, Learner) for motion in track.motions]
+    sizes = [d + alpha + motion.beside(d) for motion in track.motions]
     if [each.mean.shape for each in now.families] != list(zip(models, sizes, strict=True)):
         return f"its beliefs are not those of the motions of {track.kind.name}"
     if [each.mean.shape for each in now.last] != [(K, d + alpha) for K in models]:

@@ -96,9 +96,13 @@ class Judged:
         square = float(self.products[one, one] + self.products[other, other] - 2 * self.products[one, other])
         return apart / math.sqrt(square) if square > 0 else 0.0
 
+    def told(self, place: int) -> float:
+        """By how much a kind is likelier than chance."""
+        return float(self.log_likelihoods[place]) - self.uniform
+
     def loss(self, one: int, other: int) -> float:
         """How much less than one kind another tells of the choices, as a share of what that one tells."""
-        told = float(self.log_likelihoods[one]) - self.uniform
+        told = self.told(one)
         return float(self.log_likelihoods[one] - self.log_likelihoods[other]) / told if told > 0 else 0.0
 
     def per_step(self, place: int) -> float:

@@ -74,6 +74,10 @@ class Motion(Protocol):
         """One per model."""
         ...
 
+    def beside(self, d: int) -> int:
+        """How many numbers the state holds beside a policy of d features and alpha."""
+        ...
+
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         """Before the first episode; ``unit`` is S^-1, shared among the features where scales are of whole scores,
         ``before`` and ``total`` are of the contexts chosen before it.
@@ -119,6 +123,9 @@ class Walk:
             return (self.label,)
         return tuple(f"{self.label}(q={q:g})" for q in self.steps)
 
+    def beside(self, d: int) -> int:
+        return 0
+
     def lengths(self, episode: int) -> Vector:
         """How far each model moves after so many episodes."""
         q = np.array(self.steps)
@@ -157,6 +164,9 @@ class Reverting:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"reverting(q={q:g}, rho={rho:g})" for q, rho in zip(self.steps, self.kept, strict=True))
+
+    def beside(self, d: int) -> int:
+        return d
 
     def lengths(self, episode: int) -> Vector:
         """How far each model moves by chance, whatever the episode."""
@@ -203,6 +213,9 @@ class Learner:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"learner(sigma={s:g}, q={q:g})" for s, q in zip(self.noise, self.wander, strict=True))
+
+    def beside(self, d: int) -> int:
+        return d + 1
 
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         scales, d = self.kind.scales, len(unit)

@@ -46,9 +46,9 @@ Counts = NDArray[np.int64]
 
 #: lead in standard errors below which two kinds are about as likely (judged by benchmarks/selection.py)
 _EQUAL = 2.0
-#: lead at which a ridge in units of the features is believed instead of one that was given in mixed units; not tuned:
-#: either is a guess
-_UNITS_LEAD = 2.0
+#: lead, and share of what is told of the choices, at which a ridge in units of the features is believed instead of one
+#: that was given in mixed units; not tuned: either is a guess
+_UNITS_LEAD, _UNITS_GAIN = 2.0, 0.001
 #: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
 #: choices there are: how well a policy is tracked differs by as much
 _LITTLE = 0.01
@@ -373,13 +373,15 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
     tracks, kinds = state.tracks, state.tracks.kinds
     best, why = likeliest, ""
     for given in _given(tracks):
-        if given in tracks.running and best != given and judged.lead(best, given) < _UNITS_LEAD:
-            best, why = given, f"instead of a given l2 it must lead by {_UNITS_LEAD:g} standard errors"
+        if given not in tracks.running or best == given:
+            continue
+        if judged.lead(best, given) < _UNITS_LEAD or judged.loss(best, given) < _UNITS_GAIN:
+            best, why = given, "a given l2 is kept unless another is clearly likelier"
 
     def equal(places: list[int]) -> int | None:
         """The likeliest of some, if it is about as likely as the best."""
         found = max(places, key=lambda place: judged.log_likelihoods[place], default=None)
-        if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE:
+        if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE or judged.told(found) <= 0:
             return None
         if not (judged.lead(best, found) < _EQUAL or judged.loss(best, found) < _LITTLE):
             return None
@@ -388,10 +390,10 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
     named = [place for place in tracks.running if not _assumes_nothing(kinds[place])]
     exact = [place for place in named if kinds[place].adds_bonus and state.explains_all(place)]
     exact = [place for place in exact if judged.beyond_chance(place) >= _BEYOND_CHANCE]
-    if exact:
+    if exact and best not in exact:
         best = max(exact, key=lambda place: judged.log_likelihoods[place])
         why = f"every choice is exactly what {kinds[best].label} prefers"
-    elif _assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
+    elif not exact and _assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
         best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].adds_bonus:
         found = equal([place for place in named if kinds[place].explores_at_random])
@@ -402,14 +404,15 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
     still = [place for place in tracks.running if not kinds[place].moves]
-    if still and best not in still:
+    plain = [place for place in tracks.running if _assumes_nothing(kinds[place]) and kinds[place].moves]
+    if plain and state.episodes >= _GROWN_UP and tracks.steadiness(plain[0]) < _STEADY:
+        # One that stays predicts it no worse, but only because neither predicts it.
+        if best in still and judged.told(best) <= 0:
+            best, why = plain[0], "nothing is foreseen, and the policy changes from one episode to the next"
+    elif still and best not in still:
         stays = max(still, key=lambda place: judged.log_likelihoods[place])
         lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
         moved = tracks.tracks[best]
-        plain = [place for place in tracks.running if _assumes_nothing(kinds[place]) and kinds[place].moves]
-        if plain and state.episodes >= _GROWN_UP and tracks.steadiness(plain[0]) < _STEADY:
-            # One that stays predicts it no worse, but only because neither predicts it.
-            return best, why
         if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
             best = stays
             why = f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
