@@ -320,11 +320,12 @@ def test_candidates_that_fall_behind_are_given_up(kind):
     given_up = [one for one in evidence if one.out_after]
     assert given_up
     assert {one.expert for one in evidence} == set(KINDS)
-    # Of every kind a few parameters at most are left.
-    left = [one.expert for one in evidence if not one.out_after]
-    assert set(left) == set(KINDS)
-    assert all(left.count(each) <= selection._FEW for each in KINDS)
-    assert not next(one for one in evidence if one.chosen).out_after
+    # Of every kind one parameter is left, unless all are far behind.
+    left = [one for one in evidence if not one.out_after]
+    assert len({one.expert for one in left}) == len(left)
+    (chosen,) = (one for one in left if one.chosen)
+    late = [one for one in given_up if one.out_after > selection._RACES[2]]
+    assert all(one.log_likelihood < chosen.log_likelihood for one in late)
     for episodes_ in {one.out_after for one in given_up}:
         known = [each._replace(chosen=False) for each in auto().fit(log[:episodes_]).evidence_]
         assert all(one in known for one in given_up if one.out_after == episodes_)

@@ -35,7 +35,7 @@ _LENGTH = 10.0
 #: that look meant (judged by benchmarks/propensities.py; with less, rows that contradict each other break the belief)
 _FEW_STRAY, _LEFT_STRAY = 0.001, 0.02
 #: draws from what is believed of the policy, for the share of choices at random; not tuned finely
-_DRAWS = 64
+_DRAWS = 32
 
 
 @dataclass(frozen=True)

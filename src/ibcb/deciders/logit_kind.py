@@ -60,7 +60,7 @@ class LogitKind(Kind):
     def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         # Smooth in the scores, so that fewer draws do.
         return softmax_of_draws(
-            block.contexts, block.offsets, believed.mean[0], believed.covariance[0], max(1, draws // 4)
+            block.contexts, block.offsets, believed.mean[0], believed.covariance[0], max(1, draws // 2)
         )
 
     def live(self, life: Life) -> Any:

@@ -42,7 +42,7 @@ class TopKKind(LogitKind):
 
     def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         belief = believed.mean[0], believed.covariance[0]
-        return top_k_of_draws(block.contexts, block.offsets, *belief, max(1, draws // 4), top_k=self.top_k, scale=scale)
+        return top_k_of_draws(block.contexts, block.offsets, *belief, max(1, draws // 2), top_k=self.top_k, scale=scale)
 
     def live(self, life: Life) -> TopK:
         """Around a ridge regression of the rewards, without a bonus."""

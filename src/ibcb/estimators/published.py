@@ -38,8 +38,9 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)
         unknown = _named(unidentified(track), names)
         moves = how_it_moves(track) if kind.learns else None
-    told = None if track is None or track.now is None else exploration_interval(track, 0.5)
-    epsilon, temperature = (told if each else None for each in (kind.explores_at_random, kind.has_temperature))
+    epsilon = None if track is None else track.epsilon(len(track.predicted))
+    known = kind.has_temperature and track is not None and track.now is not None
+    temperature = exploration_interval(track, 0.5) if known and track is not None else None
     if not coef.any():
         notes += (NOTHING_LEARNED,)
     elif track is not None:
@@ -55,7 +56,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         "expert_": kind.name,
         "l2_": kind.l2,
         "units_": kind.units,
-        "epsilon_": None if epsilon is None else float(epsilon.estimate[-1]),
+        "epsilon_": None if epsilon is None else epsilon.mean,
         "temperature_": None if temperature is None else float(temperature.estimate[-1]),
         "top_k_": kind.top_k if kind.draws_from_best else None,
         "evidence_": fit.evidence,

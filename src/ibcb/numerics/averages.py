@@ -8,8 +8,8 @@ the rest is replaced by independent noise of the same size with a Gumbel distrib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,18 @@ __all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Tensor = NDArray[np.float64]
 Offsets = NDArray[np.int64]
 
 #: share of the variance that is left to the softmax, times the root of the number of draws: more is less exact, less is
 #: rougher (judged by tests/numerics/test_averages.py)
 _LEFT = 0.8
+#: directions that the variance is measured in
+_PROBES = 32
 #: e to the power of this is as good as infinite, and finite
 _FAR = 500.0
-#: scores that are held at a time, 16 MB; not tuned finely
-_AT_ONCE = 1 << 21
+#: scores that are held at a time, 2 MB: more would not stay near the processor
+_AT_ONCE = 1 << 18
 #: dimensions that are drawn from the lattice; in more of them its points are no better than random ones
 _LATTICE = 24
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89)
@@ -38,32 +41,37 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 6
 
 def best_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance: Matrix, draws: int) -> Vector:
     """Probability that each candidate has the best score of its step. Shape (rows,)."""
+    root, left = factor(covariance), _LEFT / np.sqrt(draws)
+    weights = mean[:, None] + np.sqrt(1 - left) * (root @ _points(draws, len(mean)).T)
+    if len(mean) > _PROBES:
+        # As many random directions tell the variance well enough.
+        root = root @ _points(_PROBES, len(mean)).T / np.sqrt(_PROBES)
 
-    def rule(scores: Vector, luck: Matrix, starts: Offsets, counts: Offsets) -> Vector:
-        middle = np.add.reduceat(luck, starts) / counts[:, None]
-        spread = np.add.reduceat(luck**2, starts) / counts[:, None] - middle**2
-        left = _LEFT / np.sqrt(luck.shape[1])
-        # A Gumbel variable of scale h has the variance pi^2 h^2 / 6.
-        h = np.sqrt(6 * left * np.maximum(spread.mean(axis=1), 0.0)) / np.pi
-        drawn = scores[:, None] + np.sqrt(1 - left) * luck
-        drawn -= np.repeat(np.maximum.reduceat(drawn, starts), counts, axis=0)
-        # Scores that are known exactly still tie where they are equal up to rounding.
-        size = np.maximum.reduceat(np.abs(scores), starts)
-        drawn /= np.repeat(np.maximum(h, 1e-12 * size + np.finfo(np.float64).tiny), counts)[:, None]
-        return _softmax(drawn, starts, counts)
+    def rule(sets: CandidateSets) -> Matrix:
+        parts, scores = sets.scores(root), sets.scores(weights)
+        size = np.sqrt(np.einsum("mnd,mnd->mn", parts, parts) + sets.scores(mean[:, None])[:, :, 0] ** 2).max(axis=0)
+        parts -= parts.mean(axis=0)
+        spread = np.einsum("mnd,mnd->n", parts, parts) / len(parts)
+        # What is left of it is Gumbel's: a variable of scale h has the variance pi^2 h^2 / 6. Scores that are known
+        # exactly still tie where they are equal up to rounding.
+        h = np.sqrt(6 * left * spread) / np.pi
+        scores -= scores.max(axis=0)
+        scores /= np.maximum(h, 1e-12 * size + np.finfo(np.float64).tiny)[:, None]
+        return _mean_share(np.exp(scores, out=scores))
 
-    return _averaged(rule, contexts, offsets, mean, covariance, draws)
+    return _by_count(rule, contexts, offsets, draws)
 
 
 def softmax_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance: Matrix, draws: int) -> Vector:
     """Probability of each candidate under the softmax of the scores of its step. Shape (rows,)."""
+    weights = mean[:, None] + factor(covariance) @ _points(draws, len(mean)).T
 
-    def rule(scores: Vector, luck: Matrix, starts: Offsets, counts: Offsets) -> Vector:
-        drawn = scores[:, None] + luck
-        drawn -= np.repeat(np.maximum.reduceat(drawn, starts), counts, axis=0)
-        return _softmax(drawn, starts, counts)
+    def rule(sets: CandidateSets) -> Matrix:
+        scores = sets.scores(weights)
+        scores -= scores.max(axis=0)
+        return _mean_share(np.exp(scores, out=scores))
 
-    return _averaged(rule, contexts, offsets, mean, covariance, draws)
+    return _by_count(rule, contexts, offsets, draws)
 
 
 def top_k_of_draws(
@@ -73,53 +81,68 @@ def top_k_of_draws(
 
     Whether a candidate is among the best is told as `ibcb.numerics.choice_likelihood` does. Shape (rows,).
     """
+    weights = mean[:, None] + factor(covariance) @ _points(draws, len(mean)).T
 
-    def rule(scores: Vector, luck: Matrix, starts: Offsets, counts: Offsets) -> Vector:
-        width = int(counts.max())
-        there = np.arange(width) < counts[:, None]
-        table = np.full((len(counts), width, luck.shape[1]), -np.inf)
-        table[there] = scores[:, None] + luck
-        ranked = -np.sort(-table, axis=1)
+    def rule(sets: CandidateSets) -> Matrix:
+        scores = sets.scores(weights)
+        ranked = -np.sort(-scores, axis=0)
         # The last of the k best, or of all where there are fewer.
-        place = np.minimum(top_k, counts) - 1
-        last = np.take_along_axis(ranked, place[:, None, None], axis=1)
-        own = np.exp(np.minimum(table - last, _FAR))
+        last = ranked[min(top_k, len(ranked)) - 1]
+        own = np.exp(np.minimum(scores - last, _FAR))
         # Below the k best of all, for one of them; below the k - 1 best and without itself, for the others.
-        beyond = np.exp(ranked[:, top_k:] - last).sum(axis=1, keepdims=True)
-        rest = np.where(table >= last, beyond, np.maximum(beyond + 1 - own, 0.0))
-        chance = own / (own + rest) * np.exp(scale * (table - ranked[:, :1]))
-        chance = np.where(there[:, :, None], chance, 0.0)
-        chance /= chance.sum(axis=1, keepdims=True)
-        found: Vector = chance.mean(axis=2)[there]
-        return found
+        beyond = np.exp(ranked[top_k:] - last).sum(axis=0)
+        rest = np.where(scores >= last, beyond, np.maximum(beyond + 1 - own, 0.0))
+        chance = own / (own + rest) * np.exp(scale * (scores - ranked[0]))
+        return _mean_share(chance)
 
-    return _averaged(rule, contexts, offsets, mean, covariance, draws)
+    return _by_count(rule, contexts, offsets, draws)
 
 
-def _averaged(
-    rule: Callable[[Vector, Matrix, Offsets, Offsets], Vector],
-    contexts: Contexts,
-    offsets: Offsets,
-    mean: Vector,
-    covariance: Matrix,
-    draws: int,
-) -> Vector:
-    """A rule of scores and of what draws add to them, for some steps at a time."""
-    spread = factor(covariance) @ _points(draws, len(mean)).T
+class CandidateSets(NamedTuple):
+    """Some steps with equally many candidates.
+
+    Attributes
+    ----------
+    contexts : ndarray or csr_array of shape (steps * M, d)
+        Step by step.
+    size : int
+        M.
+    """
+
+    contexts: Contexts
+    size: int
+
+    def scores(self, weights: Matrix) -> Tensor:
+        """Of every candidate by each column of the weights. Shape (M, steps, columns).
+
+        Candidates come first, so that the steps and columns of each lie side by side in memory.
+        """
+        X, M = self.contexts, self.size
+        if isinstance(X, np.ndarray):
+            found: Tensor = np.matmul(X.reshape(-1, M, X.shape[1]).transpose(1, 0, 2), weights)
+            return found
+        return np.ascontiguousarray((X @ weights).reshape(-1, M, weights.shape[1]).transpose(1, 0, 2))
+
+
+def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offsets: Offsets, draws: int) -> Vector:
+    """A rule that gives the probabilities, shape (M, steps), of some steps with M candidates each."""
+    starts, counts = offsets[:-1], np.diff(offsets)
     found = np.empty(int(offsets[-1]))
-    for first, last in _pieces(offsets, max(1, _AT_ONCE // draws)):
-        start, stop = int(offsets[first]), int(offsets[last])
-        X = contexts[start:stop].astype(np.float64, copy=False)
-        own = offsets[first : last + 1] - start
-        found[start:stop] = rule(X @ mean, X @ spread, own[:-1], np.diff(own))
+    for count in np.unique(counts):
+        own = starts[counts == count]
+        at_once = max(1, _AT_ONCE // (draws * int(count)))
+        for first in range(0, len(own), at_once):
+            rows = (own[first : first + at_once, None] + np.arange(count)).ravel()
+            side_by_side = len(rows) == rows[-1] - rows[0] + 1
+            X = contexts[rows[0] : rows[-1] + 1] if side_by_side else contexts[rows]
+            sets = CandidateSets(X.astype(np.float64, copy=False), int(count))
+            found[rows] = rule(sets).T.ravel()
     return found
 
 
-def _softmax(scores: Matrix, starts: Offsets, counts: Offsets) -> Vector:
-    """The mean over draws of the softmax of each step; scores are at most 0, and their best is 0."""
-    np.exp(scores, out=scores)
-    scores /= np.repeat(np.add.reduceat(scores, starts), counts, axis=0)
-    found: Vector = scores.mean(axis=1)
+def _mean_share(weights: Tensor) -> Matrix:
+    """The mean over draws of what each candidate has of the weights of its step. Shape (M, steps)."""
+    found: Matrix = np.einsum("mnk,nk->mn", weights, 1.0 / weights.sum(axis=0)) / weights.shape[2]
     return found
 
 
@@ -131,12 +154,3 @@ def _points(count: int, dimension: int) -> Matrix:
     if dimension > shown:
         found = np.hstack([found, np.random.default_rng(0).standard_normal((count, dimension - shown))])
     return found
-
-
-def _pieces(offsets: Offsets, rows: int) -> Iterator[tuple[int, int]]:
-    """First step, and the one after the last, of pieces of at most so many rows, or of one step."""
-    edges, steps = [0], len(offsets) - 1
-    while edges[-1] < steps:
-        full = int(np.searchsorted(offsets, offsets[edges[-1]] + rows, side="right")) - 1
-        edges.append(min(max(full, edges[-1] + 1), steps))
-    return pairwise(edges)

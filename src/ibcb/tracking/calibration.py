@@ -5,13 +5,15 @@ A choice rule averaged over a belief gives probabilities p. With the share e of 
     (1 - e) p  +  e / M.
 
 The share is told by the episodes before, never by the one foreseen: it is weighed on a grid by the likelihood of all
-choices so far. Of a decider that explores at random it is epsilon, which may fall; see `exploration`. Of others it
+choices so far. Of a decider that explores at random it is epsilon, which may fall; see `Exploration`. Of others it
 stands for wrong records, and for what the belief is too sure of.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from ibcb.engine import Block
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Share", "exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
+__all__ = ["Exploration", "Share", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -36,16 +38,16 @@ _LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode
 _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 #: first values of epsilon that are weighed: closer to each other than any log tells; not tuned
-_FIRSTS = 1024
+_FIRSTS = 256
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
 
 
 class Share(NamedTuple):
-    """The share of choices at random in every episode, and in the one to come; and the deviation of each."""
+    """The share of choices at random in an episode, and its standard deviation."""
 
-    shares: Vector
-    deviations: Vector
+    mean: float
+    deviation: float
 
 
 def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
@@ -80,33 +82,46 @@ def share_of(kind: Kind, evidence: Vector) -> float:
     return float(weights @ shares / weights.sum())
 
 
-def exploration(likelihoods: Matrix) -> Share:
-    """How often a decider chose at random in each episode, constant or falling.
+@dataclass(frozen=True)
+class Exploration:
+    """What is known of how often a decider chooses at random, constant or falling; never changed, `after` gives the
+    next one.
 
-    Parameters
+    Attributes
     ----------
-    likelihoods : ndarray of shape (N, S)
-        Of each episode's choices, for each of `RANDOM_SHARES`.
-
-    Returns
-    -------
-    share : Share
-        N + 1 entries each, the last for the episode to come.
+    episodes : int
+        How many so far.
+    evidence : ndarray of shape (shapes, firsts)
+        For each way to fall, and each share in the first episode.
     """
-    episodes = np.arange(1, len(likelihoods) + 2, dtype=np.float64)
-    shapes = [np.ones(len(episodes))]
-    shapes += [episodes**-power for power in _POWERS] + [factor ** (episodes - 1) for factor in _FACTORS]
-    known, least = np.log(RANDOM_SHARES), RANDOM_SHARES[0]
-    firsts = np.exp(np.linspace(known[0], known[-1], _FIRSTS))
-    # (shape, first, episode)
-    shares = np.maximum(firsts[:, None] * np.array(shapes)[:, None], least)
-    evidence = np.zeros(shares.shape[:2])
-    for number, own in enumerate(likelihoods):
-        evidence += CubicSpline(known, own)(np.log(shares[:, :, number]))
-    # All that fall share what is believed of falling at all.
-    evidence[1:] -= _FALLS
-    weights = np.exp(evidence - evidence.max())
-    weights /= weights.sum()
-    mean = np.einsum("sf,sfn->n", weights, shares)
-    square = np.einsum("sf,sfn->n", weights, shares**2)
-    return Share(mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
+
+    episodes: int
+    evidence: Annotated[Matrix, "shapes firsts"]
+
+    @classmethod
+    def begin(cls) -> Exploration:
+        """Before anything is seen."""
+        evidence = np.zeros((1 + len(_POWERS) + len(_FACTORS), _FIRSTS))
+        # All that fall share what is believed of falling at all.
+        evidence[1:] -= _FALLS
+        return cls(0, evidence)
+
+    def after(self, likelihoods: Vector) -> Exploration:
+        """One more episode, by the log-likelihood of its choices for each of `RANDOM_SHARES`."""
+        told = CubicSpline(np.log(RANDOM_SHARES), likelihoods)(np.log(self._weighed(self.episodes)))
+        return Exploration(self.episodes + 1, self.evidence + told)
+
+    def share(self, episode: int) -> Share:
+        """The share in an episode counted from 0, seen or still to come."""
+        weights = np.exp(self.evidence - self.evidence.max())
+        weights /= weights.sum()
+        shares = self._weighed(episode)
+        mean = float(np.sum(weights * shares))
+        return Share(mean, math.sqrt(max(0.0, float(np.sum(weights * shares**2)) - mean**2)))
+
+    def _weighed(self, episode: int) -> Matrix:
+        """The shares in an episode that are weighed against each other."""
+        falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
+        least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
+        found: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
+        return found

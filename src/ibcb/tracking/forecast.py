@@ -104,11 +104,13 @@ def exploration_interval(track: Track, level: float) -> Interval | None:
     """For the share of choices at random in every episode, and in the one to come; or for the temperature of a softmax,
     in deviations of the scores among the candidates of a step. None of kinds that have neither.
     """
-    reach, found = float(ndtri((1 + level) / 2)), track.exploration()
-    if found is not None:
+    reach, known = float(ndtri((1 + level) / 2)), map(track.epsilon, range(len(track.predicted) + 1))
+    found = [each for each in known if each is not None]
+    if found:
+        mean, deviation = np.array(found).T
         # Shares are positive: normal intervals of their logarithms.
-        factor = np.exp(reach * found.deviations / np.maximum(found.shares, np.finfo(np.float64).tiny))
-        return Interval(found.shares, found.shares / factor, np.minimum(found.shares * factor, 1.0))
+        factor = np.exp(reach * deviation / mean)
+        return Interval(mean, mean / factor, np.minimum(mean * factor, 1.0))
     if not track.kind.has_temperature:
         return None
     believed = track.belief(track.seen.last, track.seen.best)

@@ -64,7 +64,10 @@ _HARDLY_ANY = 1e-4
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
-_RACES, _FEW = (2, 3, 4, 7), 3
+_RACES = (2, 3, 4, 7, 14)
+#: and, from the third race on, whatever is behind the likeliest by so many standard errors and this share of what it
+#: tells of the choices; not tuned: nothing that came this far behind came back
+_HOPELESS_LEAD, _HOPELESS_LOSS = 6.0, 0.25
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -254,13 +257,19 @@ class Selecting:
             return self
         kinds, judged, given = tracks.kinds, self.judged(), _given(tracks)
         ranked = sorted(tracks.running, key=lambda place: judged.log_likelihoods[place], reverse=True)
-        behind = list[int]()
-        for name in {kinds[place].name for place in ranked}:
+        behind, best = set[int](), ranked[0]
+        if self.episodes >= _RACES[2]:
+            behind |= {
+                place
+                for place in ranked
+                if judged.lead(best, place) > _HOPELESS_LEAD and judged.loss(best, place) > _HOPELESS_LOSS
+            }
+        for name in dict.fromkeys(kinds[place].name for place in ranked):
             alike = [place for place in ranked if kinds[place].name == name]
-            # A few go on together. A ridge parameter that was given is compared with at the end.
-            worse = alike[(len(alike) + 1) // 2 :] if len(alike) > _FEW else []
-            behind += [place for place in worse if place not in given]
-        out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in behind}
+            behind |= set(alike[(len(alike) + 1) // 2 :])
+        # A ridge parameter that was given is compared with at the end.
+        behind -= set(given)
+        out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in sorted(behind)}
         return replace(self, tracks=tracks.without(out))
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Believed, Kind, Observed
+from ibcb.deciders import FIRST_STRAY, Believed, Kind, Observed
 from ibcb.engine import Block, Rows, candidate_moments, episodes
 from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
@@ -27,8 +27,8 @@ from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.calibration import (
+    Exploration,
     Share,
-    exploration,
     no_evidence,
     probable,
     share_likelihoods,
@@ -52,7 +52,7 @@ _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 _COMPARED_STEPS = 256
 #: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
 #: tell kinds of deciders apart no better (benchmarks/selection.py)
-_JUDGED_STEPS, _JUDGED_DRAWS = 1024, 128
+_JUDGED_STEPS, _JUDGED_DRAWS = 1024, 64
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
 #: information below this share of the largest, features brought to one scale, is rounding; not tuned
@@ -163,8 +163,8 @@ class Tracked:
         What the policies so far say of the rewards; of kinds that learn.
     random_share : ndarray of shape (S,)
         Evidence for each share of choices at random, see `ibcb.tracking.calibration`.
-    at_random : ndarray of shape (n, S)
-        Of kinds that explore at random, the log-likelihood of each episode's choices for every share of them.
+    exploration : Exploration or None
+        Of kinds that explore at random, how often.
     """
 
     unit: Annotated[Matrix, "d d"]
@@ -184,7 +184,7 @@ class Tracked:
     steps: int
     rewards: RewardFit | None
     random_share: Annotated[Vector, "S"]
-    at_random: Annotated[Matrix, "n S"]
+    exploration: Exploration | None
 
 
 @dataclass(frozen=True)
@@ -298,8 +298,8 @@ class Track:
                 apart=now.apart + hits.T.astype(np.int64) @ ~hits,
                 random_share=now.random_share + look.share_likelihoods,
             )
-        if seen.at_random is not None and number >= now.blank:
-            learned = replace(learned, at_random=np.vstack([now.at_random, seen.at_random]))
+        if seen.at_random is not None and now.exploration is not None and number >= now.blank:
+            learned = replace(learned, exploration=now.exploration.after(seen.at_random))
         learned = replace(learned, best=self._choose(learned, number + 1))
         policy = self._policy(self._believed_of(learned, last, learned.best))
         learned = replace(learned, rewards=self._rewarding(learned, policy, before))
@@ -348,7 +348,7 @@ class Track:
             steps=0,
             rewards=None,
             random_share=no_evidence(),
-            at_random=np.empty((0, len(RANDOM_SHARES))),
+            exploration=Exploration.begin() if self.kind.explores_at_random else None,
         )
 
     @property
@@ -574,18 +574,18 @@ class Track:
         """What is believed of the policy of the coming episode, and of alpha where it is tracked."""
         return self._believed_of(self.seen, self.seen.families, self.believed_place)
 
-    def exploration(self) -> Share | None:
-        """How often the decider chose at random; None of kinds that do not, and before anything is seen."""
-        if self.now is None or not self.kind.explores_at_random:
-            return None
-        return exploration(self.now.at_random)
-
     def random_share(self, episode: int) -> float:
         """The share of an episode's choices that were made at random, by what is known now."""
-        found = self.exploration()
-        if found is not None:
-            return float(found.shares[min(episode, len(found.shares) - 1)])
+        told = self.epsilon(episode)
+        if told is not None:
+            return told.mean
         return share_of(self.kind, no_evidence() if self.now is None else self.now.random_share)
+
+    def epsilon(self, episode: int) -> Share | None:
+        """How often the decider chose at random in an episode; None of kinds that do not, and before the first."""
+        if self.now is None or self.now.exploration is None:
+            return None
+        return self.now.exploration.share(max(0, episode - self.now.blank))
 
     @property
     def next_beliefs(self) -> tuple[Beliefs, Vector]:
