@@ -253,6 +253,9 @@ class Kind(ABC):
     explores_at_random: ClassVar[bool] = False
     #: the largest share of choices at random that is allowed for: of kinds that do not, some records may be wrong
     most_random: ClassVar[float] = 1.0
+    #: how much of its variance a belief keeps where choices are foreseen: factors are found with more than any model
+    #: has, so that all can learn from them (judged by benchmarks/propensities.py and benchmarks/selection.py)
+    doubt: ClassVar[float] = 0.3
     #: whether models are compared by choices predicted too, not by evidence alone
     compares_predictions: ClassVar[bool] = False
     #: models of a family are believed together, their weights falling by e with so much evidence per feature; 0: only

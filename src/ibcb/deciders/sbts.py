@@ -64,6 +64,8 @@ class SbtsKind(Kind):
     compares_predictions = True
     most_random = 0.06
     narrows = True
+    # Its factors are found with the variance of one that only walks.
+    doubt = 0.05
     # Judged by benchmarks/arms.py and benchmarks/forecast.py.
     tempering = 0.2
 

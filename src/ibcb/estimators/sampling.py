@@ -42,7 +42,7 @@ def looks_sampled(
 ) -> tuple[Note, ...]:
     """A note where a decider that made more choices than the log has would explain it clearly better."""
     first = list(islice(chain.from_iterable(logs), _EPISODES))
-    if len(first) < 3 or not isinstance(first[0], BehaviorLog) or not kind.learns or kind.adds_bonus:
+    if len(first) < 3 or not isinstance(first[0], BehaviorLog) or not kind.narrows:
         return ()
     S = taken(first[0].contexts, first[0].chosen_rows).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):

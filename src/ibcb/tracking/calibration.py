@@ -30,9 +30,6 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-#: beliefs have so much less variance than their models say: factors are found with more than any
-#: model has, so that all can learn from them (judged by benchmarks/propensities.py; .2 to .5 are as good)
-_SURER = 0.3
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
 _LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode
@@ -52,7 +49,7 @@ class Share(NamedTuple):
 
 def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
     """Probability of every candidate by what is believed of the policy, without choices at random. Shape (rows,)."""
-    return kind.propensities(block, before, believed.widened(_SURER), draws, scale=scale)
+    return kind.propensities(block, before, believed.widened(kind.doubt), draws, scale=scale)
 
 
 def with_share(p: Vector, counts: Counts, share: float) -> Vector:

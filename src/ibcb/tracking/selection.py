@@ -49,6 +49,9 @@ _EQUAL = 2.0
 #: lead, and share of what is told of the choices, at which a ridge in units of the features is believed instead of one
 #: that was given in mixed units; not tuned: either is a guess
 _UNITS_LEAD, _UNITS_GAIN = 2.0, 0.001
+#: lead of a kind that adds a bonus below which one that explores at random is believed instead: either explains that
+#: some choices are not the best
+_EQUAL_TO_BONUS = 1.0
 #: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
 #: choices there are: how well a policy is tracked differs by as much
 _LITTLE = 0.01
@@ -62,6 +65,10 @@ _HARDLY_ANY = 1e-4
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
+#: evidence, of a track that assumes nothing, at which a policy is seen to move, whatever is foreseen of it
+_SEEN_TO_MOVE = 8.0
+#: what the kind that a track itself takes for another may lose to it, as a share of what it tells: less is assumed
+_PLAINLY = 0.05
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
 _RACES = (2, 3, 4, 7, 14)
@@ -387,47 +394,60 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         if judged.lead(best, given) < _UNITS_LEAD or judged.loss(best, given) < _UNITS_GAIN:
             best, why = given, "a given l2 is kept unless another is clearly likelier"
 
-    def equal(places: list[int]) -> int | None:
+    def equal(places: list[int], lead: float = _EQUAL, little: float = _LITTLE) -> int | None:
         """The likeliest of some, if it is about as likely as the best."""
         found = max(places, key=lambda place: judged.log_likelihoods[place], default=None)
         if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE or judged.told(found) <= 0:
             return None
-        if not (judged.lead(best, found) < _EQUAL or judged.loss(best, found) < _LITTLE):
-            return None
-        return found
+        return found if judged.lead(best, found) < lead or judged.loss(best, found) < little else None
 
+    still = [place for place in tracks.running if not kinds[place].moves]
+    plain = next((place for place in tracks.running if _assumes_nothing(kinds[place]) and kinds[place].moves), None)
     named = [place for place in tracks.running if not _assumes_nothing(kinds[place])]
+    # A softmax that is not seen to learn says no more than a track that assumes nothing.
+    named = [place for place in named if not kinds[place].has_temperature or _learns(tracks.tracks[place])]
     exact = [place for place in named if kinds[place].adds_bonus and state.explains_all(place)]
     exact = [place for place in exact if judged.beyond_chance(place) >= _BEYOND_CHANCE]
+    if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _PLAINLY:
+        best, why = plain, f"{kinds[best].label} is not seen to learn"
     if exact and best not in exact:
         best = max(exact, key=lambda place: judged.log_likelihoods[place])
         why = f"every choice is exactly what {kinds[best].label} prefers"
     elif not exact and _assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
         best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].adds_bonus:
-        found = equal([place for place in named if kinds[place].explores_at_random])
+        found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
     elif not exact and kinds[best].draws and not kinds[best].narrows:
         found = equal([place for place in named if kinds[place].narrows])
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
-    still = [place for place in tracks.running if not kinds[place].moves]
-    plain = [place for place in tracks.running if _assumes_nothing(kinds[place]) and kinds[place].moves]
-    if plain and state.episodes >= _GROWN_UP and tracks.steadiness(plain[0]) < _STEADY:
+    if not still:
+        return best, why
+    stays = max(still, key=lambda place: judged.log_likelihoods[place])
+    followed = None if plain is None else tracks.tracks[plain]
+    if plain is not None and state.episodes >= _GROWN_UP and tracks.steadiness(plain) < _STEADY:
         # One that stays predicts it no worse, but only because neither predicts it.
-        if best in still and judged.told(best) <= 0:
-            best, why = plain[0], "nothing is foreseen, and the policy changes from one episode to the next"
-    elif still and best not in still:
-        stays = max(still, key=lambda place: judged.log_likelihoods[place])
+        if best == stays and judged.told(best) <= 0:
+            best, why = plain, "nothing is foreseen, and the policy changes from one episode to the next"
+    elif plain is not None and followed is not None and followed.evidence_of_moves >= _SEEN_TO_MOVE:
+        if best == stays:
+            best, why = plain, "the policy is seen to move"
+    elif best != stays:
         lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
         moved = tracks.tracks[best]
         if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
             best = stays
             why = f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
-        elif moved is not None and moved.evidence_of_moves < _MOVING_GAIN and judged.loss(best, stays) < _LITTLE:
+        elif moved is not None and moved.evidence_of_moves < _MOVING_GAIN and judged.loss(best, stays) < _PLAINLY:
             best, why = stays, f"{moved.kind.label} is as likely to stand still"
     return best, why
+
+
+def _learns(track: Track | None) -> bool:
+    """Whether a track's best model is one that learns."""
+    return track is not None and track.learns
 
 
 def _given(tracks: Tracks) -> list[int]:
