@@ -22,6 +22,8 @@ Matrix = NDArray[np.float64]
 _SURELY = 1e3
 #: share of a variance that no observation takes away
 _ROUNDING = 1e-13
+#: of an interval, for a share of 1e-12 of it
+_HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,9 @@ class Beliefs:
 def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, least: float) -> Site:
     """A loss expanded to second order at a point, as a site; ``slope`` is its gradient there.
 
-    Directions whose information, at unit diagonal, is at most ``least`` of the largest are left out.
+    Directions whose information, at unit diagonal, is at most ``least`` of the largest are left out. Where the loss
+    hardly bends, the expansion may peak far away, at a likelihood above 1: then as much information is added as keeps
+    it at 1, and the slope here as it is.
     """
     unit = np.sqrt(np.maximum(information.diagonal(), 0.0))
     unit[unit == 0] = 1.0
@@ -166,9 +170,25 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
         kept = values > least * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
         scale, V = np.sqrt(values[kept]), V[:, kept]
         root, ahead = unit[:, None] * V * scale, -(V.T @ (slope / unit)) / scale
+    if float(ahead @ ahead) > 2 * max(loss, 0.0) + _ROUNDING:
+        values, V = np.linalg.eigh(scaled)
+        kept = values > max(least * values[-1], 0.0)
+        values, V = values[kept], V[:, kept]
+        push = V.T @ (slope / unit)
+        scale = np.sqrt(values + _added(values, push**2, 2 * max(loss, _ROUNDING)))
+        root, ahead = unit[:, None] * V * scale, -push / scale
     # What tells nothing tells exactly nothing, whatever the rounding.
     root[information.diagonal() == 0] = 0.0
     return Site(root, root.T @ point + ahead, 0.5 * float(ahead @ ahead) - loss)
+
+
+def _added(values: Vector, squares: Vector, most: float) -> float:
+    """The least t for which the sum of squares / (values + t) is at most ``most``."""
+    low, high = 0.0, float(squares.sum()) / most
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(np.sum(squares / (values + middle))) > most else (low, middle)
+    return high
 
 
 def factor(covariance: Matrix) -> Matrix:
