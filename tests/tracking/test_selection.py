@@ -201,6 +201,29 @@ def test_a_restless_decider_is_said_to_have_no_linear_theta():
     assert unexplained(model)
 
 
+def textbook_linucb(seed, alpha, noise, d=6, M=8, batch=200):
+    """LinUCB over standardised features, without a warm-up; the log has the features as they are."""
+    rng = np.random.default_rng(seed)
+    middle, spread, weights = 3 * rng.normal(size=d), np.exp(rng.normal(size=d)), rng.normal(size=d)
+    A, b, pairs = np.eye(d), np.zeros(d), []
+    for _ in range(10):
+        Z = rng.normal(size=(batch, M, d))
+        inverse = np.linalg.inv(A)
+        bonus = np.sqrt(np.einsum("smd,de,sme->sm", Z, inverse, Z))
+        chosen = (Z @ (inverse @ b) + alpha * bonus).argmax(axis=1)
+        S = Z[np.arange(batch), chosen]
+        A, b = A + S.T @ S, b + S.T @ (S @ weights + noise * rng.normal(size=batch))
+        pairs.append((middle + spread * Z, chosen))
+    return ibcb.BehaviorLog.from_episodes(pairs)
+
+
+@pytest.mark.parametrize("seed, alpha, noise", [(0, 1.0, 0.1), (1, 0.3, 1.0), (4, 2.0, 1.0)])
+def test_a_textbook_linucb_is_told_whatever_the_units_of_its_features(seed, alpha, noise):
+    model = auto().fit(textbook_linucb(seed, alpha, noise))
+    assert model.expert_ == "sbucb"
+    assert model.units_ in ("scaled", "standardized")
+
+
 def test_so_is_one_that_takes_any_candidate():
     rng = np.random.default_rng(1)
     episodes = [(rng.normal(size=(300, 6, 5)), rng.integers(6, size=300)) for _ in range(4)]

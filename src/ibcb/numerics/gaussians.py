@@ -156,7 +156,7 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
 
     Directions whose information, at unit diagonal, is at most ``least`` of the largest are left out. Where the loss
     hardly bends, the expansion may peak far away, at a likelihood above 1: then as much information is added as keeps
-    it at 1, and the slope here as it is.
+    it at 1, and the slope here as it is. A loss of 0 is one that is not known.
     """
     unit = np.sqrt(np.maximum(information.diagonal(), 0.0))
     unit[unit == 0] = 1.0
@@ -170,12 +170,12 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
         kept = values > least * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
         scale, V = np.sqrt(values[kept]), V[:, kept]
         root, ahead = unit[:, None] * V * scale, -(V.T @ (slope / unit)) / scale
-    if float(ahead @ ahead) > 2 * max(loss, 0.0) + _ROUNDING:
+    if 0 < 2 * loss < float(ahead @ ahead):
         values, V = np.linalg.eigh(scaled)
         kept = values > max(least * values[-1], 0.0)
         values, V = values[kept], V[:, kept]
         push = V.T @ (slope / unit)
-        scale = np.sqrt(values + _added(values, push**2, 2 * max(loss, _ROUNDING)))
+        scale = np.sqrt(values + _added(values, push**2, 2 * loss))
         root, ahead = unit[:, None] * V * scale, -push / scale
     # What tells nothing tells exactly nothing, whatever the rounding.
     root[information.diagonal() == 0] = 0.0

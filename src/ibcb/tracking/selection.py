@@ -60,8 +60,10 @@ _LITTLE = 0.01
 _BEYOND_CHANCE = 0.2
 #: inequalities per weight that an episode has on average where it means something that one policy satisfies them all
 _MANY_ROWS = 8
-#: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact
-_HARDLY_ANY = 1e-4
+#: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact;
+#: and what it may lose to the likeliest kind, as a share of what that tells: whoever takes the best in every episode,
+#: whatever it learned, is explained exactly too
+_HARDLY_ANY, _EXACT_LOSS = 1e-4, 0.025
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
@@ -407,7 +409,11 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
     # A softmax that is not seen to learn says no more than a track that assumes nothing.
     named = [place for place in named if not kinds[place].has_temperature or _learns(tracks.tracks[place])]
     exact = [place for place in named if kinds[place].adds_bonus and state.explains_all(place)]
-    exact = [place for place in exact if judged.beyond_chance(place) >= _BEYOND_CHANCE]
+    exact = [
+        place
+        for place in exact
+        if judged.beyond_chance(place) >= _BEYOND_CHANCE and judged.loss(likeliest, place) < _EXACT_LOSS
+    ]
     if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _PLAINLY:
         best, why = plain, f"{kinds[best].label} is not seen to learn"
     if exact and best not in exact:
