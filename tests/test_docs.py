@@ -349,3 +349,74 @@ def test_the_performance_page_and_the_readme_are_made_from_the_records(monkeypat
     records = [json.loads(line) for line in (ROOT / "docs" / "performance.jsonl").read_text().splitlines()]
     assert (ROOT / "docs" / "performance.md").read_text() == text(records)
     assert headline(records) in (ROOT / "README.md").read_text()
+
+
+@pytest.fixture
+def open_bandit(monkeypatch):
+    """The program that makes docs/cases/open-bandit.md."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import open_bandit
+
+    return open_bandit
+
+
+def test_the_open_bandit_page_is_made_from_the_records(open_bandit):
+    records = [json.loads(line) for line in open_bandit.RECORDS.read_text().splitlines()]
+    assert open_bandit.PAGE.read_text() == open_bandit.text(records)
+    assert (DOCS / "images" / "open-bandit.svg").exists()
+
+
+def impressions(folder, rows=600, seed=5):
+    """Made up, in the layout of the Open Bandit Dataset: three items, of which another wins after a day."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    (folder / "item_context.csv").write_text(",item_id,item_feature_0\n0,0,0.1\n1,1,0.2\n2,2,0.4\n")
+    times = np.sort(rng.integers(3, size=rows) * 86400 + rng.integers(12 * 3600, 14 * 3600, size=rows))
+    chances = np.where(times[:, None] < 86400, [0.7, 0.2, 0.1], [0.1, 0.2, 0.7])
+    shown = np.array([rng.choice(3, p=each) for each in chances])
+    pacsv.write_csv(pa.table({
+        "timestamp": (np.datetime64("2019-11-24T00:00:00", "us") + times * np.timedelta64(1, "s")),
+        "item_id": shown,
+        "position": rng.integers(1, 4, size=rows),
+        "click": rng.integers(2, size=rows),
+        "propensity_score": chances[np.arange(rows), shown],
+    }), folder / f"{folder.name}.csv")  # fmt: skip
+    return times / 3600, chances, shown
+
+
+def test_the_open_bandit_figures_are_those_of_the_log_and_the_commands_run(here, open_bandit):
+    hours, chances, shown = impressions(here / "obd" / "bts" / "men")
+    found = list(open_bandit.figures(here / "obd" / "bts" / "men"))
+    late = hours >= 48
+    (fit,) = (each for each in found if each["what"] == "fit" and each["cut"] == "30 minutes")
+    likelihood = fit["likelihood"]
+    assert fit["late"] == late.sum()
+    np.testing.assert_allclose(likelihood["uniform"], -np.log(3))
+    np.testing.assert_allclose(likelihood["logged"], np.log(chances[np.arange(len(shown)), shown])[late].mean())
+    shares = np.bincount(shown) / len(shown)
+    np.testing.assert_allclose(likelihood["logit, whole log"], np.log(shares)[shown][late].mean(), atol=1e-3)
+    assert likelihood["logit, whole log"] < likelihood["one episode ahead"] < likelihood["logged"] + 0.02
+
+    (change,) = (each for each in found if each["what"] == "change")
+    assert (change["gains"][0], change["loses"][0]) == (2, 0)
+    at = (np.datetime64(change["time"]) - np.datetime64("2019-11-24")) / np.timedelta64(1, "h")
+    assert abs((hours < at).sum() - (hours < 24).sum()) < 0.05 * len(hours)
+    of_day = {each["item"]: each["days"] for each in found if each["what"] == "item"}
+    assert of_day[2][-1] > 0.5 > of_day[2][0]
+    assert next(each for each in found if each["what"] == "kept")["0 to 1"] == 1
+
+    found = json.loads(json.dumps([open_bandit._rounded(each) for each in found]))
+    assert f"{len(shown)} choices among 3 items" in open_bandit.text(found)
+    open_bandit.picture(found, here / "picture.svg")
+    assert commands_run(open_bandit.PAGE) == 4
+
+
+def test_fading_counts_are_weighted_shares_of_what_was_known(open_bandit):
+    chosen, hours, known = np.array([0, 1, 1, 0, 2]), np.array([0.0, 1, 2, 4, 5]), np.array([0, 0, 2, 2, 4])
+    got = open_bandit.fading(chosen, hours, known, items=3, half_life=2.0, even=3.0)
+    first = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4}  # the episode of each choice begins here, when its counts are taken
+    for step, start in first.items():
+        counts = np.ones(3)
+        for before in range(start):
+            counts[chosen[before]] += 2 ** (-(hours[start] - hours[before]) / 2)
+        np.testing.assert_allclose(np.exp(got[step]), counts[chosen[step]] / counts.sum())
