@@ -5,6 +5,7 @@ import io
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import ibcb_command, succeeds
@@ -72,7 +73,7 @@ def test_a_decider_that_draws_nothing_is_warned_of(folder, tmp_path):
     for kind, warned in (("sbucb", True), ("egreedy", False)):
         paths = folder / f"{kind}.safetensors", folder / f"{kind}.parquet"
         result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv")
-        assert (f"warning: the decider was found to draw nothing ({kind}(l2=1))" in result.stderr) == warned
+        assert (f"warning: a decider of the kind {kind}(l2=1) does not draw" in result.stderr) == warned
         assert ("rest on the model alone" in result.stderr) == warned
 
 
@@ -99,6 +100,22 @@ def test_feedback_and_labels_have_the_same_probabilities(sampler, tmp_path, ahea
     labels = ibcb.read_log(tmp_path / "out.vw", episode_size=30)
     np.testing.assert_array_equal(labels.propensities[labels.chosen_rows], p[log.chosen_rows])
     np.testing.assert_array_equal(ibcb.read_log(tmp_path / "out.dsjson").propensities, p)
+
+
+def test_a_log_of_other_arms_or_features_is_refused_by_name(tmp_path, rng):
+    """Arms and features as text and columns of a table: the value, the place and what to do."""
+    arms, days = np.array(["left", "right", "middle"]), np.arange(120) // 30
+    cells = {"day": days, "age": rng.normal(size=120), "banner": arms[rng.integers(3, size=120)]}
+    pq.write_table(pa.table(cells), tmp_path / "log.parquet")
+    log = ibcb.read_log(tmp_path / "log.parquet", arm="banner", columns={"episode": "day"})
+    ibcb.save_model(ibcb.IBCB(expert="egreedy", l2=1.0).fit(log), tmp_path / "model.safetensors")
+    unknown = cells | {"banner": np.where(np.arange(120) == 77, "upper", cells["banner"])}
+    renamed = {name.replace("age", "height"): values for name, values in cells.items()}
+    for wrong, words in ((unknown, ("row 77", "arm 'upper' is unknown", "'left'")), (renamed, ("'age'", "'height'"))):
+        pq.write_table(pa.table(wrong), tmp_path / "wrong.parquet")
+        result = ibcb_command("propensities", tmp_path / "model.safetensors", tmp_path / "wrong.parquet")
+        assert result.exit_code == 1
+        assert all(word in result.stderr for word in ("wrong.parquet", *words))
 
 
 def test_what_cannot_be_is_refused(sampler, tmp_path):

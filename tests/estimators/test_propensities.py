@@ -248,8 +248,11 @@ def test_unknown_features_are_refused_by_name():
     log = BehaviorLog.from_episodes([(each, chosen) for each in contexts], feature_names=["price", "stars"])
     model = IBCB(expert="softmax", l2=1.0).fit(log)
     other = BehaviorLog.from_episodes([(contexts[0], chosen)], feature_names=["price", "weight"])
-    with pytest.raises(ValueError, match="feature 1 is 'weight' but IBCB was fitted with 'stars'"):
+    with pytest.raises(ValueError, match="feature 1 is 'weight' but IBCB was fitted with 'stars' there; give it the"):
         model.propensities(other)
+    turned = BehaviorLog.from_episodes([(contexts[0], chosen)], feature_names=["stars", "price"])
+    with pytest.raises(ValueError, match="feature 0 is 'stars' but IBCB was fitted with 'price' there; bring the"):
+        model.propensities(turned)
 
 
 def test_there_are_none_before_fitting_and_none_without_tracking():

@@ -60,8 +60,18 @@ def test_overlap_tells_of_two_policies(log):
     found = overlap(model, log, p)
     chosen = p[log.chosen_rows]
     evenly, taken = np.array([1 / 2, 1 / 3, 1, 1 / 2]) / chosen, np.array([0, 1, 1, 1]) / chosen
-    for size, w in ((found.uniform, evenly), (found.greedy, taken)):
+    policies = (found.uniform, found.uniform_weight, evenly), (found.greedy, found.greedy_weight, taken)
+    for size, weight, w in policies:
         assert size == pytest.approx(w.sum() ** 2 / (w**2).sum())
+        assert weight == pytest.approx(w.mean())
+        assert f"mean weight {w.mean():.2f}" in str(found)
     assert (found.steps, found.smallest, found.rare) == (4, 0.005, 0.25)
     assert "effective sample size of 4 steps" in str(found)
     assert "25.0% of choices below 0.01" in str(found)
+
+
+def test_a_choice_that_could_not_be_has_no_finite_weight(log):
+    p = np.zeros(log.n_rows)
+    found = overlap(SimpleNamespace(predict=lambda part: part.chosen), log, p)
+    assert found.greedy_weight == np.inf
+    assert found.to_json()["greedy_weight"] is None

@@ -52,6 +52,14 @@ def fitted(expert: str = "sbucb") -> tuple[ibcb.IBCB, ibcb.Run]:
 
 
 @functools.cache
+def compared() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """An epsilon-greedy decider's log, and a model that was told nothing of its kind."""
+    sizes = {"n_episodes": 8, "batch_size": 300, "n_candidates": 6, "n_features": 6, "noise": 0.1}
+    run = ibcb.simulate("synthetic", expert="egreedy", seed=11, **sizes)
+    return ibcb.IBCB(expert="auto").fit(run.log), run.log
+
+
+@functools.cache
 def logged(*, every: bool = True) -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
     """With logged propensities, the true ones; ``every``: of all candidates, not of the chosen ones alone."""
     model, run = fitted("sbts")

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import missing
-from pages import HOSTILE, fitted, hostile, logged, plain, shared, wide
+from pages import HOSTILE, compared, fitted, hostile, logged, plain, shared, wide
 
 from ibcb.report import facts, write_report
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}: the page is NOT tested; run make browser")
 
 WIDTHS = (375, 1440)
-NAMES = ("sbucb", "sbts", "hostile", "changed", "bare", "wide", "plain", "shared", "logged")
+NAMES = ("sbucb", "sbts", "softmax", "compared", "hostile", "changed", "bare", "wide", "plain", "shared", "logged")
 LOOKS = (Path(__file__).parent / "looks.js").read_text()
 
 
@@ -24,6 +24,8 @@ def pages(tmp_path_factory):
     made = {
         "sbucb": (*pair("sbucb"), True),
         "sbts": (*pair("sbts"), True),
+        "softmax": (*pair("softmax"), True),
+        "compared": (*compared(), True),
         "hostile": (*hostile(), True),
         "changed": (*hostile(changed=True), True),
         "bare": (*hostile(changed=True), False),

@@ -230,6 +230,17 @@ def test_so_is_one_that_takes_any_candidate():
     assert unexplained(auto().fit(ibcb.BehaviorLog.from_episodes(episodes)))
 
 
+def test_who_foresees_nothing_predicts_as_much_as_chance():
+    """Of three candidates, one that draws from its best three takes any: all are the most probable."""
+    rng = np.random.default_rng(2)
+    episodes = [(rng.normal(size=(100, 3, 2)), rng.integers(3, size=100)) for _ in range(6)]
+    model = auto().fit(ibcb.BehaviorLog.from_episodes(episodes))
+    (even,) = (one for one in model.evidence_ if one.top_k == 3)
+    assert even.log_likelihood == pytest.approx(-np.log(3))
+    assert even.agreement == pytest.approx(1 / 3)
+    assert unexplained(model)
+
+
 @pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), ("sbts", 3)])
 def test_moving_in_youth_is_learning(fitted, expert, top_k):
     run = ibcb.simulate("synthetic", expert=expert, noise=0.3, seed=4, top_k=top_k, **SIZE | {"n_episodes": 4})
@@ -275,6 +286,7 @@ def test_a_rule_that_overrides_the_likeliest_kind_says_so(fitted):
         for note in notes:
             assert note.figures["its_log_likelihood"] == best.log_likelihood > note.figures["log_likelihood"]
             assert note.figures["log_likelihood"] == chosen.log_likelihood
+            assert "leads by -" not in note.text
         found += notes
     assert found, "no log here is overridden: find one that is"
 

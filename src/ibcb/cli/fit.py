@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,12 +26,23 @@ from ibcb.cli.options import (
 )
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
+if TYPE_CHECKING:
+    from ibcb.report.kinds import Compared
+
 __all__ = ["EXAMPLE", "fit"]
 
 #: what the forecast is, by the code of the note that explains it
 _FORECASTS = {
     "learner-forecast": "a learner, projected forward",
     "last-policy-forecast": "the last policy",
+}
+#: of the table of kinds, each with its best parameter
+_KINDS = {
+    "kind": "kind",
+    "tried": "tried",
+    "likelihood": "log-likelihood",
+    "predicted": "predicted",
+    "outcome": "",
 }
 EXAMPLE = "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3 --no-forecast"
 
@@ -45,7 +56,7 @@ def fit(
     expert: Annotated[
         str,
         typer.Option(
-            help="How the decider chose: sbucb, sbts, topk, ...; 'auto' asks the log.",
+            help="How the decider chose: sbucb, sbts, egreedy, softmax, ...; 'auto' asks the log.",
             metavar="KIND",
             callback=kind_of_decider,
         ),
@@ -63,7 +74,9 @@ def fit(
     top_k: Annotated[
         int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
     ] = None,
-    margin: Annotated[float, typer.Option(help="Epsilon of the SBTS rows.", callback=above_zero)] = 0.01,
+    margin: Annotated[
+        float, typer.Option(help="Margin of the SBTS rows: the scale of theta.", callback=above_zero)
+    ] = 0.01,
     solver: Annotated[
         str,
         typer.Option(
@@ -98,10 +111,12 @@ def fit(
     through once more. A log larger than memory is converted once (ibcb convert),
     then fitted with --stream.
     --expert auto --l2 auto let the log itself tell what kind of decider made it;
-    the log is then gone through twice, first to choose.
+    the log is then gone through twice, first to choose, and a table shows how well
+    each kind predicted the choices, with its best parameter.
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
+    from ibcb.report.kinds import compared, exploration
 
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
@@ -153,6 +168,9 @@ def fit(
                 "l2": model.l2_,
                 "units": model.units_,
                 "top_k": model.top_k_,
+                "epsilon": model.epsilon_,
+                "temperature": model.temperature_,
+                "exploration_interval": _exploration(model),
                 "evidence": [entry._asdict() for entry in model.evidence_],
                 "solver": model.solver_,
                 "seconds": seconds,
@@ -174,10 +192,15 @@ def fit(
     print(f"solver      {model.solver_}, {seconds:.3f} s")
     if model.evidence_:
         print(f"decider     {model.decider_.label}")
+    if words := exploration(model):
+        print(wrapped(f"explores    {words}", 12))
     if model.forecast_note_ is not None:
         print(f"forecast    {_FORECASTS.get(model.forecast_note_.code, model.forecast_note_)}")
     print_verdict(verdict)
     print(f"saved       {out}\n")
+    if kinds := compared(model):
+        print_table([_kind(each) for each in kinds], _KINDS)
+        print()
     columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
     if not model.decider_.learns:
         # coef_ is the policy.
@@ -217,6 +240,21 @@ def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None
     found = model.policy_interval(direction=True)._asdict()
     ends = {name: [end if math.isfinite(end) else None for end in values.tolist()] for name, values in found.items()}
     return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
+
+
+def _exploration(model: ibcb.IBCB) -> dict[str, list[float]] | None:
+    """Bounds of epsilon, of every episode and the next, or of the temperature."""
+    if model.epsilon_ is None and model.temperature_ is None:
+        return None
+    return {name: values.tolist() for name, values in model.exploration_interval()._asdict().items()}
+
+
+def _kind(kind: Compared) -> Row:
+    best = kind.best
+    # As many digits as the notes that name the same figures.
+    likelihood = f"{best.log_likelihood:{len(_KINDS['likelihood'])}.4f}"
+    figures = {"tried": kind.tried, "likelihood": likelihood, "predicted": best.agreement}
+    return {"kind": best.name, **figures, "outcome": kind.outcome}
 
 
 def _weights(model: ibcb.IBCB) -> list[Row]:

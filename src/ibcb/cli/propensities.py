@@ -88,7 +88,7 @@ def propensities(
     elif out is not None:
         say(f"{out}: {len(used)} propensities")
     kind = imitator.decider_
-    say_notes(steps.notes if kind.draws or kind.explores_at_random else (*steps.notes, not_drawn(kind.label)))
+    say_notes((*steps.notes, not_drawn(kind.label)) if kind.deterministic else steps.notes)
     say(f"overlap: {found}")
 
 

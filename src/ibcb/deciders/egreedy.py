@@ -49,6 +49,7 @@ class EGreedyKind(BestKind):
         exploration="It takes a candidate at random now and then: a choice that is not the best expected one is that, "
         "or noise.",
         misfit="Choices at random have no explanation",
+        contradictions="No reward weights explain these choices together, as is usual where some are made at random.",
     )
     # As of SbucbKind, without alpha. Judged by benchmarks/propensities.py and benchmarks/selection.py.
     scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)

@@ -288,6 +288,11 @@ class Kind(ABC):
         return self.regularization.units
 
     @property
+    def deterministic(self) -> bool:
+        """Whether its policy alone decides: it neither draws nor takes any candidate at random."""
+        return not (self.draws or self.explores_at_random)
+
+    @property
     def title(self) -> str:
         """What it does, in a few words."""
         return self.words.title

@@ -35,7 +35,7 @@ class SoftmaxKind(LogitKind):
     words = Words(
         "the decider learns, and draws by the softmax of its scores",
         "draws by the softmax of its scores",
-        length="much of",
+        length="and much of",
         exploration="It draws with probabilities that rise with the score: a choice that is not the best expected one "
         "is that draw, or noise.",
         misfit="The draws of a softmax have no exact explanation",

@@ -86,7 +86,7 @@ class IBCB(Imitator):
         l2="auto" finds its way without it; given l2 and alpha, policies and `to_policy` are the decider's own with it.
         Of an "sbts" decider ``notes_`` say where a smaller one explains the log clearly better.
     margin : float
-        Epsilon of the SBTS rows ``(s_o - s_c)' G theta <= -margin``; it scales ``coef_`` as alpha does for SBUCB.
+        The paper's epsilon, of SBTS rows ``(s_o - s_c)' G theta <= -margin``: scales ``coef_`` as alpha does for SBUCB.
     top_k : int or "auto"
         From how many candidates a "topk" decider draws; "auto": 2, 3 or 4, whichever predicts the log best.
     solver : {"auto", "hard", "soft", "robust", "paper"}

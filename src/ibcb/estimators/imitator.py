@@ -152,7 +152,8 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
             column = next(i for i, (a, b) in enumerate(zip(names, fitted, strict=True)) if a != b)
             raise ValueError(
                 f"feature {column} is {names[column]!r} but {type(self).__name__} was fitted with {fitted[column]!r} "
-                "there; bring the columns into the order of the fitted log."
+                f"there; {'bring the columns into the order' if names[column] in fitted else 'give it the features'} "
+                "of the fitted log."
             )
 
     def _become(self, log: BehaviorLog, **found: Any) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,6 +60,9 @@ class Overlap:
         Effective sample size, in steps, of a policy that draws evenly from the candidates: (sum w)^2 / sum w^2.
     greedy : float
         That of a policy that takes what `predict` does.
+    uniform_weight, greedy_weight : float
+        Mean weight of the choices, for each of the two: about 1 where the decider could have taken whatever the policy
+        takes, less where it could not.
     smallest : float
         Propensity of the least likely choice.
     rare : float
@@ -68,23 +72,28 @@ class Overlap:
     steps: int
     uniform: float
     greedy: float
+    uniform_weight: float
+    greedy_weight: float
     smallest: float
     rare: float
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        """As plain data; a mean weight that is not finite becomes None."""
+        return {name: value if math.isfinite(value) else None for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        sizes = ", ".join(f"{size:.0f} ({size / self.steps:.0%}) for {who}" for who, size in self._policies.items())
-        return (
-            f"effective sample size of {plural(self.steps, 'step')}: {sizes}; smallest propensity of a choice "
-            f"{self.smallest:.2g}, {self.rare:.1%} of choices below {_RARE}."
+        policies = {
+            "a uniform policy": (self.uniform, self.uniform_weight),
+            "the model's greedy one": (self.greedy, self.greedy_weight),
+        }
+        sizes = "; ".join(
+            f"{size:.0f} ({size / self.steps:.0%}) for {who}, mean weight {weight:.2f}"
+            for who, (size, weight) in policies.items()
         )
-
-    @property
-    def _policies(self) -> dict[str, float]:
-        return {"a uniform policy": self.uniform, "the model's greedy one": self.greedy}
+        return (
+            f"effective sample size of {plural(self.steps, 'step')}: {sizes} (1 where the log covers the policy). "
+            f"Smallest propensity of a choice {self.smallest:.2g}, {self.rare:.1%} of choices below {_RARE}."
+        )
 
 
 def overlap(model: Imitator, log: BehaviorLog | DiskLog, propensities: NDArray[np.float64]) -> Overlap:
@@ -96,7 +105,8 @@ def overlap(model: Imitator, log: BehaviorLog | DiskLog, propensities: NDArray[n
         row += part.n_rows
     p, evenly, greedy = (np.concatenate(parts) for parts in zip(*found, strict=True))
     sizes = effective_size(evenly, p), effective_size(greedy, p)
-    return Overlap(len(p), *sizes, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
+    weights = _mean_weight(evenly, p), _mean_weight(greedy, p)
+    return Overlap(len(p), *sizes, *weights, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
 
 
 def effective_size(target: NDArray[np.float64], propensities: NDArray[np.float64]) -> float:
@@ -112,11 +122,17 @@ def effective_size(target: NDArray[np.float64], propensities: NDArray[np.float64
     return float(weights.sum() ** 2 / max((weights**2).sum(), 1.0)) if weights.any() else 0.0
 
 
+def _mean_weight(target: NDArray[np.float64], propensities: NDArray[np.float64]) -> float:
+    """Mean of target / propensity, infinite where the target takes what has propensity 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return float(np.divide(target, propensities, out=np.zeros(len(target)), where=target > 0).mean())
+
+
 def not_drawn(kind: str) -> Note:
-    """That the decider drew nothing, so that propensities are degrees of belief."""
+    """That a decider of this kind does not draw, so that propensities are degrees of belief."""
     text = (
-        f"the decider was found to draw nothing ({kind}): given its policy each choice was certain, and these are "
-        "probabilities of what is believed about the policy. Importance weights made of them rest on the model alone: "
-        "candidates that it would never have taken have not been tried, whatever their weights say."
+        f"a decider of the kind {kind} does not draw: given its policy each choice is certain, and these are degrees "
+        "of belief about that policy. Importance weights made of them rest on the model alone: what the decider would "
+        "never have taken was never tried, whatever the weights say."
     )
     return Note("propensities-of-belief", "warning", text, {"kind": kind})

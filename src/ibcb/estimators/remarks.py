@@ -34,7 +34,7 @@ def no_exact_solution(error: SolverError, kind: Kind) -> Note:
     rows = "sbucb" if kind.adds_bonus else "sbts"
     return Note(
         "no-exact-solution",
-        "info" if kind.draws else "warning",
+        "warning" if kind.deterministic else "info",
         f"no exact solution as {kind.label}: {reason(error)}. The whole log was solved in robust mode.",
         {"rows": rows, "l2": kind.l2, "units": kind.units},
     )

@@ -20,6 +20,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.directions import direction
 from ibcb.report.calibration import Calibration, calibration
+from ibcb.report.kinds import Compared, compared, exploration
 from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
 from ibcb.report.verdict import Agreement, Verdict, judge
@@ -110,6 +111,10 @@ class Facts:
         Of the decider.
     settings : tuple of (name, value)
         What was fitted, in words.
+    exploration : str
+        How much the decider explores, in a sentence; empty where that is not known.
+    compared : tuple of Compared
+        The kinds of decider that the log chose from.
     verdict : Verdict
     notes : tuple of str
         What a reader should know, of the fit and of this page.
@@ -149,6 +154,8 @@ class Facts:
     log_name: str
     kind: Kind
     settings: tuple[tuple[str, str], ...]
+    exploration: str
+    compared: tuple[Compared, ...]
     verdict: Verdict
     notes: tuple[str, ...]
     unit: str
@@ -226,6 +233,8 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         log_name=log_name,
         kind=model.decider_,
         settings=_settings(model),
+        exploration=exploration(model, LEVEL),
+        compared=compared(model),
         verdict=judged,
         notes=(
             *_mismatch(model, view),
@@ -393,10 +402,16 @@ def feature_names(model: IBCB) -> tuple[str, ...]:
 
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
     kind = model.decider_
+    own = {
+        "l2": f"{model.l2_:g}" + (f" ({kind.units} features)" if kind.units != "own" else "") if kind.learns else "",
+        "alpha": f"{model.to_policy().alpha:g}" if kind.adds_bonus else "",
+        "epsilon": "" if model.epsilon_ is None else f"{model.epsilon_:.3f}",
+        "temperature": "" if model.temperature_ is None else f"{model.temperature_:.3g}",
+        "top_k": f"{kind.top_k}" if kind.draws_from_best else "",
+    }
     return (
         ("decider", kind.title),
-        ("l2", f"{model.l2_:g}"),
-        ("alpha", f"{model.to_policy().alpha:g}") if kind.adds_bonus else ("margin", f"{model.margin:g}"),
+        *((name, value) for name, value in own.items() if value),
         ("solver", SOLVERS[model.solver_].title),
         ("episodes", "one after the other" if model.incremental else "all at once"),
     )

@@ -603,7 +603,7 @@
     } else if (step.explored && data.bonus) {
       parts.push(`Without the bonus it would be ${step.greedy}: exploration decided.`);
     } else if (step.explored) {
-      parts.push(`The best expected is ${step.greedy}: the draw decided.`);
+      parts.push(`The best expected is ${step.greedy}: chance decided.`);
     }
     if (step.contradicts) parts.push("This choice contradicts others.");
     return parts.join(" ");
@@ -664,7 +664,7 @@
     const head = add(add(table, "thead", { role: "rowgroup" }), "tr", { role: "row" });
     const titles = data.bonus
       ? ["candidate", "", "expected", "bonus", "score"]
-      : ["candidate", "", "spread H", "expected"];
+      : ["candidate", "", ...(data.narrows ? ["spread H"] : []), "expected"];
     titles.forEach((title, i) => {
       const kind = { class: i > 1 ? "num" : null, "aria-hidden": i === 1 ? "true" : null };
       add(head, "th", { scope: "col", role: "columnheader", ...kind }, title);
@@ -743,7 +743,7 @@
     if (data.bonus) add(track, "i", { class: "h", style: `left:${expected}%;width:${bonus}%` });
 
     if (data.bonus) add(row, "td", { class: "num part", role: "cell" }, number(step.expected[i], digits));
-    add(row, "td", { class: "num part", role: "cell" }, number(step.width[i], digits));
+    if (data.bonus || data.narrows) add(row, "td", { class: "num part", role: "cell" }, number(step.width[i], digits));
     add(row, "td", { class: "num total", role: "cell" }, number(total[i], digits));
   }
 

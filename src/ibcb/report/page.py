@@ -70,6 +70,7 @@ def _data(facts: Facts) -> dict[str, Any]:
     episodes = [asdict(episode) for episode in facts.episodes]
     return {
         "bonus": facts.kind.adds_bonus,
+        "narrows": facts.kind.narrows,
         "n_episodes": facts.n_episodes,
         "names": [facts.weights[line].name for line in facts.lines],
         "lines": facts.lines,

@@ -444,8 +444,12 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
         moved = tracks.tracks[best]
         if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
+            if gain > 0 or not why:
+                why = (
+                    f"a decider that moves must be clearly likelier, and {kinds[best].label} leads by {gain:.1f} in "
+                    f"all, {lead:.1f} standard errors"
+                )
             best = stays
-            why = f"a decider that moves must lead by {_MOVING_LEAD:g} standard errors, and leads by {lead:.1f}"
         elif moved is not None and moved.evidence_of_moves < _MOVING_GAIN and judged.loss(best, stays) < _PLAINLY:
             best, why = stays, f"{moved.kind.label} is as likely to stand still"
     return best, why

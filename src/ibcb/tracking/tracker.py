@@ -106,7 +106,7 @@ class Look(NamedTuple):
     likelihoods, chances : ndarray of shape (steps,)
         Logarithm of the probability foreseen of each of its first choices, and its probability by chance.
     agreement : float
-        Share of these that were the most probable.
+        Share of these that were the most probable; of n that are alike, each counts as 1 / n.
     share_likelihoods : ndarray of shape (S,)
         Log-likelihood of the same choices for each share of them that may have been made at random.
     """
@@ -668,7 +668,10 @@ def _look(
     if ahead is not None:
         p = probable(kind, judged, before, ahead, _JUDGED_DRAWS)
     foreseen = with_share(p, counts, share)
-    of_chosen, best = foreseen[judged.chosen_rows], np.maximum.reduceat(foreseen, judged.offsets[:-1])
+    of_chosen, starts = foreseen[judged.chosen_rows], judged.offsets[:-1]
+    best = np.maximum.reduceat(foreseen, starts)
+    # Of several that are the most probable each is predicted in part: who foresees nothing has what chance has.
+    alike = np.add.reduceat((foreseen >= np.repeat(best, counts)).astype(np.int64), starts)
     return Look(
         now,
         _predicted(block, before, states),
@@ -676,7 +679,7 @@ def _look(
         sample(block),
         np.log(of_chosen),
         1.0 / counts,
-        float(np.mean(of_chosen >= best)),
+        float(np.mean((of_chosen >= best) / alike)),
         share_likelihoods(p[judged.chosen_rows], counts),
     )
 
