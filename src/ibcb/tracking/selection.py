@@ -67,15 +67,16 @@ _HARDLY_ANY, _EXACT_LOSS = 1e-4, 0.025
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
-#: evidence, of a track that assumes nothing, at which a policy is seen to move, whatever is foreseen of it
-_SEEN_TO_MOVE = 8.0
+#: evidence at which a policy is seen to move, whatever is foreseen of it: of a track that assumes nothing, and of one
+#: that learns (judged by benchmarks/selection.py)
+_SEEN_TO_MOVE, _SEEN_TO_LEARN = 8.0, 5.0
 #: what the kind that a track itself takes for another may lose to it, as a share of what it tells: less is assumed
 _PLAINLY = 0.05
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
 _RACES = (2, 3, 4, 7, 14)
-#: and, from the third race on, whatever is behind the likeliest by so many standard errors and this share of what it
-#: tells of the choices; not tuned: nothing that came this far behind came back
+#: and, from the fourth race on, whatever is behind the likeliest by so many standard errors and this share of what it
+#: tells of the choices; judged as well: kinds that came this far behind earlier came back
 _HOPELESS_LEAD, _HOPELESS_LOSS = 6.0, 0.25
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
@@ -267,7 +268,7 @@ class Selecting:
         kinds, judged, given = tracks.kinds, self.judged(), _given(tracks)
         ranked = sorted(tracks.running, key=lambda place: judged.log_likelihoods[place], reverse=True)
         behind, best = set[int](), ranked[0]
-        if self.episodes >= _RACES[2]:
+        if self.episodes >= _RACES[3]:
             behind |= {
                 place
                 for place in ranked
@@ -403,8 +404,7 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
             return None
         return found if judged.lead(best, found) < lead or judged.loss(best, found) < little else None
 
-    still = [place for place in tracks.running if not kinds[place].moves]
-    plain = next((place for place in tracks.running if _assumes_nothing(kinds[place]) and kinds[place].moves), None)
+    plain = _followed(tracks)
     named = [place for place in tracks.running if not _assumes_nothing(kinds[place])]
     # A softmax that is not seen to learn says no more than a track that assumes nothing.
     named = [place for place in named if not kinds[place].has_temperature or _learns(tracks.tracks[place])]
@@ -425,34 +425,52 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
-    elif not exact and kinds[best].draws and not kinds[best].narrows:
+    elif not exact and kinds[best].learns and not kinds[best].narrows:
         found = equal([place for place in named if kinds[place].narrows])
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
+    return _moving(state, judged, best, why)
+
+
+def _moving(state: Selecting, judged: Judged, best: int, why: str) -> tuple[int, str]:
+    """The place of the kind to believe, and why: of the best by what is foreseen, and of one that stays."""
+    tracks, kinds = state.tracks, state.tracks.kinds
+    still, plain = [place for place in tracks.running if not kinds[place].moves], _followed(tracks)
     if not still:
         return best, why
-    stays = max(still, key=lambda place: judged.log_likelihoods[place])
-    followed = None if plain is None else tracks.tracks[plain]
+    stays, moved = max(still, key=lambda place: judged.log_likelihoods[place]), tracks.tracks[best]
     if plain is not None and state.episodes >= _GROWN_UP and tracks.steadiness(plain) < _STEADY:
         # One that stays predicts it no worse, but only because neither predicts it.
-        if best == stays and judged.told(best) <= 0:
-            best, why = plain, "nothing is foreseen, and the policy changes from one episode to the next"
-    elif plain is not None and followed is not None and followed.evidence_of_moves >= _SEEN_TO_MOVE:
-        if best == stays:
-            best, why = plain, "the policy is seen to move"
-    elif best != stays:
-        lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
-        moved = tracks.tracks[best]
-        if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
-            if gain > 0 or not why:
-                why = (
-                    f"a decider that moves must be clearly likelier, and {kinds[best].label} leads by {gain:.1f} in "
-                    f"all, {lead:.1f} standard errors"
-                )
-            best = stays
-        elif moved is not None and moved.evidence_of_moves < _MOVING_GAIN and judged.loss(best, stays) < _PLAINLY:
-            best, why = stays, f"{moved.kind.label} is as likely to stand still"
+        if judged.told(best) < _MOVING_GAIN:
+            return plain, "nothing is foreseen, and the policy changes from one episode to the next"
+        return best, why
+    if judged.told(best) < _MOVING_GAIN:
+        return stays, "nothing is foreseen"
+    if plain is not None and _evidence_of_moves(tracks.tracks[plain]) >= _SEEN_TO_MOVE:
+        return (plain, "the policy is seen to move") if best == stays else (best, why)
+    if best == stays or (_learns(moved) and kinds[best].draws and _evidence_of_moves(moved) >= _SEEN_TO_LEARN):
+        return best, why
+    lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
+    if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
+        if gain > 0 or not why:
+            why = (
+                f"a decider that moves must be clearly likelier, and {kinds[best].label} leads by {gain:.1f} in all, "
+                f"{lead:.1f} standard errors"
+            )
+        return stays, why
+    if _evidence_of_moves(moved) < _MOVING_GAIN and judged.loss(best, stays) < _PLAINLY:
+        return stays, f"{kinds[best].label} is as likely to stand still"
     return best, why
+
+
+def _followed(tracks: Tracks) -> int | None:
+    """The place of the kind that assumes nothing but that a policy moves."""
+    places = (place for place in tracks.running if _assumes_nothing(tracks.kinds[place]) and tracks.kinds[place].moves)
+    return next(places, None)
+
+
+def _evidence_of_moves(track: Track | None) -> float:
+    return 0.0 if track is None else track.evidence_of_moves
 
 
 def _learns(track: Track | None) -> bool:
