@@ -54,7 +54,9 @@ _UNITS_LEAD, _UNITS_GAIN = 2.0, 0.001
 _EQUAL_TO_BONUS = 1.0
 #: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
 #: choices there are: how well a policy is tracked differs by as much
-_LITTLE = 0.01
+_LITTLE = 0.007
+#: the same of a kind that leaves less open
+_LEAVES_LESS = 0.005
 #: and it must foresee at least this share of what chance does not: a policy of no memory has an exact explanation in
 #: every episode
 _BEYOND_CHANCE = 0.2
@@ -426,7 +428,7 @@ def _rules(state: Selecting, judged: Judged, likeliest: int) -> tuple[int, str]:
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
     elif not exact and kinds[best].learns and not kinds[best].narrows:
-        found = equal([place for place in named if kinds[place].narrows])
+        found = equal([place for place in named if kinds[place].narrows], little=_LEAVES_LESS)
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
     return _moving(state, judged, best, why)
