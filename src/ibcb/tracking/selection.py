@@ -76,10 +76,10 @@ _SEEN_TO_MOVE, _SEEN_TO_LEARN = 8.0, 5.0
 _PLAINLY = 0.05
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
-_RACES = (2, 3, 4, 7, 14)
-#: and, from the fourth race on, whatever is behind the likeliest by so many standard errors and this share of what it
-#: tells of the choices; judged as well: kinds that came this far behind earlier came back
-_HOPELESS_LEAD, _HOPELESS_LOSS = 6.0, 0.25
+_RACES = (2, 3, 4, 7, 14, 28, 56, 112)
+#: and, from the fourth race and so many choices on, whatever is behind the likeliest by so many standard errors and
+#: this share of what it tells of the choices; judged as well: kinds that came this far behind earlier came back
+_HOPELESS_STEPS, _HOPELESS_LEAD, _HOPELESS_LOSS = 500, 6.0, 0.25
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -267,10 +267,10 @@ class Selecting:
         tracks = self.tracks
         if self.episodes not in _RACES or len(tracks.running) < 2 or self._unpredictable:
             return self
-        kinds, judged, given = tracks.kinds, self.judged(), _given(tracks)
+        kinds, judged = tracks.kinds, self.judged()
         ranked = sorted(tracks.running, key=lambda place: judged.log_likelihoods[place], reverse=True)
         behind, best = set[int](), ranked[0]
-        if self.episodes >= _RACES[3]:
+        if self.episodes >= _RACES[3] and judged.steps >= _HOPELESS_STEPS:
             behind |= {
                 place
                 for place in ranked
@@ -279,9 +279,13 @@ class Selecting:
         for name in dict.fromkeys(kinds[place].name for place in ranked):
             alike = [place for place in ranked if kinds[place].name == name]
             behind |= set(alike[(len(alike) + 1) // 2 :])
-        # A ridge parameter that was given is compared with at the end.
-        behind -= set(given)
-        out = {place: Out(self.episodes, judged.per_step(place), judged.agreement(place)) for place in sorted(behind)}
+        # A ridge parameter that was given is compared with at the end, and so is the kind that assumes nothing.
+        kept = {*_given(tracks), _followed(tracks)}
+        out = {
+            place: Out(self.episodes, judged.per_step(place), judged.agreement(place))
+            for place in sorted(behind)
+            if place not in kept
+        }
         return replace(self, tracks=tracks.without(out))
 
     @property
