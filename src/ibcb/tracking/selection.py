@@ -65,7 +65,7 @@ _MANY_ROWS = 8
 #: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact;
 #: and what it may lose to the likeliest kind, as a share of what that tells: whoever takes the best in every episode,
 #: whatever it learned, is explained exactly too
-_HARDLY_ANY, _EXACT_LOSS = 1e-4, 0.025
+_HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.025
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
@@ -304,16 +304,15 @@ class Selecting:
         return min(max(2, episodes // 3), episodes - 1)
 
     def explains_all(self, place: int) -> bool:
-        """Whether in every episode judged a policy of a kind explains all choices, and they are enough to tell."""
-        track, judged = self.tracks.tracks[place], self.judged()
+        """Whether in every episode but the first a policy of a kind explains all choices, and they are enough to tell:
+        a decider that draws strays at first, and later hardly.
+        """
+        track, judged = self.tracks.tracks[place], reduce(add, self.tracks.judged[1:])
         if track is None:
             return False
-        late = track.predicted[self._first :]
+        strayed = [each.stray for each in track.predicted[1:]]
         rows = judged.candidates - judged.steps
-        return (
-            rows >= _MANY_ROWS * (track.d + 1) * len(late)
-            and float(np.mean([each.stray for each in late])) < _HARDLY_ANY
-        )
+        return rows >= _MANY_ROWS * (track.d + 1) * len(strayed) and float(np.mean(strayed)) < _HARDLY_ANY
 
     def chosen(self) -> Selection:
         """The kind to believe; needs two episodes or more."""
