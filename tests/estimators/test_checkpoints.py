@@ -112,7 +112,7 @@ def killed(monkeypatch, disk, options, out, after, *, stored, resume=False):
 
 @pytest.mark.parametrize("stored", [True, False], ids=["after it is stored", "before it is stored"])
 @pytest.mark.parametrize("options", ["auto", "top_k", "other", "kind"])
-@pytest.mark.parametrize("name", ["plain", "contradicting"])
+@pytest.mark.parametrize("name", ["plain", pytest.param("contradicting", marks=pytest.mark.slow)])
 def test_killed_at_any_episode_of_either_phase_it_goes_on_to_the_same_bits(
     tmp_path, monkeypatch, options, name, stored
 ):
