@@ -52,7 +52,7 @@ _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 _COMPARED_STEPS = 256
 #: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
 #: tell kinds of deciders apart no better (benchmarks/selection.py)
-_JUDGED_STEPS, _JUDGED_DRAWS = 1024, 64
+_JUDGED_STEPS, _JUDGED_DRAWS = 512, 64
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
 #: information below this share of the largest, features brought to one scale, is rounding; not tuned
