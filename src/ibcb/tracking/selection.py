@@ -69,9 +69,10 @@ _HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.025
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
-#: evidence at which a policy is seen to move, whatever is foreseen of it: of a track that assumes nothing, and of one
-#: that learns (judged by benchmarks/selection.py)
-_SEEN_TO_MOVE, _SEEN_TO_LEARN = 8.0, 5.0
+#: evidence at which a policy is seen to move, whatever is foreseen of it: of a softmax that learns, of a track that
+#: assumes nothing, and of that where nearly all choices are the best, so that a policy that only grows longer looks as
+#: if it moved (judged by benchmarks/selection.py: of stationary deciders .6, .6 and 8.6 at most)
+_SEEN_TO_LEARN, _SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 2.5, 5.0, 12.0, 0.98
 #: what the kind that a track itself takes for another may lose to it, as a share of what it tells: less is assumed
 _PLAINLY = 0.05
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
@@ -444,16 +445,18 @@ def _moving(state: Selecting, judged: Judged, best: int, why: str) -> tuple[int,
     if not still:
         return best, why
     stays, moved = max(still, key=lambda place: judged.log_likelihoods[place]), tracks.tracks[best]
-    if plain is not None and state.episodes >= _GROWN_UP and tracks.steadiness(plain) < _STEADY:
-        # One that stays predicts it no worse, but only because neither predicts it.
-        if judged.told(best) < _MOVING_GAIN:
+    foreseen, seen_to_move = judged.told(best) >= _MOVING_GAIN, False
+    if plain is not None:
+        needed = _SEEN_TO_MOVE if judged.beyond_chance(plain) < _NEARLY_ALL else _SEEN_FOR_SURE
+        seen_to_move = _evidence_of_moves(tracks.tracks[plain]) >= needed
+        if state.episodes >= _GROWN_UP and tracks.steadiness(plain) < _STEADY and not foreseen:
             return plain, "nothing is foreseen, and the policy changes from one episode to the next"
-        return best, why
-    if judged.told(best) < _MOVING_GAIN:
+        if foreseen and seen_to_move and best == stays:
+            return plain, "the policy is seen to move"
+    if not foreseen:
         return stays, "nothing is foreseen"
-    if plain is not None and _evidence_of_moves(tracks.tracks[plain]) >= _SEEN_TO_MOVE:
-        return (plain, "the policy is seen to move") if best == stays else (best, why)
-    if best == stays or (_learns(moved) and kinds[best].draws and _evidence_of_moves(moved) >= _SEEN_TO_LEARN):
+    learns = kinds[best].has_temperature and _learns(moved) and _evidence_of_moves(moved) >= _SEEN_TO_LEARN
+    if best == stays or seen_to_move or learns:
         return best, why
     lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
     if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
