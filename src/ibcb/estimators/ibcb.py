@@ -31,7 +31,7 @@ from ibcb.log.arrays import candidate_array
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
-from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
+from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
 from ibcb.tracking import (
     Interval,
     Track,
@@ -547,7 +547,7 @@ class IBCB(Imitator):
             Such as ``coef_``, ``policy_coefs_`` or a forecast; zeros stay zeros.
         """
         check_is_fitted(self, "coef_")
-        given = np.asarray(weights, dtype=np.float64)
+        given = finite_array(weights, "weights")
         if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
         if self._reduction is not None:
@@ -576,6 +576,7 @@ class IBCB(Imitator):
         track = self._known("for probabilities")
         sets, alone = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
+        sets.check_sizes()
         if self._reduction is not None:
             found = self.as_tracked().certainty(self._reduction.reduced(sets))
             return float(found[0]) if alone else found
@@ -642,6 +643,8 @@ class IBCB(Imitator):
             own = 0.0 if ahead else scale
             return np.concatenate(list(propensities_of_log(log, track, prior, ahead=ahead, scale=own)))
         parts = [log] if isinstance(log, BehaviorLog) else [part for _, part in log.parts()]
+        for part in parts:
+            part.check_sizes()
         found = np.concatenate([propensities_next(track, part, scale=scale) for part in parts])
         return found if shape is None else found.reshape(shape)
 

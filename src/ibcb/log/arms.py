@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.log.arrays import LogFormatError, float_array, plural, shown, whole_numbers
+from ibcb.log.arrays import LogFormatError, checked, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note
+from ibcb.numerics.checks import unmasked
 from ibcb.numerics.contexts import Contexts, ordered
 
 __all__ = ["ArmSteps", "arm_count", "arm_feature_names", "arm_rows", "never_chosen", "positions", "read_arms"]
@@ -160,6 +161,7 @@ def _available(given: Any, steps: int, n_arms: int, place: str) -> NDArray[np.bo
     if given is None:
         return np.ones((steps, n_arms), dtype=bool)
     if isinstance(given, np.ndarray) and given.dtype == bool:
+        given = checked(unmasked, given, f"{place}: available", "give bools")
         if given.shape not in ((n_arms,), (steps, n_arms)):
             raise LogFormatError(
                 f"{place}: available has shape {given.shape}; expected ({n_arms},) for the whole episode or "

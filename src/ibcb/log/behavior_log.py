@@ -42,7 +42,7 @@ from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
+from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse, stacked
 
 __all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step", "dense_pieces"]
 
@@ -574,15 +574,34 @@ class BehaviorLog:
             with np.errstate(over="ignore", invalid="ignore"):
                 if np.isfinite(block.sum()):
                     continue
-            bad = ~np.isfinite(block)
-            if bad.any():
-                row, column = (int(i) for i in np.argwhere(bad)[0])
-                step = int(np.searchsorted(self.step_offsets, start + row, side="right")) - 1
-                candidate = start + row - int(self.step_offsets[step])
-                raise LogFormatError(
-                    f"{self._place(step)}, candidate {candidate}: feature {self._feature(column)} is "
-                    f"{block[row, column]}; contexts must be finite. Impute the value or drop the step."
+            self._refuse(
+                block, start, ~np.isfinite(block), "contexts must be finite. Impute the value or drop the step"
+            )
+
+    def check_sizes(self, most: float = LARGEST) -> None:
+        """Raise LogFormatError, with its place, for a number that is too large to be reckoned with.
+
+        A log may hold any finite number; whoever sums squares calls this first.
+        """
+        if self.contexts.dtype == np.float32:  # which has none as large, and is squared in double precision
+            return
+        for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
+            block = self.contexts[start : start + _FINITE_CHECK_ROWS]
+            numbers = block.data if is_sparse(block) else block
+            if numbers.size and not -most <= numbers.min() <= numbers.max() <= most:
+                wrong = np.abs(dense(block)) > most
+                self._refuse(
+                    dense(block), start, wrong, f"powers of numbers beyond {most:g} overflow. Rescale it to about 1"
                 )
+
+    def _refuse(self, block: NDArray[Any], start: int, wrong: NDArray[np.bool_], why: str) -> None:
+        """Raise LogFormatError for the first of the wrong numbers in a block, if there is one."""
+        for row, column in np.argwhere(wrong)[:1].tolist():
+            step = int(np.searchsorted(self.step_offsets, start + row, side="right")) - 1
+            raise LogFormatError(
+                f"{self._place(step)}, candidate {start + row - int(self.step_offsets[step])}: feature "
+                f"{self._feature(column)} is {block[row, column]}; {why}."
+            )
 
     def _place(self, step: int) -> str:
         episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1
