@@ -51,6 +51,8 @@ __all__ = ["IBCB"]
 
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
 _STEPS_AT_ONCE = 1024
+#: updates that a forecast may be ahead: seconds of work
+_MOST_UPDATES = 10_000
 #: parameters that a fitted model depends on: `partial_fit` goes on with the same
 _MEANING = (
     *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance"),
@@ -447,7 +449,8 @@ class IBCB(Imitator):
         policy : ndarray of shape (d,)
         """
         check_is_fitted(self, "coef_")
-        updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
+        why = "it counts updates from the last logged policy on, each of which is imagined"
+        updates = whole("updates", updates, 0, why, most=_MOST_UPDATES)
         policy = policy_ahead(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
         return policy if self._reduction is None else self._reduction.expanded(policy)
 
@@ -461,7 +464,9 @@ class IBCB(Imitator):
         policy : ndarray of shape (d,)
         """
         check_is_fitted(self, "coef_")
-        ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
+        last = len(self.policy_coefs_) - 1
+        why = f"episodes are counted from 0, and at most {_MOST_UPDATES} are imagined after the log"
+        ahead = whole("episode", episode, 0, why, most=last + _MOST_UPDATES) - last
         if ahead > 0:
             return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
         logged: NDArray[np.float64] = self.policy_coefs_[episode]
@@ -528,6 +533,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         track = self._known("for intervals")
         found = exploration_interval(track, _probability(level))
+        if found is None and track.kind.has_temperature:
+            raise ValueError("the temperature is not determined: no candidates differ in their scores.")
         if found is None:
             raise ValueError(
                 f"a decider of the kind {track.kind.name!r} has neither epsilon nor a temperature; see "

@@ -28,6 +28,9 @@ from ibcb.numerics.contexts import Contexts, ordered
 
 __all__ = ["ArmSteps", "arm_count", "arm_feature_names", "arm_rows", "never_chosen", "positions", "read_arms"]
 
+#: each has columns of its own; a number beyond is no number of an arm but an id
+_MOST_ARMS = 1_000_000
+
 
 class ArmSteps(NamedTuple):
     """Steps of one episode that choose among arms.
@@ -105,6 +108,11 @@ def arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pai
     count = next(iter(counts.values()))
     if count < 1:
         raise LogFormatError(f"there are {count} arms; a log needs at least one.")
+    if count > _MOST_ARMS:
+        raise LogFormatError(
+            f"there are {count} arms, by {next(iter(counts))}, and at most {_MOST_ARMS} can be told apart. Arms are "
+            "numbered from 0: number ids by np.unique(ids, return_inverse=True), and give them as arm_names."
+        )
     return count
 
 

@@ -100,6 +100,7 @@ class BehaviorLog:
     """
 
     __slots__ = (
+        "_bound",
         "_origin",
         "candidate_ids",
         "candidates_per_step",
@@ -482,7 +483,7 @@ class BehaviorLog:
         steps = slice(int(self.episode_offsets[first]), int(self.episode_offsets[last]))
         offsets = self.step_offsets[steps.start : steps.stop + 1]
         part = type(self).__new__(type(self))
-        part._origin = (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
+        part._bound, part._origin = self._bound, (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
         part.contexts = self.contexts[offsets[0] : offsets[-1]]
         part.step_offsets = _rebased(offsets)
         part.chosen = self.chosen[steps]
@@ -566,33 +567,34 @@ class BehaviorLog:
             )
 
     def _check_finite(self) -> None:
-        if is_sparse(self.contexts) and np.isfinite(self.contexts.data).all():
-            return
-        for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
-            block = dense(self.contexts[start : start + _FINITE_CHECK_ROWS])
-            # A sum is finite unless a term is not, or it overflows: rarely needs the elementwise look.
+        """Refuse what is not finite, and note a bound on the size of the rest."""
+        self._bound = 0.0
+        for start, block in self._number_blocks():
+            numbers = block.data if is_sparse(block) else block
+            # The sum of squares is finite unless a term is not, or it overflows: rarely needs the elementwise look.
             with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(block.sum()):
-                    continue
-            self._refuse(
-                block, start, ~np.isfinite(block), "contexts must be finite. Impute the value or drop the step"
-            )
+                squares = float(np.vdot(numbers, numbers))
+            if not math.isfinite(squares):
+                why = "contexts must be finite. Impute the value or drop the step"
+                self._refuse(dense(block), start, ~np.isfinite(dense(block)), why)
+                squares = math.inf
+            self._bound = max(self._bound, math.sqrt(squares))
 
     def check_sizes(self, most: float = LARGEST) -> None:
         """Raise LogFormatError, with its place, for a number that is too large to be reckoned with.
 
         A log may hold any finite number; whoever sums squares calls this first.
         """
-        if self.contexts.dtype == np.float32:  # which has none as large, and is squared in double precision
+        if self._bound <= most or self.contexts.dtype == np.float32:  # which has none as large
             return
+        why = f"powers of numbers beyond {most:g} overflow. Rescale it to about 1"
+        for start, block in self._number_blocks():
+            self._refuse(dense(block), start, np.abs(dense(block)) > most, why)
+
+    def _number_blocks(self) -> Iterator[tuple[int, Contexts]]:
+        """Some rows at a time, with the number of the first."""
         for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
-            block = self.contexts[start : start + _FINITE_CHECK_ROWS]
-            numbers = block.data if is_sparse(block) else block
-            if numbers.size and not -most <= numbers.min() <= numbers.max() <= most:
-                wrong = np.abs(dense(block)) > most
-                self._refuse(
-                    dense(block), start, wrong, f"powers of numbers beyond {most:g} overflow. Rescale it to about 1"
-                )
+            yield start, self.contexts[start : start + _FINITE_CHECK_ROWS]
 
     def _refuse(self, block: NDArray[Any], start: int, wrong: NDArray[np.bool_], why: str) -> None:
         """Raise LogFormatError for the first of the wrong numbers in a block, if there is one."""

@@ -58,12 +58,14 @@ def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
     return float(value)
 
 
-def whole(name: str, value: Any, least: int, why: str) -> int:
-    """The value as an int that is at least ``least``."""
+def whole(name: str, value: Any, least: int, why: str, *, most: int | None = None) -> int:
+    """The value as an int that is at least ``least``, and at most ``most``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={value!r} must be a whole number: {why}.")
     if value < least:
         raise ValueError(f"{name}={value!r} must be at least {least}: {why}.")
+    if most is not None and value > most:
+        raise ValueError(f"{name}={value!r} must be at most {most}: {why}.")
     return int(value)
 
 
