@@ -202,7 +202,7 @@ def test_too_little_to_tell():
     assert few.edges.tolist() == [0]
     tiny = BehaviorLog.from_episodes([(np.ones((30, 2, 2)), np.zeros(30, dtype=int))])
     assert [note.code for note in find_updates(tiny).notes] == ["too-few-steps"]
-    huge = BehaviorLog.from_episodes([(np.random.default_rng(0).normal(size=(200, 3, 2)) * 1e120, np.zeros(200, int))])
+    huge = BehaviorLog.from_episodes([(np.random.default_rng(0).normal(size=(200, 3, 2)) * 1e150, np.zeros(200, int))])
     assert [note.code for note in find_updates(huge).notes] == ["too-large"]
     equal = BehaviorLog.from_episodes([(np.ones((300, 3, 2)), np.zeros(300, dtype=int))])
     assert [note.code for note in find_updates(equal).notes] == ["equal-candidates"]

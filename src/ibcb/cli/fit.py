@@ -197,6 +197,10 @@ def fit(
     if model.forecast_note_ is not None:
         print(f"forecast    {_FORECASTS.get(model.forecast_note_.code, model.forecast_note_)}")
     print_verdict(verdict)
+    if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
+        print("weights     not determined: no weights explain the choices better than zeros")
+        print(f"saved       {out}")
+        return
     print(f"saved       {out}\n")
     if kinds := compared(model):
         print_table([_kind(each) for each in kinds], _KINDS)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
 from ibcb.deciders.policy import Policy, as_candidate_sets, with_random_share
-from ibcb.numerics.checks import positive, probability
+from ibcb.numerics.checks import finite_array, positive, probability
 
 __all__ = ["FixedPolicy"]
 
@@ -40,8 +40,8 @@ class FixedPolicy(Policy):
         epsilon: float = 0.0,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        weights = np.array(coef, dtype=np.float64)
-        if weights.ndim != 1 or not len(weights) or not np.isfinite(weights).all():
+        weights = finite_array(coef, "coef").copy()
+        if weights.ndim != 1 or not len(weights):
             raise ValueError(f"coef is {weights} of shape {weights.shape}; give finite weights, one for each feature.")
         self.coef_ = weights
         self.temperature = positive("temperature", temperature, "scores are divided by it")

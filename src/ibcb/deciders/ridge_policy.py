@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcb.deciders.policy import Policy, as_candidate_sets, as_choice, best
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import at_least_zero, gram_matrix, positive, whole
+from ibcb.numerics.checks import at_least_zero, finite_array, gram_matrix, positive, whole
 from ibcb.numerics.ridge import gram, ridge
 
 __all__ = ["IndexPolicy", "RidgePolicy"]
@@ -51,17 +51,12 @@ class RidgePolicy(Policy):
 
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Learn from a batch: the chosen contexts, shape (B, d), and their rewards, shape (B,)."""
-        S = np.asarray(contexts, dtype=np.float64)
-        R = np.asarray(rewards, dtype=np.float64)
+        S, R = finite_array(contexts, "contexts"), finite_array(rewards, "rewards")
         if S.ndim != 2 or S.shape[1] != self.n_features or R.shape != (len(S),):
             raise ValueError(
                 f"update got contexts of shape {S.shape} and rewards of shape {R.shape}; expected "
                 f"(B, {self.n_features}) and (B,)."
             )
-        for what, values in (("contexts", S), ("rewards", R)):
-            if not np.isfinite(values).all():
-                place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
-                raise ValueError(f"update: {what}{list(place)} is {values[place]}; they must be finite.")
         S = S - self.origin
         before = self.gram_, self.moment_
         self.gram_, self.moment_ = self.gram_ + gram(S), self.moment_ + S.T @ R
@@ -139,13 +134,11 @@ def _penalty(l2: Any, d: int) -> float | Vector:
 
 
 def _vector(name: str, values: Any, d: int, what: str) -> Vector:
-    try:
-        found = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={values!r} is not a vector; it must be {what}, {d} numbers.") from None
-    if found.shape != (d,) or not np.isfinite(found).all():
-        raise ValueError(f"{name} is {found} of shape {found.shape}; it must be {what}, {d} finite numbers.")
-    return found
+    rule = f"it must be {what}, {d} finite numbers"
+    found = finite_array(values, name, rule)
+    if found.shape != (d,):
+        raise ValueError(f"{name} is {found} of shape {found.shape}; {rule}.")
+    return found.copy()
 
 
 def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]:

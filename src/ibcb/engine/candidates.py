@@ -11,7 +11,7 @@ from ibcb.engine.block import Block
 from ibcb.engine.homes import episodes
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
-from ibcb.numerics.contexts import dense, is_sparse, scaled_rows, step_sums
+from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
@@ -116,7 +116,20 @@ def candidate_moments(block: Block) -> CandidateMoments:
 def first_candidates(log: BehaviorLog | DiskLog) -> CandidateMoments:
     """Of the first candidates that the policy chose from: those of its first episode, or of a block of it."""
     first = next(rows for by_policy, rows in episodes(log) if by_policy)
-    return first.head(candidate_moments)
+    moments, peak = first.head(_first_look)
+    for column in np.flatnonzero((peak > 0) & (peak < SMALLEST))[:1].tolist():
+        name = str(column) if log.feature_names is None else repr(log.feature_names[column])
+        raise ValueError(
+            f"feature {name} is {peak[column]:.3g} at most among the first candidates; squares of numbers below "
+            f"{SMALLEST:g} vanish. Rescale it to about 1, or leave it out."
+        )
+    return moments
+
+
+def _first_look(block: Block) -> tuple[CandidateMoments, Vector]:
+    """Moments of a block, and the size of the largest number of each feature."""
+    largest = abs(block.contexts).max(axis=0)
+    return candidate_moments(block), np.asarray(dense(largest), dtype=np.float64)
 
 
 def _inverse(second_moment: Matrix, own: Vector) -> Matrix:

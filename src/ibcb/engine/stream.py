@@ -136,6 +136,7 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]
 
     for part in parts:
+        part.check_sizes()
         waiting = contexts is not None and contexts.shape[0] > 0
         contexts = stacked([contexts, part.contexts]) if waiting else part.contexts
         counts = np.concatenate([counts, np.diff(part.step_offsets)])

@@ -31,7 +31,7 @@ from ibcb.log.arrays import candidate_array
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
-from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
+from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
 from ibcb.tracking import (
     Interval,
     Track,
@@ -51,6 +51,8 @@ __all__ = ["IBCB"]
 
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
 _STEPS_AT_ONCE = 1024
+#: updates that a forecast may be ahead: seconds of work
+_MOST_UPDATES = 10_000
 #: parameters that a fitted model depends on: `partial_fit` goes on with the same
 _MEANING = (
     *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance"),
@@ -447,7 +449,8 @@ class IBCB(Imitator):
         policy : ndarray of shape (d,)
         """
         check_is_fitted(self, "coef_")
-        updates = whole("updates", updates, 0, "it counts updates from the last logged policy on")
+        why = "it counts updates from the last logged policy on, each of which is imagined"
+        updates = whole("updates", updates, 0, why, most=_MOST_UPDATES)
         policy = policy_ahead(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
         return policy if self._reduction is None else self._reduction.expanded(policy)
 
@@ -461,7 +464,9 @@ class IBCB(Imitator):
         policy : ndarray of shape (d,)
         """
         check_is_fitted(self, "coef_")
-        ahead = whole("episode", episode, 0, "episodes are counted from 0") - len(self.policy_coefs_) + 1
+        last = len(self.policy_coefs_) - 1
+        why = f"episodes are counted from 0, and at most {_MOST_UPDATES} are imagined after the log"
+        ahead = whole("episode", episode, 0, why, most=last + _MOST_UPDATES) - last
         if ahead > 0:
             return self.next_policy_coef_ if ahead == 1 else self.forecast(ahead)
         logged: NDArray[np.float64] = self.policy_coefs_[episode]
@@ -528,6 +533,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         track = self._known("for intervals")
         found = exploration_interval(track, _probability(level))
+        if found is None and track.kind.has_temperature:
+            raise ValueError("the temperature is not determined: no candidates differ in their scores.")
         if found is None:
             raise ValueError(
                 f"a decider of the kind {track.kind.name!r} has neither epsilon nor a temperature; see "
@@ -547,7 +554,7 @@ class IBCB(Imitator):
             Such as ``coef_``, ``policy_coefs_`` or a forecast; zeros stay zeros.
         """
         check_is_fitted(self, "coef_")
-        given = np.asarray(weights, dtype=np.float64)
+        given = finite_array(weights, "weights")
         if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
         if self._reduction is not None:
@@ -576,6 +583,7 @@ class IBCB(Imitator):
         track = self._known("for probabilities")
         sets, alone = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
+        sets.check_sizes()
         if self._reduction is not None:
             found = self.as_tracked().certainty(self._reduction.reduced(sets))
             return float(found[0]) if alone else found
@@ -642,6 +650,8 @@ class IBCB(Imitator):
             own = 0.0 if ahead else scale
             return np.concatenate(list(propensities_of_log(log, track, prior, ahead=ahead, scale=own)))
         parts = [log] if isinstance(log, BehaviorLog) else [part for _, part in log.parts()]
+        for part in parts:
+            part.check_sizes()
         found = np.concatenate([propensities_next(track, part, scale=scale) for part in parts])
         return found if shape is None else found.reshape(shape)
 

@@ -70,7 +70,13 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         else:
             contexts = candidate_array(log)
             self._check_features(contexts.shape[-1], None)
-        scores: NDArray[Any] = contexts @ self.next_policy_coef_.astype(contexts.dtype, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores: NDArray[Any] = contexts @ self.next_policy_coef_.astype(contexts.dtype, copy=False)
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"scores leave the range of floating point: features reach {abs(contexts).max():.3g} and weights "
+                f"{np.abs(self.next_policy_coef_).max():.3g}. Rescale the features to about 1, and fit again."
+            )
         return scores
 
     def predict(self, log: BehaviorLog | ArrayLike) -> Any:
@@ -225,7 +231,10 @@ def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
 
 
 def check_log(log: Any, *, on_disk: bool = False) -> Any:
-    """The log itself, or TypeError if it is something else; one on disk only where that will do."""
+    """The log itself, or an error if it is something else, or holds numbers that nothing can be learned from.
+
+    One on disk only where that will do; its numbers are checked as they are read.
+    """
     if isinstance(log, DiskLog) and not on_disk:
         raise TypeError("this needs the log in memory, but it is on disk; give it log.read().")
     if not isinstance(log, (BehaviorLog, DiskLog)):
@@ -233,6 +242,8 @@ def check_log(log: Any, *, on_disk: bool = False) -> Any:
             f"expected a BehaviorLog, got {type(log).__name__}; build one with "
             "BehaviorLog.from_episodes([(contexts, chosen), ...]) or ibcb.read_log(path)."
         )
+    if isinstance(log, BehaviorLog):
+        log.check_sizes()
     return log
 
 

@@ -21,6 +21,7 @@ __all__ = ["policy_ahead", "published", "rewards", "unit_of"]
 Vector = NDArray[np.float64]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # weights that are not finite are refused
 def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str, Any]:
     """The fitted attributes by name."""
     evolution, kind, track = fit.evolution, fit.kind, fit.track
@@ -38,6 +39,12 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)
         unknown = _named(unidentified(track), names)
         moves = how_it_moves(track) if kind.learns else None
+    for name, weights in (("coef_", coef), ("policy_coefs_", policies), ("next_policy_coef_", reached)):
+        if not np.isfinite(weights).all():
+            raise ValueError(
+                f"{name} leaves the range of floating point, with alpha={alpha:g}, which scales weights, and "
+                f"l2={kind.l2:g} in {kind.units} units. Give numbers nearer to 1, or to the squares of the features."
+            )
     epsilon = None if track is None else track.epsilon(len(track.predicted))
     known = kind.has_temperature and track is not None and track.now is not None
     temperature = exploration_interval(track, 0.5) if known and track is not None else None

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ibcb.engine import Rows, Workers, episodes
 from ibcb.inverse.constraints import EpisodeView, Experience, JointView, Tally, View, experienced
-from ibcb.inverse.solvers import Certificate, Solution, Solver
+from ibcb.inverse.solvers import Certificate, Solution, Solver, SolverError
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import NO_LOG, with_episode
@@ -211,6 +211,12 @@ class Evolution:
         if solution is None or after is None:
             entry = EpisodeDiagnosis(number, len(experience.chosen), "no history", 0, 0, 0.0, 0.0, None, None)
         else:
+            if not np.isfinite([after.max_violation, solution.gap]).all():
+                raise SolverError(
+                    f"episode {number}: a solution was found ({solution.status}), but its largest violation, "
+                    f"{after.max_violation:.3g}, and duality gap, {solution.gap:.3g}, prove nothing: numbers leave the "
+                    "range of floating point. Rescale the contexts to about 1."
+                )
             solved = (solution.status, solution.iterations, after.violated, after.max_violation, solution.gap)
             entry = EpisodeDiagnosis(number, len(experience.chosen), *solved, predicted, None)
         policies = np.vstack([self.policies, now.shrinkage @ self.theta])

@@ -173,7 +173,7 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
         with np.errstate(over="ignore", invalid="ignore"):
             copy = contexts.astype(np.float32)
             squares, longest = _lengths(copy)
-        if longest < _LARGEST_IN_SINGLE:
+        if 1 / _LARGEST_IN_SINGLE < longest < _LARGEST_IN_SINGLE:
             contexts = copy
         else:
             copy = None
@@ -326,8 +326,9 @@ def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
     """u = X w + bonus of every row, so that row o is violated by u_o - u_c; and a bound on the rounding of X w."""
     work = _work(block)
     contexts = block.contexts if work.contexts is None else work.contexts
-    size = math.sqrt(policy @ policy) * work.longest
-    if not size < _LARGEST_IN_SINGLE:
+    length = math.sqrt(policy @ policy)
+    size = length * work.longest
+    if not max(length, size) < _LARGEST_IN_SINGLE:
         contexts = block.contexts.astype(np.float64, copy=False)
     scores: NDArray[Any] = contexts @ policy.astype(contexts.dtype, copy=False)
     scores += work.bonus

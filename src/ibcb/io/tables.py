@@ -640,6 +640,11 @@ def _selected(
             f"there is no column {shown(drop[0])}: the features of this log are numbers{unnamed}. Drop columns when "
             "the log is converted."
         )
+    if names is None and options.features is not None:
+        raise LogFormatError(
+            f"features asks for {listed(options.features)}: the features of this log are numbers and have no names. "
+            "Leave features out to read all of them."
+        )
     return (None, None) if names is None else kept_features(names, replace(options, drop=drop))
 
 

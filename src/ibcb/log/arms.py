@@ -21,11 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.log.arrays import LogFormatError, float_array, plural, shown, whole_numbers
+from ibcb.log.arrays import LogFormatError, checked, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note
+from ibcb.numerics.checks import unmasked
 from ibcb.numerics.contexts import Contexts, ordered
 
 __all__ = ["ArmSteps", "arm_count", "arm_feature_names", "arm_rows", "never_chosen", "positions", "read_arms"]
+
+#: each has columns of its own; a number beyond is no number of an arm but an id
+_MOST_ARMS = 1_000_000
 
 
 class ArmSteps(NamedTuple):
@@ -104,6 +108,11 @@ def arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pai
     count = next(iter(counts.values()))
     if count < 1:
         raise LogFormatError(f"there are {count} arms; a log needs at least one.")
+    if count > _MOST_ARMS:
+        raise LogFormatError(
+            f"there are {count} arms, by {next(iter(counts))}, and at most {_MOST_ARMS} can be told apart. Arms are "
+            "numbered from 0: number ids by np.unique(ids, return_inverse=True), and give them as arm_names."
+        )
     return count
 
 
@@ -160,6 +169,7 @@ def _available(given: Any, steps: int, n_arms: int, place: str) -> NDArray[np.bo
     if given is None:
         return np.ones((steps, n_arms), dtype=bool)
     if isinstance(given, np.ndarray) and given.dtype == bool:
+        given = checked(unmasked, given, f"{place}: available", "give bools")
         if given.shape not in ((n_arms,), (steps, n_arms)):
             raise LogFormatError(
                 f"{place}: available has shape {given.shape}; expected ({n_arms},) for the whole episode or "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ibcb.numerics.arrays import plain
+from ibcb.numerics.checks import number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
 
 __all__ = [
     "EpisodeArrays",
     "LogFormatError",
     "candidate_array",
+    "checked",
     "distinct_names",
     "float_array",
     "first_steps",
@@ -56,6 +58,8 @@ def read_episode(pair: Any, place: str, first: EpisodeArrays | None) -> EpisodeA
             "pairs. Rewards do not belong in a log."
         ) from None
     picks = whole_numbers(chosen, f"{place}: chosen")
+    if isinstance(contexts, memoryview):
+        contexts = np.asarray(contexts)
     if isinstance(contexts, np.ndarray) and contexts.dtype != object:
         rows, counts = _dense(contexts, place)
     elif is_sparse(contexts):
@@ -146,29 +150,33 @@ def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "
 
 def float_array(values: Any, what: str) -> NDArray[Any]:
     """An array of float32 or float64; whole numbers and booleans become float64."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise LogFormatError(
-            f"{what} is not rectangular: its rows differ in length; every candidate needs the same features."
-        ) from None
+    rule = "use float32 or float64, the same features for every candidate"
+    array = checked(number_array, values, what, rule)
     if array.dtype.newbyteorder("=") in _FLOATS:
         return plain(array)
     if array.dtype.kind in "iub":
         return array.astype(np.float64, order="C")
-    raise TypeError(f"{what} has dtype {array.dtype}; use float32 or float64.")
+    raise TypeError(f"{what} has dtype {array.dtype}; {rule}.")
+
+
+def checked(read: Callable[[Any, str, str], NDArray[Any]], values: Any, what: str, rule: str) -> NDArray[Any]:
+    """What a check of `ibcb.numerics.checks` makes of values; ``rule`` says what is expected."""
+    try:
+        return read(values, what, rule)
+    except ValueError as error:
+        raise LogFormatError(str(error)) from None
 
 
 def whole_numbers(values: Any, what: str, meaning: str = "the position of the chosen candidate") -> NDArray[np.int64]:
     """A vector of int64; floats only where every one of them is whole."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.asarray(None)
+    rule = f"use whole numbers, each {meaning}"
+    array = checked(unmasked, values, what, rule)
     if array.ndim != 1:
         raise LogFormatError(
             f"{what} has shape {array.shape}; expected whole numbers: one whole number per step, {meaning}."
         )
+    if array.dtype.kind == "O":
+        array = checked(number_array, array, what, rule)
     if array.dtype.kind in "iu":
         if array.dtype == np.uint64 and len(array) and int(array.max()) > np.iinfo(np.int64).max:
             raise LogFormatError(f"{what}[{int(array.argmax())}] is {array.max()}; it must be {meaning}.")
@@ -181,7 +189,7 @@ def whole_numbers(values: Any, what: str, meaning: str = "the position of the ch
         return array.astype(np.int64)
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
-    raise TypeError(f"{what} has dtype {array.dtype}; use whole numbers, each {meaning}.")
+    raise TypeError(f"{what} has dtype {array.dtype}; {rule}.")
 
 
 def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.int64]:
@@ -255,7 +263,7 @@ def per_step(values: ArrayLike | None, steps: int, what: str, unit: str = "step"
     """One entry per step, or per row, read-only."""
     if values is None:
         return None
-    array = np.asarray(values)
+    array = checked(unmasked, values, what, f"give one entry per {unit}")
     if array.shape != (steps,):
         raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
     found: NDArray[Any] = frozen(array)
@@ -279,11 +287,10 @@ def candidate_array(candidates: Any) -> Contexts:
         if not np.isfinite(matrix.data).all():
             raise ValueError("candidates has a number that is not finite; features must be.")
         return matrix
-    try:
-        array = np.asarray(candidates)
-    except ValueError:
-        array = np.asarray(None)
-    if array.dtype.kind not in "fiub" or array.ndim not in (2, 3) or 0 in array.shape:
+    array = unmasked(
+        candidates, "candidates", "give every step a set of its own: a list of arrays (candidates, features)"
+    )
+    if array.dtype.kind not in "fiubO" or array.ndim not in (2, 3) or 0 in array.shape:
         raise TypeError(
             "expected a BehaviorLog, or numbers of shape (candidates, features) or (steps, candidates, features); got "
             f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."

@@ -42,7 +42,7 @@ from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
+from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse, stacked
 
 __all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step", "dense_pieces"]
 
@@ -100,6 +100,7 @@ class BehaviorLog:
     """
 
     __slots__ = (
+        "_bound",
         "_origin",
         "candidate_ids",
         "candidates_per_step",
@@ -482,7 +483,7 @@ class BehaviorLog:
         steps = slice(int(self.episode_offsets[first]), int(self.episode_offsets[last]))
         offsets = self.step_offsets[steps.start : steps.stop + 1]
         part = type(self).__new__(type(self))
-        part._origin = (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
+        part._bound, part._origin = self._bound, (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
         part.contexts = self.contexts[offsets[0] : offsets[-1]]
         part.step_offsets = _rebased(offsets)
         part.chosen = self.chosen[steps]
@@ -566,23 +567,43 @@ class BehaviorLog:
             )
 
     def _check_finite(self) -> None:
-        if is_sparse(self.contexts) and np.isfinite(self.contexts.data).all():
-            return
-        for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
-            block = dense(self.contexts[start : start + _FINITE_CHECK_ROWS])
-            # A sum is finite unless a term is not, or it overflows: rarely needs the elementwise look.
+        """Refuse what is not finite, and note a bound on the size of the rest."""
+        self._bound = 0.0
+        for start, block in self._number_blocks():
+            numbers = block.data if is_sparse(block) else block
+            # The sum of squares is finite unless a term is not, or it overflows: rarely needs the elementwise look.
             with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(block.sum()):
-                    continue
-            bad = ~np.isfinite(block)
-            if bad.any():
-                row, column = (int(i) for i in np.argwhere(bad)[0])
-                step = int(np.searchsorted(self.step_offsets, start + row, side="right")) - 1
-                candidate = start + row - int(self.step_offsets[step])
-                raise LogFormatError(
-                    f"{self._place(step)}, candidate {candidate}: feature {self._feature(column)} is "
-                    f"{block[row, column]}; contexts must be finite. Impute the value or drop the step."
-                )
+                squares = float(np.vdot(numbers, numbers))
+            if not math.isfinite(squares):
+                why = "contexts must be finite. Impute the value or drop the step"
+                self._refuse(dense(block), start, ~np.isfinite(dense(block)), why)
+                squares = math.inf
+            self._bound = max(self._bound, math.sqrt(squares))
+
+    def check_sizes(self, most: float = LARGEST) -> None:
+        """Raise LogFormatError, with its place, for a number that is too large to be reckoned with.
+
+        A log may hold any finite number; whoever sums squares calls this first.
+        """
+        if self._bound <= most or self.contexts.dtype == np.float32:  # which has none as large
+            return
+        why = f"powers of numbers beyond {most:g} overflow. Rescale it to about 1"
+        for start, block in self._number_blocks():
+            self._refuse(dense(block), start, np.abs(dense(block)) > most, why)
+
+    def _number_blocks(self) -> Iterator[tuple[int, Contexts]]:
+        """Some rows at a time, with the number of the first."""
+        for start in range(0, self.n_rows, _FINITE_CHECK_ROWS):
+            yield start, self.contexts[start : start + _FINITE_CHECK_ROWS]
+
+    def _refuse(self, block: NDArray[Any], start: int, wrong: NDArray[np.bool_], why: str) -> None:
+        """Raise LogFormatError for the first of the wrong numbers in a block, if there is one."""
+        for row, column in np.argwhere(wrong)[:1].tolist():
+            step = int(np.searchsorted(self.step_offsets, start + row, side="right")) - 1
+            raise LogFormatError(
+                f"{self._place(step)}, candidate {start + row - int(self.step_offsets[step])}: feature "
+                f"{self._feature(column)} is {block[row, column]}; {why}."
+            )
 
     def _place(self, step: int) -> str:
         episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, frozen
+from ibcb.numerics.checks import number_array
 
 __all__ = ["of_chosen", "row_propensities", "sum_tolerance", "wrong_propensity"]
 
@@ -32,9 +33,10 @@ def row_propensities(
     steps, rows = len(chosen), int(step_offsets[-1])
     chosen_rows = step_offsets[:-1] + chosen
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise LogFormatError("propensities holds what is no number; give probabilities, NaN where none is.") from None
+        rule = "give probabilities, NaN where none is known"
+        array = number_array(values, "propensities", rule).astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise LogFormatError(str(error)) from None
     if array.shape == (steps,):
         array = of_chosen(array, chosen_rows, rows)
     elif array.shape != (rows,):

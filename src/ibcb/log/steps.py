@@ -184,9 +184,11 @@ class ReadOptions:
         if self.episode_every is not None:
             window_seconds(self.episode_every)
         if self.episode_size is not None:
-            whole("episode_size", self.episode_size, 1, "it is the number of steps in an episode")
+            why = "it is the number of steps in an episode"
+            whole("episode_size", self.episode_size, 1, why, most=_LARGEST)
         if self.warmup is not None:
-            whole("warmup", self.warmup, 0, "it is the number of leading episodes that were random")
+            why = "it is the number of leading episodes that were random"
+            whole("warmup", self.warmup, 0, why, most=_LARGEST)
 
     @property
     def cuts(self) -> bool:
@@ -222,6 +224,8 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 def window_seconds(text: str) -> int:
     """Such as "1d", as seconds."""
+    if not isinstance(text, str):
+        raise TypeError(f"episode_every={text!r} is not a duration; write it as text: '1d', '6h' or '30min'.")
     match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
     seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
     if not 0 < seconds < _LARGEST:

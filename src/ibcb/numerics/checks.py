@@ -1,8 +1,9 @@
-"""Checks of parameters: the value itself, or an error that names value, reason and remedy."""
+"""Checks of parameters and arrays: the value itself, or an error that names value, reason and remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,18 @@ __all__ = [
     "at_least_zero",
     "boolean",
     "finite",
+    "finite_array",
     "generator",
     "gram_matrix",
+    "number_array",
     "one_of",
     "positive",
     "probability",
+    "unmasked",
     "whole",
 ]
+
+_NUMBERS = "give real numbers, float32 or float64"
 
 
 def finite(name: str, value: Any) -> float:
@@ -52,12 +58,14 @@ def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
     return float(value)
 
 
-def whole(name: str, value: Any, least: int, why: str) -> int:
-    """The value as an int that is at least ``least``."""
+def whole(name: str, value: Any, least: int, why: str, *, most: int | None = None) -> int:
+    """The value as an int that is at least ``least``, and at most ``most``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={value!r} must be a whole number: {why}.")
     if value < least:
         raise ValueError(f"{name}={value!r} must be at least {least}: {why}.")
+    if most is not None and value > most:
+        raise ValueError(f"{name}={value!r} must be at most {most}: {why}.")
     return int(value)
 
 
@@ -75,12 +83,73 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
     return value
 
 
+def unmasked(values: Any, what: str, rule: str = _NUMBERS) -> NDArray[Any]:
+    """Any array-like as an array; ValueError for what is masked, since the mask would be lost, or not rectangular.
+
+    ``rule`` says in messages what is expected; so it does below.
+    """
+    mask = _mask(values)
+    if mask is not None:
+        raise ValueError(f"{what}{mask} is masked; impute it or leave it out, then give the array without its mask.")
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{what} is not rectangular: its rows differ in length; {rule}.") from None
+
+
+def _mask(values: Any) -> str | None:
+    """Where something is masked, as an index; None where nothing is. Lists may hold masked arrays."""
+    if isinstance(values, np.ma.MaskedArray):
+        places = np.argwhere(np.ma.getmaskarray(values))
+        return None if not len(places) else str(places[0].tolist()) if values.ndim else ""
+    if isinstance(values, (list, tuple)) and values and not isinstance(values[0], (int, float, str)):
+        for place, value in enumerate(values):
+            found = _mask(value)
+            if found is not None:
+                return f"[{place}, {found[1:]}" if found else f"[{place}]"
+    return None
+
+
+def number_array(values: Any, what: str, rule: str = _NUMBERS) -> NDArray[Any]:
+    """Any array-like of real numbers as an array of floats, whole numbers or booleans; objects become float64.
+
+    Raises ValueError for what is masked, missing or not rectangular, and TypeError for what is no real number.
+    """
+    array = unmasked(values, what, rule)
+    if array.dtype.kind in "fiub":
+        return array
+    if array.dtype.kind != "O":
+        raise TypeError(f"{what if array.ndim else f'{what}={values!r}'} has dtype {array.dtype}; {rule}.")
+    # Python's numbers, and those of pandas' nullable columns.
+    found = np.empty(array.shape)
+    for place, value in np.ndenumerate(array):
+        where = f"{what}{list(place) or ''}"
+        # pandas.NA and NaT are of types that only pandas has.
+        if value is None or type(value).__name__ in ("NAType", "NaTType"):
+            raise ValueError(f"{where} is missing ({value}); impute it or leave it out.")
+        if not isinstance(value, Real):
+            raise TypeError(f"{where} is {type(value).__name__}, the dtype object; {rule}.")
+        try:
+            found[place] = value
+        except OverflowError:
+            raise ValueError(f"{where} is beyond the range of floating point. Rescale it to about 1.") from None
+    return found
+
+
+def finite_array(values: Any, what: str, rule: str = "give finite real numbers") -> NDArray[np.float64]:
+    """Any array-like of finite real numbers as float64."""
+    array = number_array(values, what, rule).astype(np.float64, copy=False)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0].tolist())
+        raise ValueError(f"{what}{list(place) or ''} is {array[place]}; {rule}.")
+    return array
+
+
 def gram_matrix(name: str, value: ArrayLike, d: int) -> NDArray[np.float64]:
     """The value as S'S of some contexts of d features: finite, symmetric, no negative eigenvalue; shape (d, d)."""
-    try:
-        phi = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={value!r} is not a matrix; it must be S'S, numbers of shape ({d}, {d}).") from None
+    rule = f"it must be S'S, numbers of shape ({d}, {d})"
+    phi = number_array(value, name, rule).astype(np.float64, copy=False)
     if phi.shape != (d, d):
         raise ValueError(f"{name} has shape {phi.shape}; S'S of contexts of {d} features has ({d}, {d}).")
     if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):

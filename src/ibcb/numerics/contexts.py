@@ -17,6 +17,8 @@ from scipy import sparse
 from ibcb.numerics.arrays import plain
 
 __all__ = [
+    "LARGEST",
+    "SMALLEST",
     "Contexts",
     "arranged",
     "compact",
@@ -39,6 +41,9 @@ __all__ = [
 
 #: ndarray of shape (rows, d), or `scipy.sparse.csr_array` of the same shape with its columns in order
 Contexts = Any
+
+#: sizes of features between which squares, and sums of many of them, stay within the range of float64, 1e-308 to 1e308
+SMALLEST, LARGEST = 1e-140, 1e140
 
 #: with fewer features, or a larger share of numbers that are not 0, a dense array is quicker; not tuned finely
 _FEW_FEATURES, _SPARSE = 64, 0.2

@@ -305,7 +305,7 @@ def _best_of_each(
 ) -> tuple[NDArray[np.float64], Vector]:
     """Scores of the k best of each step less the best one's (-inf where there are fewer), and that of the drawn one."""
     counts = np.diff(offsets)
-    table = np.full((len(counts), max(int(counts.max()), top_k)), -np.inf)
+    table = np.full((len(counts), int(counts.max())), -np.inf)
     table[np.arange(table.shape[1]) < counts[:, None]] = scores
     of_chosen = table[np.arange(len(counts)), chosen]
     best = -np.sort(-table, axis=1)[:, :top_k]

@@ -46,4 +46,5 @@ class Metric:
     def dual_square(self, slope: Vector) -> float:
         """Largest (slope x)^2 of an x of length 1: slope' K^-1 slope."""
         pulled = slope @ self.root
-        return float(pulled @ pulled)
+        with np.errstate(over="ignore"):
+            return float(pulled @ pulled)

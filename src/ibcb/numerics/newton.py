@@ -106,6 +106,7 @@ class Descent(Generic[P]):
         return SolverError(f"{what}: about {self.gain:.3g} above the minimum, {where}")
 
 
+@np.errstate(over="ignore", invalid="ignore")  # points that are not finite are told by their status
 def descend(
     at: Callable[[Vector], P], start: Vector, stopping: Stopping, solved: Callable[[P], bool] | None = None
 ) -> Descent[P]:

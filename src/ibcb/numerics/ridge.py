@@ -261,7 +261,8 @@ def ridge(phi: Matrix, l2: float | Vector, origin: Vector | None = None) -> Ridg
 
 def _condition(factor: Matrix, matrix: Matrix) -> float:
     """Estimated reciprocal condition number of a positive matrix, from its Cholesky factor; 0 if it is not finite."""
-    trace = float(matrix.trace())  # not below the largest eigenvalue, and cheap
+    with np.errstate(over="ignore"):
+        trace = float(matrix.trace())  # not below the largest eigenvalue, and cheap
     return float(lapack.dpocon(factor, trace, uplo="L")[0]) if np.isfinite(trace) else 0.0
 
 

@@ -15,6 +15,8 @@ __all__ = ["ContextSample", "best_rows", "picked"]
 
 #: numbers kept after a cut, half a megabyte; a cut comes at half as many more
 MOST = 1 << 17
+#: sizes of features for which single precision will do: weights are about as small as these are large
+_SINGLE = (1e-30, 1e30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +25,23 @@ class ContextSample:
 
     Attributes
     ----------
-    contexts : ndarray of shape (rows, d), float32
+    contexts : ndarray of shape (rows, d)
+        float32, unless that does not hold the sizes of some features.
     counts : ndarray of shape (steps,)
         Candidates of each step.
     keys : ndarray of shape (steps,)
     """
 
-    contexts: Annotated[NDArray[np.float32], "rows d"]
+    contexts: Annotated[NDArray[np.float64], "rows d"]
     counts: Annotated[NDArray[np.int64], "steps"]
     keys: Annotated[NDArray[np.float64], "steps"]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "contexts", _light(self.contexts))
+
     @classmethod
     def empty(cls, d: int) -> Self:
-        return cls(np.empty((0, d), dtype=np.float32), np.empty(0, dtype=np.int64), np.empty(0))
+        return cls(np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty(0))
 
     @property
     def bar(self) -> float:
@@ -62,7 +68,7 @@ class ContextSample:
         kept[order[0]] = True
         return ContextSample(self.contexts[np.repeat(kept, self.counts)], self.counts[kept], self.keys[kept])
 
-    def choose(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    def choose(self, scores: NDArray[Any]) -> NDArray[np.float64]:
         """Contexts of the best candidate of each step. Shape (steps, d)."""
         return self.contexts[best_rows(scores, self.counts)].astype(np.float64)
 
@@ -79,4 +85,11 @@ def picked(block: Block, *, most: float, episode: int) -> ContextSample:
     keys, counts = np.random.default_rng(episode).random(len(block.chosen_rows)), np.diff(block.offsets)
     kept = keys < most
     rows = np.flatnonzero(np.repeat(kept, counts))
-    return ContextSample(taken(block.contexts, rows).astype(np.float32), counts[kept], keys[kept])
+    return ContextSample(taken(block.contexts, rows), counts[kept], keys[kept])
+
+
+def _light(contexts: NDArray[Any]) -> NDArray[Any]:
+    """In single precision, where it holds the sizes of all features with room for products with weights."""
+    size = np.abs(contexts).max(axis=0, initial=0.0)
+    fits = (size == 0) | ((size > _SINGLE[0]) & (size < _SINGLE[1]))
+    return contexts.astype(np.float32, copy=False) if fits.all() else contexts.astype(np.float64, copy=False)

@@ -129,6 +129,8 @@ def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.fl
 
     ``within`` is the mean covariance of the candidates of a step. Weights by which no candidates differ become zeros.
     """
+    # Near 1 by a power of two, which changes no digit, so that squares neither overflow nor vanish.
+    weights = np.ldexp(weights, -np.frexp(np.abs(weights).max(axis=-1, keepdims=True))[1])
     squares = np.einsum("...i,ij,...j->...", weights, within, weights)
     length = np.sqrt(np.maximum(squares, 0.0))
     scaled: NDArray[np.float64] = weights / np.where(length > 0, length, np.inf)[..., None]

@@ -33,17 +33,23 @@ def paper(view: View, centre: NDArray[np.float64], *, tolerance: float = 8e-2) -
     # OSQP calls a point inaccurately solved that meets ten times the tolerance when its iterations run out.
     for eps, accepted in ((tolerance, {_SOLVED}), (_SECOND_TOLERANCE, {_SOLVED, _SOLVED_INACCURATELY})):
         problem = osqp.OSQP()
-        problem.setup(
-            P=sparse.csc_matrix(sparse.eye(view.n_features)),
-            q=-centre,
-            A=sparse.csc_matrix(rows.matrix),
-            l=np.full(len(rows.rhs), -np.inf),
-            u=rows.rhs,
-            eps_abs=eps,
-            eps_rel=eps,
-            max_iter=_MAX_ITERATIONS,
-            verbose=False,
-        )
+        try:
+            problem.setup(
+                P=sparse.csc_matrix(sparse.eye(view.n_features)),
+                q=-centre,
+                A=sparse.csc_matrix(rows.matrix),
+                l=np.full(len(rows.rhs), -np.inf),
+                u=rows.rhs,
+                eps_abs=eps,
+                eps_rel=eps,
+                max_iter=_MAX_ITERATIONS,
+                verbose=False,
+            )
+        except osqp.OSQPException as error:
+            raise SolverError(
+                f"paper: OSQP refuses the problem ({error}): its rows reach {np.abs(rows.matrix).max():.3g} and "
+                f"{np.abs(rows.rhs).max():.3g}. Rescale the contexts to about 1."
+            ) from None
         result = problem.solve(raise_error=False)
         tried.append(f"{result.info.status} at tolerance {eps:g} after {result.info.iter} iterations")
         if result.info.status_val in accepted:

@@ -10,7 +10,8 @@ from scipy.linalg import qr
 
 from ibcb.log.arrays import plural
 from ibcb.log.validation.report import Finding
-from ibcb.log.validation.scan import LARGEST, Scan
+from ibcb.log.validation.scan import Scan
+from ibcb.numerics.contexts import LARGEST
 
 __all__ = ["collinear", "constant", "leaks", "scales", "unmoved"]
 

@@ -17,12 +17,9 @@ from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
 from ibcb.log.validation.logged import LoggedScan
 from ibcb.log.validation.step_sample import Sample, Sampler, due
-from ibcb.numerics.contexts import nbytes
+from ibcb.numerics.contexts import LARGEST, nbytes
 
-__all__ = ["LARGEST", "EpisodeScan", "Log", "Scan", "StepCount", "scan"]
-
-#: beyond it sums of squares may overflow, of float64 at 1e308
-LARGEST = 1e100
+__all__ = ["EpisodeScan", "Log", "Scan", "StepCount", "scan"]
 
 #: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
@@ -190,6 +187,7 @@ class _Open:
         self.judged = due(number) and (d <= _MANY_FEATURES or abs(number) & (abs(number) - 1) == 0)
         #: scatter of the features and of the squared length, and what the chosen ones have above the mean of their step
         self.spread, self.lean = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
+        self.exponent: int | None = None
         self.positions = np.zeros(1, dtype=np.int64)
         self.candidates: Counter[int] = Counter()
 
@@ -197,7 +195,11 @@ class _Open:
         """Add steps of M candidates each; C are the contexts X about the mean of their step."""
         n, M, d = X.shape
         each = np.arange(n)
-        length = np.einsum("tmd,tmd->tm", X, X)
+        if self.exponent is None:
+            self.exponent = int(np.frexp(np.abs(X).max())[1])
+        # Near 1 by a power of two, which changes no digit: the squared length is squared again.
+        near = np.ldexp(X, -self.exponent)
+        length = np.einsum("tmd,tmd->tm", near, near)
         length -= length.mean(axis=1, keepdims=True)
         self.spread[:d, :d] += scatter
         self.spread[:d, d] += length.ravel() @ C.reshape(n * M, d) / M

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ibcb.log.arms import arm_rows
 from ibcb.numerics.checks import at_least_zero, whole
 from ibcb.numerics.contexts import dense
-from ibcb.paper.environments.world import Offers, Phase, Streams, World
+from ibcb.paper.environments.world import Offers, Phase, Streams, World, check_room
 
 __all__ = ["Arms"]
 
@@ -59,8 +59,9 @@ class Arms:
 
     def build(self, streams: Streams) -> World:
         """Draw the world of a seed."""
-        weights = streams["reward parameters"].normal(size=(self.n_arms, self.n_features)) / np.sqrt(self.n_features)
         steps = self.n_episodes * self.batch_size
+        check_room(self.warmup + 2 * steps, self.n_available or self.n_arms, self.n_arms * self.n_features)
+        weights = streams["reward parameters"].normal(size=(self.n_arms, self.n_features)) / np.sqrt(self.n_features)
         noise = self.noise * streams["log noise"].standard_normal(self.warmup + steps)
         test_noise = self.noise * streams["test noise"].standard_normal(steps)
         return World(

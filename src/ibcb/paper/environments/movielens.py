@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ibcb.numerics.checks import whole
 from ibcb.paper.environments.factorisation import Factorisation, Feedback, factorise
 from ibcb.paper.environments.movielens_files import N_OCCUPATIONS, Ratings, find_files
-from ibcb.paper.environments.world import Phase, Streams, World
+from ibcb.paper.environments.world import Phase, Streams, World, check_room
 
 __all__ = ["MovieLens"]
 
@@ -81,6 +81,7 @@ class MovieLens:
             )
         if self.n_candidates > ratings.n_items:
             raise ValueError(f"n_candidates={self.n_candidates} is more than the {ratings.n_items} items there are.")
+        check_room(len(ratings.stars), self.n_candidates, self.rank)
         # Stable: rows of one second keep the order of the file, also across the middle.
         order = np.argsort(ratings.timestamps, kind="stable")
         return World(

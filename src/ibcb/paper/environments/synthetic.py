@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ibcb.numerics.checks import at_least_zero, finite, whole
-from ibcb.paper.environments.world import Phase, Streams, World
+from ibcb.paper.environments.world import Phase, Streams, World, check_room
 
 __all__ = ["Synthetic"]
 
@@ -60,11 +60,12 @@ class Synthetic:
 
     def build(self, streams: Streams) -> World:
         """Draw the world of a seed."""
+        steps = self.n_episodes * self.batch_size
+        check_room(self.warmup + 3 * steps, self.n_candidates, self.n_features)
         w = streams["reward parameters"].normal(0.1, 0.01, self.n_features)
         means = 1.0 - 0.4 * np.arange(self.n_candidates)
         shifted = means.copy()
         shifted[0] = self.ood_mean
-        steps = self.n_episodes * self.batch_size
         learning = self._contexts(streams["log contexts"], steps, means)
         cloned = self.dup * self.batch_size
         learning[cloned : 2 * cloned] = learning[:cloned]

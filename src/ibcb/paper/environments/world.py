@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.io.files import machine_memory
 from ibcb.numerics.checks import whole
 
-__all__ = ["Offers", "Phase", "Streams", "World"]
+__all__ = ["Offers", "Phase", "Streams", "World", "check_room"]
 
 _NAMES = (
     "reward parameters",
@@ -32,6 +33,16 @@ _NAMES = (
     "warm-up candidates",
     "expert walk",
 )
+
+
+def check_room(steps: int, candidates: int, features: int) -> None:
+    """Raise ValueError where contexts, or an expert's Gram matrix, do not fit in half of the machine's memory."""
+    numbers, most = steps * candidates * features + features**2, machine_memory() // 16
+    if numbers > most:
+        raise ValueError(
+            f"{steps} steps of {candidates} candidates with {features} features, log and tests together, and a Gram "
+            f"matrix are {numbers} numbers, and at most {most} fit in half of this machine's memory; simulate less."
+        )
 
 
 class Streams:

@@ -12,6 +12,9 @@ from ibcb.log import BehaviorLog
 
 __all__ = ["BaseSVC"]
 
+#: liblinear squares squares, and never ends where these overflow
+_LARGEST = 1e60
+
 
 class BaseSVC(Imitator):
     """The paper's behaviour cloning baseline: `LinearSVC` on rows (candidate, chosen or not).
@@ -41,7 +44,7 @@ class BaseSVC(Imitator):
 
     def fit(self, log: BehaviorLog, y: None = None) -> Self:
         """Learn from all steps that the policy chose."""
-        check_log(log)
+        check_log(log).check_sizes(_LARGEST)
         first = int(log.step_offsets[log.policy_steps.start])
         chosen = np.zeros(log.n_rows, dtype=np.int8)
         chosen[log.chosen_rows] = 1

@@ -22,7 +22,7 @@ from ibcb.log.validation.step_sample import Sample, Sampler
 from ibcb.log.validation.updates.schedules import Schedule
 from ibcb.log.validation.updates.search import Found, Steps, find_cut
 from ibcb.log.validation.updates.walk import Walk
-from ibcb.numerics.contexts import dense
+from ibcb.numerics.contexts import LARGEST, dense
 from ibcb.numerics.newton import SolverError
 
 __all__ = ["Edge", "Schedule", "Updates", "find_updates"]
@@ -48,8 +48,6 @@ _MOST_TESTED = 64
 _CLOCK_BACK = 2 * 3600.0
 #: episodes of a log that are compared with those found; not tuned
 _MOST_OWN = 500
-#: squares of larger numbers may overflow
-_LARGEST = 1e100
 
 
 class Log(Protocol):
@@ -172,8 +170,8 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     if sample is None or len(sample.steps) < _LEAST_STEPS:
         few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to tell when the policy was updated."
         return _nothing("too-few-steps", few)
-    if not np.abs(sample.contexts).max() < _LARGEST:
-        return _nothing("too-large", f"some features are beyond {_LARGEST:g}, too large to compare choices by.")
+    if not np.abs(sample.contexts).max() <= LARGEST:
+        return _nothing("too-large", f"some features are beyond {LARGEST:g}, too large to compare choices by.")
     if (sample.contexts == np.repeat(sample.contexts[sample.offsets[:-1]], np.diff(sample.offsets), axis=0)).all():
         return _nothing("equal-candidates", "the candidates of every step have the same features: no policy shows.")
     seconds, notes = _clock(times)
