@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from io import BufferedIOBase
@@ -65,11 +66,20 @@ def refuse_disguise(head: bytes, kind: str) -> None:
             )
 
 
+def _permissions(target: Path) -> int:
+    """Those of the file that is written over, else what a plain open would give: mkstemp makes private files."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it takes the name of ``path`` only if the block succeeds.
 
-    If it does not, folders that were made for it are gone, too.
+    If it does not, folders that were made for it are gone, too. A file that is written over keeps its permissions.
 
     Symbolic links are followed. What is no regular file (a pipe, /dev/stdout) is written directly.
     """
@@ -82,17 +92,15 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     made = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        # Names may have 255 bytes at most, those of temporary files too; a character has up to 4.
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:50]}.", dir=target.parent)
     except OSError as error:
         raise type(error)(f"{path} cannot be written ({error.strerror}).") from None
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes private files; give this one the permissions a plain open would have.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
+        temporary.chmod(_permissions(target))
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
