@@ -12,14 +12,23 @@ from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ibcb.numerics.printable import printable
-
 if TYPE_CHECKING:
     import ibcb
     from ibcb.log.notes import Note
     from ibcb.report.verdict import Verdict
 
-__all__ = ["Row", "print_json", "print_table", "print_verdict", "program", "say", "say_notes", "size", "wrapped"]
+__all__ = [
+    "Row",
+    "print_json",
+    "print_table",
+    "print_verdict",
+    "printable",
+    "program",
+    "say",
+    "say_notes",
+    "size",
+    "wrapped",
+]
 
 Row = dict[str, Any]
 
@@ -95,6 +104,13 @@ def _plain(value: Any, place: str, lost: list[str]) -> Any:
     if type(value).__name__ == "datetime64":
         return None if str(value) == "NaT" else str(value)
     return _plain(value.tolist(), place, lost) if hasattr(value, "tolist") else str(value)
+
+
+def printable(text: str) -> str:
+    """The text without line breaks, and without signs that a terminal acts on."""
+    from ibcb.numerics.printable import printable as escaped
+
+    return escaped(text)
 
 
 def say(message: str) -> None:

@@ -10,8 +10,7 @@ import typer
 import ibcb
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
-from ibcb.cli.printing import print_json, say_notes, wrapped
-from ibcb.numerics.printable import printable
+from ibcb.cli.printing import print_json, printable, say_notes, wrapped
 
 __all__ = ["EXAMPLE", "validate"]
 
