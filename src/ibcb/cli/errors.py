@@ -81,12 +81,19 @@ def _in_words(error: Exception) -> str:
     """The message; of what the system says of a path, without its number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}; check the path and its permissions."
+    if type(error).__name__ == "LinAlgError":
+        return (
+            f"the numbers of this log leave a system of equations without answer ({error}); features may be the same "
+            "for all candidates, copies of each other, or differ in size by many orders. ibcb validate names them."
+        )
     return str(error)
 
 
 def check_output(out: Path, suffixes: Sequence[str], *inputs: Path) -> None:
     """Refuse, before any work is done, a place where the result could not or must not be written."""
-    if any(out.exists() and given.exists() and out.samefile(given) for given in inputs):
+    # Resolved, as it will be written: new/../log.parquet is log.parquet, though no folder is called new yet.
+    target = out.resolve()
+    if any(target.exists() and given.exists() and target.samefile(given) for given in inputs):
         raise ValueError(f"{out} is an input; give another path for the output.")
     if out.suffix.lower() not in suffixes and not (out.exists() and not out.is_file()):
         raise ValueError(f"{out} must end in {' or '.join(suffixes)}.")

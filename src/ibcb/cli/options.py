@@ -208,6 +208,13 @@ _READING: dict[str, tuple[Any, Any]] = {
     ),
     "warmup": (Annotated[int | None, typer.Option(help="Leading episodes that were random.", min=0)], None),
     "sort": (Annotated[bool, typer.Option("--sort", help="Sort by episode, time, step; in memory.")], False),
+    "max_memory": (
+        Annotated[
+            str | None,
+            typer.Option(help="The most memory reading may take; half of the machine's.", metavar="2GB"),
+        ],
+        None,
+    ),
     "delimiter": (
         Annotated[str | None, typer.Option(help="CSV separator; guessed from the header unless given.")],
         None,

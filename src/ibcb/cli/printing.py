@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
+from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,7 +17,18 @@ if TYPE_CHECKING:
     from ibcb.log.notes import Note
     from ibcb.report.verdict import Verdict
 
-__all__ = ["Row", "print_json", "print_table", "print_verdict", "program", "say", "say_notes", "size", "wrapped"]
+__all__ = [
+    "Row",
+    "print_json",
+    "print_table",
+    "print_verdict",
+    "printable",
+    "program",
+    "say",
+    "say_notes",
+    "size",
+    "wrapped",
+]
 
 Row = dict[str, Any]
 
@@ -35,7 +48,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, float):
-        return str(value)
+        return printable(str(value))
     return f"{value:.4g}" if 0 < abs(value) < 1e-3 else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3f}"
 
 
@@ -46,7 +59,7 @@ def size(log: ibcb.BehaviorLog) -> str:
 
 def print_verdict(verdict: Verdict) -> None:
     """Level, headline, reasons and next step."""
-    print(f"verdict     {verdict.level}: {verdict.headline}")
+    print(printable(f"verdict     {verdict.level}: {verdict.headline}"))
     for reason in verdict.reasons:
         print(wrapped(f"{'':12}{reason}", 12))
     print(wrapped(f"next step   {verdict.next_step}", 12))
@@ -59,18 +72,55 @@ def program() -> str:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout."""
-    print(json.dumps(value, allow_nan=False))
+    """One line of JSON on stdout; what JSON cannot hold is null, and a note says where."""
+    lost: list[str] = []
+    plain = _plain(value, "", lost)
+    if lost:
+        from ibcb.log.notes import Note
+
+        some = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        text = f"{some}: not finite numbers, which JSON cannot hold; they are null."
+        note = Note("not-finite", "info", text, {"places": tuple(lost[:100]), "values": len(lost)})
+        if isinstance(plain, dict) and isinstance(plain.get("notes"), list):
+            plain["notes"].append(note.to_json())
+        say_notes([note])
+    print(json.dumps(plain, allow_nan=False))
+
+
+def _plain(value: Any, place: str, lost: list[str]) -> Any:
+    """A value as JSON has it: times in the ISO form, arrays as lists, null for what is no finite number."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each, f"{place}.{key}" if place else str(key), lost) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each, f"{place}[{position}]", lost) for position, each in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        lost.append(place)
+        return None
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    # Of NumPy, which need not be imported for that: times first, whose lists would have no zone or unit.
+    if type(value).__name__ == "datetime64":
+        return None if str(value) == "NaT" else str(value)
+    return _plain(value.tolist(), place, lost) if hasattr(value, "tolist") else str(value)
+
+
+def printable(text: str) -> str:
+    """The text without line breaks, and without signs that a terminal acts on."""
+    from ibcb.numerics.printable import printable as escaped
+
+    return escaped(text)
 
 
 def say(message: str) -> None:
     """A message on stderr, on one line: names in it may hold line breaks, or signs that a terminal acts on."""
-    text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message)
-    print(wrapped(text, 2, sys.stderr), file=sys.stderr)
+    print(wrapped(message, 2, sys.stderr), file=sys.stderr)
 
 
 def wrapped(text: str, indent: int, file: TextIO | None = None) -> str:
-    """A text broken into the terminal's lines, all but the first indented; as it is where there is no terminal."""
+    """A text broken into the terminal's lines, all but the first indented; on one line where there is no terminal."""
+    text = printable(text)
     if not (file or sys.stdout).isatty():
         return text
     width = max(shutil.get_terminal_size().columns, 2 * indent)

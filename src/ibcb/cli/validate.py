@@ -10,7 +10,7 @@ import typer
 import ibcb
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
-from ibcb.cli.printing import print_json, say_notes, wrapped
+from ibcb.cli.printing import print_json, printable, say_notes, wrapped
 
 __all__ = ["EXAMPLE", "validate"]
 
@@ -48,7 +48,7 @@ def validate(
         more = {} if calibrated is None else {"calibration": calibrated.to_json()}
         print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in disk.notes], **more})
     else:
-        print(found.render())
+        print("\n".join(map(printable, found.render().split("\n"))))
         if calibrated is not None:
             print(f"\n{wrapped(f'propensities: {calibrated}', 2)}")
         say_notes(disk.notes)

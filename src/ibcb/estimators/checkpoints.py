@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ __all__ = ["Choosing", "checkpoint_of", "fit_in_steps"]
 
 #: parameters that do not change the result
 _HOW = ("verbose", "n_jobs")
+#: bytes of a model's name that stay within that of its checkpoint, of which file systems take 255
+_LONGEST = 230
 
 
 class Choosing(IBCB):
@@ -57,7 +60,10 @@ class Choosing(IBCB):
 
 def checkpoint_of(out: str | os.PathLike[str]) -> Path:
     """Where a fit keeps the episodes finished so far: beside the model to be written."""
-    return Path(out).with_name(f"{Path(out).stem}.checkpoint.safetensors")
+    stem = Path(out).stem
+    if len(os.fsencode(stem)) > _LONGEST:
+        stem = f"{stem[:50]}-{blake2b(os.fsencode(stem), digest_size=8).hexdigest()}"
+    return Path(out).with_name(f"{stem}.checkpoint.safetensors")
 
 
 def fit_in_steps(

@@ -15,13 +15,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.memory import amount, beyond
 from ibcb.log.recipe import Preparation
+from ibcb.log.steps import ROLES
 
 __all__ = [
     "KEY",
     "VERSION",
     "Stored",
     "as_texts",
+    "check_digits",
+    "check_size",
     "complete",
     "flags",
     "flattened",
@@ -29,6 +33,7 @@ __all__ = [
     "is_ours",
     "marked",
     "metadata",
+    "named_by",
     "names_of",
     "one_array",
     "parsed_times",
@@ -49,6 +54,10 @@ _FLAGS = dict.fromkeys(_YES.split(), True) | dict.fromkeys(_NO.split(), False)
 #: marks that stand at the chosen candidate, where the others have nothing
 _MARKS = ("x", "*", "✓", "✔")
 _MOST_FEATURES = 2**31
+#: bytes of a text in a cell that is read
+_LONGEST_TEXT = 1 << 20
+#: bytes of padding that texts may have in NumPy
+_MUCH_TEXT = 1 << 24
 
 
 class Stored(NamedTuple):
@@ -81,7 +90,7 @@ def metadata(schema: pa.Schema) -> Stored:
     preparation = meta.get("preparation")
     try:
         preparation = None if preparation is None else Preparation.from_json(preparation)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except ValueError:
         raise _damaged("preparation") from None
     names, features = _names(meta, "feature_names"), _names(meta, "features")
     if preparation is not None and names is not None and preparation.feature_names != names:
@@ -90,7 +99,7 @@ def metadata(schema: pa.Schema) -> Stored:
     if names is not None and count is not None and len(names) != count:
         raise _damaged(f"{plural(len(names), 'name')} of {plural(count, 'feature')}")
     roles = meta.get("roles", {})
-    if not isinstance(roles, dict) or not all(isinstance(name, str) for name in roles.values()):
+    if not isinstance(roles, dict) or not all(r in ROLES and isinstance(name, str) for r, name in roles.items()):
         raise _damaged(f"roles {shown(roles)}")
     absent = [name for name in (*(features or ()), *roles.values()) if name not in schema.names]
     if absent:
@@ -141,6 +150,26 @@ def complete(table: pa.Table, name: str, row: int, *, optional: bool = False) ->
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
+def named_by(table: pa.Table, name: str, row: int, *, optional: bool = False) -> pa.ChunkedArray:
+    """A column that tells things apart: `complete`, and numbers in it must have kept all their digits."""
+    column = complete(table, name, row, optional=optional)
+    check_digits(column, name, row)
+    return column
+
+
+def check_digits(column: pa.ChunkedArray, name: str, row: int) -> None:
+    """Refuse numbers beyond 2 ** 53 that are no integers: different ones may look the same."""
+    if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
+        return
+    large = pc.greater_equal(pc.abs(column), 2.0**53)
+    if pc.any(large).as_py():
+        at = pc.index(large, True).as_py()
+        raise LogFormatError(
+            f"column {shown(name)} holds {column[at].as_py()} in row {row + at} (from 0), of which not all digits are "
+            "kept, so that it cannot name anything; write names as text, with a letter before the digits in CSV."
+        )
+
+
 def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
     """A column as numpy, texts as str and times without zone, in UTC."""
     if pa.types.is_dictionary(column.type):
@@ -151,7 +180,10 @@ def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
         column = column.cast(pa.int64() if column.type.scale == 0 else pa.float64())
     array: NDArray[Any] = column.to_numpy()
     if array.dtype == object and all(isinstance(value, str) for value in array):
-        return array.astype(np.str_)
+        lengths = [len(text) for text in array]
+        # NumPy makes all texts as long as the longest; a single long one would make an array of them huge.
+        padded = 4 * max(lengths, default=0) * len(lengths)
+        return array if padded > max(_MUCH_TEXT, 16 * sum(lengths)) else array.astype(np.str_)
     return array
 
 
@@ -263,6 +295,32 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 def flattened(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     """All entries of all lists, and each list's length."""
     return lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+
+
+def check_size(table: pa.Table, memory: int) -> None:
+    """Refuse a table whose cells would take more memory than there is: encoded, they may take next to none."""
+    size = max(table.nbytes, 8 * table.num_rows * table.num_columns)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for chunk in column.chunks:
+            texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+            if not _is_text(texts.type) or len(chunk) == 0:
+                continue
+            lengths = pc.fill_null(pc.binary_length(texts), 0)
+            longest = pc.max(lengths).as_py() or 0
+            if longest > _LONGEST_TEXT:
+                raise LogFormatError(
+                    f"column {shown(name)} holds a text of {longest} bytes, of at most {_LONGEST_TEXT}; shorten it, or "
+                    "leave the column out (--drop)."
+                )
+            if texts is not chunk:
+                size += pc.sum(lengths.take(chunk.indices).cast(pa.int64())).as_py() or 0
+    if size > memory:
+        raise beyond(f"{table.num_rows} rows of {plural(table.num_columns, 'column')} take {amount(size)}", memory)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
 
 
 def sound(table: pa.Table) -> pa.Table:

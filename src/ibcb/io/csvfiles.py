@@ -24,6 +24,8 @@ __all__ = ["FORMAT"]
 #: rows may not be longer than this
 _CSV_BLOCK = 1 << 24
 _HEADER = 1 << 16
+#: bytes of blank lines one after the other
+_MOST_BLANK = 1 << 25
 _NAMING = {"step": ROLES["step"], "step_id": ROLES["step_id"]}
 _WORDS = {
     "double": "number",
@@ -42,7 +44,8 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
     def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> pacsv.CSVStreamingReader:
-        return pacsv.open_csv(path, pacsv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads), parse, convert)
+        file = pa.PythonFile(_Unblank(path), mode="r")
+        return pacsv.open_csv(file, pacsv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads), parse, convert)
 
     def read_with(convert: pacsv.ConvertOptions) -> Iterator[pa.RecordBatch]:
         try:
@@ -88,6 +91,26 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
 
     # Columns of the same name are refused later, as those of any table are.
     return Tables(path.name, pa.schema([field.with_type(types[field.name]) for field in found]), read)
+
+
+class _Unblank:
+    """The bytes of a file, unpacked; blank lines without end, for which Arrow takes long, are refused."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._blank, self.closed = pa.input_stream(str(path), compression="detect"), 0, False
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._file.read(size)
+        self._blank = self._blank + len(data) if data.isspace() else 0
+        if self._blank > _MOST_BLANK:
+            raise LogFormatError(
+                f"blank lines follow each other for more than {_MOST_BLANK} bytes; is it the right file?"
+            )
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True
 
 
 def _header(path: Path) -> str:

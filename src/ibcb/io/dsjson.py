@@ -118,12 +118,11 @@ class DSJsonSource(SparseSource):
         """Every decision in the order of the file, with the place of its line in bytes and in lines."""
         offset = 0
         self._lines_without = dict.fromkeys(self._lines_without, 0)
-        with binary(self._path) as file:
-            for number, raw in enumerate(file, start=1):
-                decision = self._decision(raw, number)
-                if decision is not None:
-                    yield offset, number, decision
-                offset += len(raw)
+        for number, raw in self._lines():
+            decision = self._decision(raw, number)
+            if decision is not None:
+                yield offset, number, decision
+            offset += len(raw)
 
     def _check_steps(self, steps: int) -> None:
         skipped = sum(self._lines_without.values())
@@ -442,7 +441,8 @@ def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:
     """Whether one of the first lines is a decision."""
     try:
         with binary(Path(path)) as file:
-            for _, raw in zip(range(20), file, strict=False):
+            # What is longer is cut, and no JSON then.
+            for raw in (file.readline(1 << 24) for _ in range(20)):
                 line = json.loads(raw) if raw.strip() else {}
                 context = line.get("c") if isinstance(line, dict) else None
                 # What only looks like it is refused in words that fit.

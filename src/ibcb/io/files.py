@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
 from ibcb.log.arrays import LogFormatError
+from ibcb.log.memory import amount, beyond
 
-__all__ = ["atomic", "beginning", "binary", "machine_memory", "refuse_disguise"]
+__all__ = ["atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]
 
+#: blank lines one after the other
+_MOST_BLANK = 1_000_000
 #: how files of other kinds begin
 _BEGINNINGS = {
     b"PAR1": "a Parquet file",
@@ -36,12 +40,13 @@ _BEGINNINGS = {
 }
 
 
-def machine_memory() -> int:
-    """Bytes of memory that this machine has."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2**40
+def regular(path: Path) -> Path:
+    """The path, unless it leads to a pipe or device, which gives what it has once, never, or for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise LogFormatError(
+            f"{path.name}: a pipe or device, which can be read only once; save what it gives to a file first."
+        )
+    return path
 
 
 def beginning(path: Path) -> bytes:
@@ -55,6 +60,61 @@ def binary(path: Path) -> BufferedIOBase:
     return gzip.open(path, "rb") if beginning(path).startswith(b"\x1f\x8b") else path.open("rb")
 
 
+def text_lines(path: Path, memory: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, through gzip where it is one, with their numbers from 1.
+
+    A line that never ends is refused before it fills the memory, and so are lines that never hold anything.
+    """
+    most, number, blank = _longest_line(memory), 0, 0
+    with binary(path) as file:
+        while raw := file.readline(most + 1):
+            number += 1
+            if len(raw) > most:
+                raise _endless(number, memory)
+            blank = blank + 1 if raw.isspace() else 0
+            if blank > _MOST_BLANK:
+                raise _blank(number - blank + 1)
+            yield number, raw
+
+
+def text_blocks(path: Path, size: int, memory: int) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a file, about ``size`` bytes at a time, and the number of the first; blank blocks are left out."""
+    number, blank, rest = 1, 0, b""
+    with binary(path) as file:
+        while piece := file.read(size):
+            text, newline, left = piece.rpartition(b"\n")
+            if not newline:
+                rest += piece
+                if len(rest) > max(_longest_line(memory), 2 * size):
+                    raise _endless(number, memory)
+                continue
+            text, rest = rest + text + newline, left
+            lines = text.count(b"\n")
+            blank = 0 if text.strip() else blank + lines
+            if blank > _MOST_BLANK + size:
+                raise _blank(number + lines - blank)
+            if not blank:
+                yield text, number
+            number += lines
+        if rest.strip():
+            yield rest, number
+
+
+def _longest_line(memory: int) -> int:
+    """A line makes many objects, each larger than its text."""
+    return memory // 64
+
+
+def _endless(number: int, memory: int) -> LogFormatError:
+    return beyond(f"line {number}: it is longer than {amount(_longest_line(memory))}", memory)
+
+
+def _blank(number: int) -> LogFormatError:
+    return LogFormatError(
+        f"line {number}: more than {_MOST_BLANK} blank lines follow each other; is it the right file? Leave them out."
+    )
+
+
 def refuse_disguise(head: bytes, kind: str) -> None:
     """Raise if the first bytes of a file are those of another kind; ``kind`` is the one that it should be."""
     for beginning, other in _BEGINNINGS.items():
@@ -65,11 +125,20 @@ def refuse_disguise(head: bytes, kind: str) -> None:
             )
 
 
+def _permissions(target: Path) -> int:
+    """Those of the file that is written over, else what a plain open would give: mkstemp makes private files."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it takes the name of ``path`` only if the block succeeds.
 
-    If it does not, folders that were made for it are gone, too.
+    If it does not, folders that were made for it are gone, too. A file that is written over keeps its permissions.
 
     Symbolic links are followed. What is no regular file (a pipe, /dev/stdout) is written directly.
     """
@@ -82,17 +151,15 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     made = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        # Names may have 255 bytes at most, those of temporary files too; a character has up to 4.
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:50]}.", dir=target.parent)
     except OSError as error:
         raise type(error)(f"{path} cannot be written ({error.strerror}).") from None
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes private files; give this one the permissions a plain open would have.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
+        temporary.chmod(_permissions(target))
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)

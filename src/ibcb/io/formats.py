@@ -14,7 +14,7 @@ import pyarrow as pa
 from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
 from ibcb.io.armtables import ArmRows
 from ibcb.io.crosses import crossed
-from ibcb.io.files import atomic
+from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.optionfiles import load_options
@@ -118,6 +118,9 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         How many leading episodes were random. By default those with negative numbers.
     sort : bool
         Sort the rows by episode, time and step first; needs all of them in memory.
+    max_memory : int or str, optional
+        The most memory that reading may take, in bytes or as "500MB" or "2GB"; half of the machine's unless given. What
+        needs more is refused: a log that is read whole, or a single step of one that is read part by part.
     delimiter, decimal : str
         Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
     format : str, optional
@@ -266,12 +269,14 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         return frames.arrow_table(source)
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
+    regular(source)
     found = next((format for format in _TABLES if format.recognises(source)), None)
     if found is None or found.tables is None:
         known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
         raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
     with named(source.name, found.name):
-        return whole_table(found.tables(source, ReadOptions(delimiter=options.delimiter, decimal=options.decimal)))
+        how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
+        return whole_table(found.tables(source, ReadOptions(**how)), options.memory)
 
 
 def known_by_name(path: Path) -> bool:
@@ -282,10 +287,7 @@ def known_by_name(path: Path) -> bool:
 def _path_format(path: Path, name: str | None = None) -> Format:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
-    if not path.is_file() and not path.is_dir():
-        raise LogFormatError(
-            f"{path.name}: a pipe or device, which can be read only once; save what it gives to a file first."
-        )
+    regular(path)
     if not os.access(path, os.R_OK):
         raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
     if name is not None:

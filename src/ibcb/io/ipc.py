@@ -1,22 +1,36 @@
-"""Arrow IPC files and streams (Feather is one of them), mapped into memory."""
+"""Arrow IPC files and streams (Feather is one of them), mapped into memory.
+
+Arrow has no checksums. In files that we write every record batch carries digests of its columns, which are compared
+when it is read; they find damage, and are no signature.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ibcb.io.cells import plain_text, sound
+from ibcb.io.cells import one_array, plain_text, sound
 from ibcb.io.files import beginning, refuse_disguise
 from ibcb.io.format import table_format
 from ibcb.io.longform import long_tables, write_tables
 from ibcb.io.tables import Tables
 from ibcb.log import BehaviorLog
+from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMAT"]
+
+#: the key of a record batch under which the digests of its columns stand, and that of the file which says so
+_DIGESTS = b"ibcb digests"
+_PROMISE = b"ibcb has digests"
+_PIECE = 1 << 16
 
 
 def _tables(path: Path, options: ReadOptions) -> Tables:
@@ -30,19 +44,81 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         reader = opened()
+        promised = _PROMISE in (reader.schema.metadata or {})
         stream = (
-            (reader.get_batch(i) for i in range(reader.num_record_batches))
+            (reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches))
             if hasattr(reader, "get_batch")
-            else iter(reader)
+            else reader.iter_batches_with_custom_metadata()
         )
-        for batch in stream:
-            yield plain_text(sound(pa.Table.from_batches([batch]).select(list(columns))))
+        for number, (batch, more) in enumerate(stream):
+            digests = (more or {}).get(_DIGESTS)
+            table = sound(pa.Table.from_batches([batch]).select(list(columns)))
+            if digests is not None or promised:
+                _check(table, reader.schema, number, digests)
+            yield plain_text(table)
 
     return Tables(path.name, plain_text(opened().schema.empty_table()).schema, read)
 
 
 def _write(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
-    write_tables(long_tables(parts), lambda schema: pa.ipc.new_file(path, schema))
+    write_tables(long_tables(parts), lambda schema: _Writer(path, schema))
+
+
+class _Writer:
+    """Writes tables with the digests of their columns, for which Arrow itself has no place."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._schema = schema.with_metadata({**(schema.metadata or {}), _PROMISE: b"1"})
+        self._file, self._count = pa.ipc.new_file(path, self._schema), 0
+
+    def write_table(self, table: pa.Table) -> None:
+        """As one record batch."""
+        for batch in table.combine_chunks().cast(self._schema).to_batches():
+            whole = pa.Table.from_batches([batch])
+            self._file.write_batch(batch, {_DIGESTS: json.dumps(_digests(whole, self._schema, self._count)).encode()})
+            self._count += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _digests(table: pa.Table, schema: pa.Schema, number: int) -> dict[str, str]:
+    """Of each column, with all that the file says of itself and the place of the rows in it."""
+    about = [str(schema.field(place)) for place in range(len(schema))]
+    texts = [*about, *(f"{key!r}{value!r}" for key, value in sorted((schema.metadata or {}).items())), str(number)]
+    return {name: _digest(table[name], texts) for name in table.column_names}
+
+
+def _digest(column: pa.ChunkedArray, texts: list[str]) -> str:
+    """blake2b over the values as they are, whatever buffers hold them."""
+    array = one_array(column)
+    digest = blake2b(json.dumps([*texts, len(array)]).encode(), digest_size=16)
+    digest.update(np.packbits(array.is_null().to_numpy(zero_copy_only=False)).data)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        filled = pc.fill_null(array, "")
+        digest.update(pc.binary_length(filled).cast(pa.int64()).to_numpy())
+        # In pieces, so that there are no two copies of long texts.
+        for start in range(0, len(filled), _PIECE):
+            digest.update("".join(filled.slice(start, _PIECE).to_pylist()).encode())
+    else:
+        values = array.drop_null().to_numpy(zero_copy_only=False)
+        digest.update(np.ascontiguousarray(values).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _check(table: pa.Table, schema: pa.Schema, number: int, digests: bytes | None) -> None:
+    """Refuse rows that are not those that were written."""
+    try:
+        stored = json.loads(digests or b"")
+        found = _digests(table, schema, number)
+        wrong = [name for name, digest in found.items() if stored.get(name) != digest]
+    except (ValueError, AttributeError, RecursionError):
+        wrong = table.column_names[:1]
+    if wrong:
+        raise LogFormatError(
+            f"damaged: the digest of column {shown(wrong[0])} in record batch {number} is not that of its values. Copy "
+            "it again, or write it again."
+        )
 
 
 FORMAT = table_format(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from ibcb.io.cells import one_array
-from ibcb.io.files import beginning, binary, refuse_disguise
+from ibcb.io.files import beginning, refuse_disguise, text_blocks
 from ibcb.io.format import table_format
 from ibcb.io.lists import flat_fields, flat_struct
 from ibcb.io.tables import Tables
@@ -33,7 +33,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     if not head.startswith(b"\x1f\x8b"):
         refuse_disguise(head, "a JSON lines file")
     schema = pa.schema([])
-    for block, line in _blocks(path):
+    for block, line in text_blocks(path, _BLOCK, options.memory):
         found = _parsed(block, line, None).schema
         try:
             schema = pa.unify_schemas([schema, found], promote_options="permissive")
@@ -53,23 +53,12 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         tops = {name.partition(".")[0] for name in columns} | set(columns)
         wanted = pa.schema([field for field in schema if field.name in tops])
-        for block, line in _blocks(path):
+        for block, line in text_blocks(path, _BLOCK, options.memory):
             table = _parsed(block, line, wanted)
             cells = flat_struct(one_array(table.to_struct_array()))
             yield pa.table([cells[name] for name in columns], schema=pa.schema([flat.field(name) for name in columns]))
 
     return Tables(path.name, flat, read)
-
-
-def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Whole lines, a few megabytes at a time, and the number of the first."""
-    number = 1
-    with binary(path) as file:
-        while lines := file.readlines(_BLOCK):
-            text = b"".join(lines)
-            if text.strip():
-                yield text, number
-            number += len(lines)
 
 
 def _parsed(block: bytes, line: int, schema: pa.Schema | None) -> pa.Table:

@@ -39,7 +39,7 @@ def arranged(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions]
 
 def _distinct(tables: Tables, options: ReadOptions) -> Tables:
     """Without rows that repeat an earlier one, but for row numbers and columns that are dropped; in memory."""
-    whole = whole_table(tables)
+    whole = whole_table(tables, options.memory)
     compared = [
         name for name in whole.column_names if name not in options.drop and normal_name(name) not in ROW_NUMBERS
     ]

@@ -31,12 +31,14 @@ import json
 import math
 import os
 import shutil
+import sys
 import tempfile
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -45,7 +47,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ibcb.io.columns import dropped
-from ibcb.io.files import machine_memory
 from ibcb.io.format import Format
 from ibcb.io.sources import (
     BATCH_NUMBERS,
@@ -61,6 +62,8 @@ from ibcb.io.sources import (
 )
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
+from ibcb.log.disk import short_message
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
@@ -96,6 +99,15 @@ _KINDS = {
 }
 _SAYS = "; save it as numbers, times or text (dtype 'U')"
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
+#: bytes of a header that says what an array is; NumPy's own have a few hundred at most
+_LONGEST_HEADER = 1 << 16
+#: characters of a text that is a name or an id
+_LONGEST_TEXT = 1 << 20
+#: how NumPy writes arrays; the others are not worth their risks: bzip2 reads some damage as if it were none
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_OTHERS = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
+#: deflate makes nothing smaller than by this factor
+_MOST_DEFLATED = 1040
 
 
 class _Array(NamedTuple):
@@ -127,6 +139,7 @@ class NpzSource:
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = existing(path)
         self.name = self._path.name
+        self._memory = options.memory
         refuse_roles(options, self.name)
         try:
             self._arrays = self._headers()
@@ -153,11 +166,20 @@ class NpzSource:
         if contexts.dtype.kind not in "fiub" or (contexts.dtype.kind == "f" and contexts.dtype.itemsize not in (4, 8)):
             raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
         self._contexts = contexts
+        self._check_memory(options)
         self._counts = self._read_counts()
         steps = len(self._counts)
         self._chosen = self._read_chosen(steps, options)
         self._episode = self._read_episode(steps)
         self._timestamps = self._per_step("timestamps", steps)
+        if self._timestamps is not None and self._timestamps.dtype.kind in "fM":
+            known = ~np.isnan(self._timestamps)
+            if not known.all():
+                at = int(np.argmin(known))
+                raise LogFormatError(
+                    f"step {at}: the time is {self._timestamps[at]}; give the step its time, or leave it out. Or leave "
+                    "out the array timestamps."
+                )
         self._step_ids = self._per_step("step_ids", steps)
         self._candidate_ids = self._per_step("candidate_ids", int(self._counts.sum()))
         self._propensities = self._read_propensities(options)
@@ -183,13 +205,18 @@ class NpzSource:
             with zipfile.ZipFile(self._path) as archive:
                 for info in archive.infolist():
                     name = info.filename.removesuffix(".npy")
-                    if name == info.filename:
-                        continue
-                    if name in result:
-                        raise LogFormatError(f"array {name!r} is there twice; save the archive again.")
-                    with archive.open(info) as file:
+                    if name in _ARRAYS:
+                        _check_member(info, name, self._path)
+                    with archive.open(info) as file:  # here the name is compared with what stands at the array
+                        if name == info.filename:
+                            continue
+                        if name in result:
+                            raise LogFormatError(f"array {name!r} is there twice; save the archive again.")
+                        if name not in _ARRAYS:
+                            result[name] = _Array(name, (), np.dtype(np.float64), False, 0)
+                            continue
                         result[name] = _header(name, file)
-                    if info.file_size != result[name].header + result[name].nbytes and name in _ARRAYS:
+                    if info.file_size != result[name].header + result[name].nbytes:
                         raise LogFormatError(
                             f"array {name!r} says it has shape {result[name].shape} of {result[name].dtype}, "
                             f"{result[name].nbytes} bytes, but holds {info.file_size - result[name].header}; the file "
@@ -199,19 +226,38 @@ class NpzSource:
             raise
         # NumPy reads headers with Python's own parser of literals.
         except (*_BROKEN, SyntaxError, tokenize.TokenError) as error:
-            raise LogFormatError(f"not a readable NumPy archive ({error}); write it with numpy.savez.") from None
+            raise LogFormatError(
+                f"not a readable NumPy archive ({short_message(error)}); write it with numpy.savez."
+            ) from None
         return result
+
+    def _check_memory(self, options: ReadOptions) -> None:
+        """Refuse what does not fit: all arrays but contexts are held, and these too where they are not in order."""
+        contexts = self._contexts
+        whole = self._sparse is not None or contexts.fortran or options.sort
+        held = [array for name, array in self._arrays.items() if name in _ARRAYS and (whole or name != "contexts")]
+        # Numbers of steps and candidates are made on the way.
+        size = 2 * sum(array.nbytes for array in held) + 8 * contexts.shape[0]
+        if size > self._memory:
+            largest = max(held, key=lambda array: array.nbytes)
+            raise beyond(
+                f"the arrays take {amount(size)} to read, most of it {largest.name!r} of shape {largest.shape} and "
+                f"dtype {largest.dtype}",
+                self._memory,
+                "split the log, ",
+            )
 
     def _load(self, name: str) -> NDArray[Any] | None:
         """One whole array, if it is there."""
         array = self._arrays.get(name)
         if array is None:
             return None
-        memory = machine_memory()
-        if array.nbytes > memory:
+        if array.nbytes > self._memory:
+            raise beyond(f"array {name!r} of shape {array.shape} has {amount(array.nbytes)}", self._memory)
+        if array.dtype.kind in "US" and name != "preparation" and array.dtype.itemsize > 4 * _LONGEST_TEXT:
             raise LogFormatError(
-                f"array {name!r} has shape {array.shape}, {array.nbytes} bytes; this machine's memory has {memory}. "
-                "Split the log, or is the file damaged?"
+                f"{name} holds texts of {array.dtype.itemsize // 4} characters; a name or an id has at most "
+                f"{_LONGEST_TEXT}. Shorten them, or is the file damaged?"
             )
         with _data(self._path, array) as file:
             data = _exactly(file, array.nbytes, name)
@@ -219,7 +265,16 @@ class NpzSource:
         shape = array.shape[::-1] if array.fortran else array.shape
         result = np.frombuffer(data, dtype=array.dtype).reshape(shape)
         result = result.T if array.fortran else result
-        return result.astype(array.dtype.newbyteorder("="), copy=False)
+        result = result.astype(array.dtype.newbyteorder("="), copy=False)
+        if array.dtype.kind == "U" and array.nbytes:
+            codes = np.ascontiguousarray(result).reshape(-1).view(np.uint32)
+            wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
+            if wrong.any():
+                raise LogFormatError(
+                    f"array {name!r} holds {int(codes[np.argmax(wrong)]):#x} where a character should be, which is "
+                    "none; the file is damaged. Save it again."
+                )
+        return result
 
     def _read_counts(self) -> NDArray[np.int64]:
         shape = self._contexts.shape
@@ -306,7 +361,7 @@ class NpzSource:
             return None
         try:
             result = Preparation.from_json(json.loads(str(stored.item())))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, RecursionError):
             raise LogFormatError("array 'preparation' is damaged; write the log again, or leave it out.") from None
         if names is None or result.feature_names != tuple(names.tolist()):
             raise LogFormatError("array 'preparation' makes other features than feature_names has; leave it out.")
@@ -382,6 +437,12 @@ class NpzSource:
         with _data(self._path, array) as file:
             for first, end in self._cuts():
                 rows = int(self._counts[first:end].sum())
+                if 16 * rows * d > self._memory:
+                    raise beyond(
+                        f"step {first} has {rows} candidates of {d} features, which take {amount(16 * rows * d)} to "
+                        "read",
+                        self._memory,
+                    )
                 data = _exactly(file, rows * d * array.dtype.itemsize, "contexts")
                 yield self._steps(
                     np.frombuffer(data, dtype=array.dtype).reshape(rows, d), np.arange(first, end), offset
@@ -406,7 +467,7 @@ class NpzSource:
     def _cuts(self, order: NDArray[np.int64] | None = None) -> Iterator[tuple[int, int]]:
         """Ranges of consecutive steps with as many rows as make a batch, and one step at least."""
         counts = self._counts if order is None else self._counts[order]
-        most = max(1, BATCH_NUMBERS // self._contexts.shape[-1])
+        most = max(1, min(BATCH_NUMBERS, self._memory // 64) // self._contexts.shape[-1])
         ends = np.cumsum(counts)
         first, before = 0, 0
         while first < len(counts):
@@ -460,22 +521,44 @@ def _data(path: Path, array: _Array) -> Iterator[IO[bytes]]:
         yield file
 
 
+def _check_member(info: zipfile.ZipInfo, name: str, path: Path) -> None:
+    """Refuse an array that is compressed as NumPy compresses none, or says that it has what cannot be there."""
+    if info.compress_type not in _COMPRESSIONS:
+        how = _OTHERS.get(info.compress_type, f"method {info.compress_type}")
+        raise LogFormatError(
+            f"array {name!r} is compressed by {how}; NumPy's archives use deflate or nothing. Write it again with "
+            "numpy.savez_compressed or numpy.savez."
+        )
+    if info.compress_size > path.stat().st_size or info.file_size > _MOST_DEFLATED * (info.compress_size + 64):
+        raise LogFormatError(
+            f"array {name!r} says it has {info.file_size} bytes, made of {info.compress_size}; the file is damaged. "
+            "Save it again."
+        )
+
+
 def _header(name: str, file: IO[bytes]) -> _Array:
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    if version not in ((1, 0), (2, 0)):
         raise LogFormatError(f"array {name!r} is in version {version} of NumPy's format; save it with numpy.savez.")
-    if dtype.hasobject and name in _ARRAYS:
+    start = file.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(start, "little")
+    if length > _LONGEST_HEADER:
+        raise LogFormatError(
+            f"array {name!r} says its header has {length} bytes, of at most {_LONGEST_HEADER}; the file is damaged. "
+            "Save it again."
+        )
+    # Read by ourselves: NumPy would take the memory for all of it first.
+    header = BytesIO(start + file.read(length))
+    parse = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = parse(header, max_header_size=_LONGEST_HEADER)
+    if dtype.hasobject:
         raise LogFormatError(
             f"array {name!r} holds Python objects, which only pickle can read, and a pickle can execute anything; it "
             f"is not read{_SAYS}."
         )
     if any(length < 0 for length in shape):
         raise LogFormatError(f"array {name!r} says it has shape {shape}; the file is damaged. Save it again.")
-    return _Array(name, shape, dtype, fortran, file.tell())
+    return _Array(name, shape, dtype, fortran, 8 + len(start) + length)
 
 
 def _exactly(file: IO[bytes], size: int, name: str, *, last: bool = False) -> bytes:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,9 +32,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.columns import category_codes, check_followed, check_one_hot, dropped, kept_categories, matches
+from ibcb.io.files import regular
 from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.propensities import of_chosen, wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
@@ -46,6 +49,8 @@ _ITEMS = "item_context.csv"
 _AFFINITY = "user-item_affinity"
 _USER = "user_feature"
 _PROPENSITY = "propensity_score"
+#: bytes that a byte of CSV takes as texts of Python
+_ROW_SHARE = 16
 
 
 class OpenBanditSource:
@@ -93,6 +98,14 @@ class OpenBanditSource:
         self.step_features = frozenset(
             name for column in columns if column.name in self._users for name in column.feature_names
         )
+        size = 16 * len(ids) * len(self.feature_names)
+        if size > options.memory:
+            raise beyond(
+                f"{_ITEMS}: {plural(len(ids), 'item')} of {plural(len(self.feature_names), 'feature')} take "
+                f"{amount(size)} at each step",
+                options.memory,
+                "pool categories (min_count, --min-count), ",
+            )
         self._template, self._affinity = self._features(raw, columns, notes)
         self._affinity_fill = next((column.fill for column in columns if column.name == _AFFINITY), None)
         self._wanted = [f"{_AFFINITY}_{item}" for item in ids] if self._affinity is not None else []
@@ -113,6 +126,9 @@ class OpenBanditSource:
             raise LogFormatError(
                 f"{self.name}: {_ITEMS} is missing beside it; the items' features are there. Copy it from the dataset."
             )
+        size = _ROW_SHARE * path.stat().st_size
+        if size > self._options.memory:
+            raise beyond(f"{_ITEMS}: to read its items takes {amount(size)}", self._options.memory)
         with path.open(encoding="utf-8-sig", newline="") as file:
             try:
                 header, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
@@ -264,7 +280,7 @@ class OpenBanditSource:
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         numbers = np.count_nonzero(self._template) if self._is_sparse else self._template.size
-        most = max(1, BATCH_NUMBERS // numbers)
+        most = max(1, min(BATCH_NUMBERS, self._options.memory // 64) // numbers)
         last: Any = None
         for table in self._tables():
             for first in range(0, len(table), most):
@@ -439,7 +455,7 @@ def _impressions(path: Path) -> Path:
     if path.name == _ITEMS:
         path = path.parent
     if not path.is_dir():
-        return path
+        return regular(path)
     if not (path / _ITEMS).is_file():
         raise LogFormatError(
             f"{path.name}: no {_ITEMS} in this folder; give one that has it beside the impressions, such as bts/all."
@@ -450,7 +466,7 @@ def _impressions(path: Path) -> Path:
             f"{path.name}: {'several CSV files' if files else 'no CSV file'} beside {_ITEMS}"
             f"{f' ({some(files)})' if files else ''}; give the path of the file of impressions."
         )
-    return path / files[0]
+    return regular(path / files[0])
 
 
 def _check_distinct(header: list[str], name: str) -> None:
@@ -460,10 +476,11 @@ def _check_distinct(header: list[str], name: str) -> None:
 
 
 def _item_id(text: str | None, place: str) -> int:
-    try:
-        return int(text or "")
-    except ValueError:
-        raise LogFormatError(f"{place}: item_id is {text or 'missing'!r}; expected a whole number.") from None
+    if text is not None and re.fullmatch(r"\s*[+-]?\d{1,25}\s*", text) and abs(int(text)) < 2**63:
+        return int(text)
+    raise LogFormatError(
+        f"{place}: item_id is {shown(text or 'missing')}; expected a whole number of at most 18 digits."
+    )
 
 
 def _is_number(text: str) -> bool:

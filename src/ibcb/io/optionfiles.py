@@ -20,7 +20,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ibcb.io.files import atomic
+from ibcb.io.files import atomic, regular
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["load_options", "save_options"]
@@ -35,6 +35,7 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
     name = Path(path).name
     if not Path(path).exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a file of options (options, --options).")
+    regular(Path(path))
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

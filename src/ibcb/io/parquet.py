@@ -23,13 +23,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.io.cells import KEY, VERSION, sound
-from ibcb.io.files import beginning, machine_memory, refuse_disguise
+from ibcb.io.cells import KEY, VERSION, check_size, sound
+from ibcb.io.files import beginning, refuse_disguise
 from ibcb.io.format import table_format
 from ibcb.io.longform import extras, long_tables, write_tables
 from ibcb.io.tables import RowGroups, Tables
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
+from ibcb.log.memory import amount, beyond
 from ibcb.log.steps import ReadOptions
 from ibcb.numerics.contexts import is_sparse, stacked
 
@@ -143,28 +144,35 @@ def _write_long(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
 
 def _tables(path: Path, options: ReadOptions) -> Tables:
     refuse_disguise(beginning(path), "a Parquet file")
+    meta = pq.read_metadata(path)
+    schema, rows = meta.schema.to_arrow_schema(), meta.num_rows
+    if not schema.names:
+        raise LogFormatError("the file has no columns; a log has one for the step, the choice, and each feature.")
+    chunks = _Chunks(meta, schema)
+    # Texts come as they are encoded, until it is known how much they take.
+    how = {"page_checksum_verification": True, "read_dictionary": chunks.texts, "pre_buffer": False}
     # Unbuffered reads would hold all of a column chunk, which in a file of one row group is all of the file.
-    file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20)
-    schema = file.schema_arrow
-    rows, leaves = file.metadata.num_rows, file.metadata.num_columns
-    size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-    # Encoded values can be smaller than numbers in memory; lists hold many per row.
-    per_row = max(leaves, size / max(rows, 1) / 4)
-    batch = max(1, int(_STREAM_NUMBERS / per_row))
+    file = pq.ParquetFile(path, buffer_size=1 << 20, **how)
+    numbers = min(_STREAM_NUMBERS, options.memory // 64)
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         tables: Iterator[pa.Table]
         if whole:
             # Arrow takes memory for as many rows as the file says that it has, before it has seen one.
-            _check_memory(pa.schema([schema.field(name) for name in columns]), rows)
-            how = {"page_checksum_verification": True, "partitioning": None}
-            tables = iter([pq.read_table(path, columns=list(columns), **how)])
+            size = chunks.size(columns)
+            if size > options.memory:
+                raise beyond(
+                    f"the file says that it has {rows} rows, which take {amount(size)} or more",
+                    options.memory,
+                    "go through it part by part (validate, convert, fit --stream), ",
+                )
+            tables = iter([pq.read_table(path, columns=list(columns), partitioning=None, **how)])
         else:
-            tables = (pa.Table.from_batches([part]) for part in file.iter_batches(batch, columns=list(columns)))
+            tables = batches(columns)
         found = 0
         for table in tables:
             found += table.num_rows
-            yield sound(table)
+            yield plain(table)
         if found != rows:
             raise LogFormatError(
                 f"the file says that it has {rows} rows, but {found} are there; it is damaged. Copy or write it again."
@@ -173,33 +181,78 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     def sizes(column: str) -> list[tuple[int, Any]]:
         # From the column itself: the statistics of a damaged file end the process.
         found: list[tuple[int, Any]] = []
-        for i in range(file.metadata.num_row_groups):
-            values = pc.unique(sound(file.read_row_group(i, columns=[column])).column(0))
-            found.append((file.metadata.row_group(i).num_rows, values[0].as_py() if len(values) == 1 else None))
+        for i in range(meta.num_row_groups):
+            parts = (pc.unique(plain(part).column(0)) for part in batches([column], [i]))
+            values = {value for part in parts for value in part.slice(0, 2).to_pylist()}
+            found.append((meta.row_group(i).num_rows, values.pop() if len(values) == 1 else None))
         return found
 
-    def some(columns: Sequence[str], numbers: Sequence[int]) -> Iterator[pa.Table]:
-        for part in file.iter_batches(batch, row_groups=list(numbers), columns=list(columns)):
-            yield sound(pa.Table.from_batches([part]))
+    def some(columns: Sequence[str], groups: Sequence[int]) -> Iterator[pa.Table]:
+        return map(plain, batches(columns, groups))
+
+    def batches(columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
+        batch = max(1, int(numbers / chunks.numbers_per_row(columns, options.memory)))
+        for part in file.iter_batches(batch, row_groups=groups, columns=list(columns)):
+            yield pa.Table.from_batches([part])
+
+    def plain(table: pa.Table) -> pa.Table:
+        sound(table)
+        check_size(table, options.memory)
+        return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
 
     return Tables(path.name, schema, read, RowGroups(sizes, some))
 
 
-def _check_memory(schema: pa.Schema, rows: int) -> None:
-    size = rows * sum(_width(field.type) for field in schema)
-    if size > machine_memory():
-        raise LogFormatError(
-            f"the file says that it has {rows} rows, {size} bytes at least; this machine's memory has "
-            f"{machine_memory()}. Go through it part by part (validate, convert), or is the file damaged?"
-        )
+class _Chunks:
+    """What the footer says of the values of each column; of lists there are many in a row."""
+
+    def __init__(self, meta: pq.FileMetaData, schema: pa.Schema) -> None:
+        tops = [field.name for field in schema for _ in range(_leaves(field.type))]
+        self._groups: list[tuple[int, dict[str, list[tuple[int, int, bool]]]]] = []
+        texts: dict[str, None] = {}
+        for i in range(meta.num_row_groups):
+            group, found = meta.row_group(i), dict[str, list[tuple[int, int, bool]]]()
+            for j in range(group.num_columns):
+                chunk, leaf = group.column(j), meta.schema.column(j)
+                size = _WIDTHS.get(leaf.physical_type, 8) * chunk.num_values
+                found.setdefault(tops[j], []).append((chunk.num_values, size, leaf.max_repetition_level > 0))
+                is_text = leaf.physical_type == "BYTE_ARRAY" and leaf.path == tops[j]
+                if is_text and any("DICTIONARY" in encoding for encoding in chunk.encodings):
+                    texts[leaf.path] = None
+            self._groups.append((group.num_rows, found))
+        #: columns of texts that are encoded by a dictionary
+        self.texts = list(texts)
+
+    def size(self, columns: Sequence[str]) -> int:
+        """Bytes of all values of some columns; of texts only where they begin."""
+        return sum(size for _, found in self._groups for name in columns for _, size, _ in found.get(name, ()))
+
+    def numbers_per_row(self, columns: Sequence[str], memory: int) -> float:
+        """How many values a row of some columns has, where it has most, and one at least."""
+        most = 1.0
+        for place, (rows, found) in enumerate(self._groups):
+            chunks = [chunk for name in columns for chunk in found.get(name, ())]
+            # Which of its rows has the long list is not known before it is read.
+            size = sum(size for _, size, is_list in chunks if is_list)
+            if size > memory:
+                raise beyond(
+                    f"row group {place} holds lists that take {amount(size)}",
+                    memory,
+                    "write it in smaller row groups, ",
+                )
+            most = max(most, sum(values for values, _, _ in chunks) / max(rows, 1))
+        return most
 
 
-def _width(kind: pa.DataType) -> int:
-    """Bytes of a value, at least: of texts and lists only where they begin."""
-    try:
-        return int(kind.bit_width) // 8
-    except ValueError:
-        return 4
+#: bytes of a value, at least
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 8, "INT64": 8, "DOUBLE": 8, "BYTE_ARRAY": 4}
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns of a Parquet file a column of this type is made of."""
+    if pa.types.is_dictionary(kind):
+        return 1
+    return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) if kind.num_fields else 1
 
 
 FORMAT = table_format(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 
 __all__ = ["RowGroups", "Tables", "whole_table"]
@@ -39,6 +40,13 @@ class RowGroups(NamedTuple):
     read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
 
 
-def whole_table(tables: Tables) -> pa.Table:
-    """All rows and columns in memory."""
-    return pa.concat_tables([tables.schema.empty_table(), *tables.read(tables.schema.names, True)])
+def whole_table(tables: Tables, memory: int) -> pa.Table:
+    """All rows and columns in memory, of which there are so many bytes."""
+    parts, size = [tables.schema.empty_table()], 0
+    for table in tables.read(tables.schema.names, True):
+        parts.append(table)
+        size += table.nbytes
+        if size > memory:
+            rows = sum(part.num_rows for part in parts)
+            raise beyond(f"the first {rows} rows, which are needed all at once, take {amount(size)}", memory)
+    return pa.concat_tables(parts)

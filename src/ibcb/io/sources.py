@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.disk import IndexedSource
@@ -98,7 +99,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
     if found.is_dir():
         raise LogFormatError(f"{found.name}: a folder; give the path of a file.")
-    return found
+    return regular(found)
 
 
 def source_name(source: Any) -> str:

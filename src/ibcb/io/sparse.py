@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ibcb.io.files import text_lines
 from ibcb.io.sources import (
     BATCH_NUMBERS,
     MOST_FEATURES,
@@ -108,6 +109,13 @@ class SparseSource:
     def _decisions(self) -> Iterator[Decision]:
         """All decisions in the order of the file, for the first pass; raises where one is broken."""
         raise NotImplementedError
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines of the file, with their numbers from 1."""
+        try:
+            yield from text_lines(self._path, self._options.memory)
+        except LogFormatError as error:
+            raise LogFormatError(f"{self.name}, {error}") from None
 
     def _in_order(self) -> Iterator[Decision]:
         """All decisions in the order in which they are to be read."""

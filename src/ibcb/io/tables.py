@@ -16,11 +16,14 @@ from ibcb.io.armtables import ArmRows
 from ibcb.io.cells import (
     KEY,
     Stored,
+    check_digits,
+    check_size,
     complete,
     flattened,
     is_list,
     marked,
     metadata,
+    named_by,
     names_of,
     one_array,
     values_of,
@@ -42,6 +45,7 @@ from ibcb.io.propensities import Logged, of_every_candidate
 from ibcb.io.rows import RowGroups, Tables, whole_table
 from ibcb.io.sources import kept_features, labelled, refuse_keep, refuse_one_hot, unlabelled_steps
 from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.propensities import of_chosen
 from ibcb.log.recipe import FeatureColumn, Preparation
@@ -52,6 +56,8 @@ __all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
 
 #: steps without an episode column are looked for among the last so many, to find one that comes back
 _REMEMBERED = 1 << 20
+#: copies of the rows of a step that are made until a policy is fitted to it
+_STEP_COPIES = 16
 #: roles that a log can do without
 _OPTIONAL = ("timestamp", "step_id")
 
@@ -62,6 +68,7 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
+    tables = _bounded(tables, options.memory)
     # Where features were named, nobody need be told that it is none.
     told = "propensity" in options.columns or options.features is not None or options.preparation is not None
     tables, options = arranged(tables, options)
@@ -78,11 +85,26 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
     return StepRows(tables, options) if ours else _CandidateRows(tables, options, told)
 
 
+def _bounded(tables: Tables, memory: int) -> Tables:
+    """The same tables, each of them refused where its rows would take more memory than there is."""
+
+    def checked(found: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        for table in found:
+            check_size(table, memory)
+            yield table
+
+    groups = tables.groups
+    if groups is not None:
+        some = groups.read
+        groups = groups._replace(read=lambda columns, numbers: checked(some(columns, numbers)))
+    return tables._replace(read=lambda columns, whole: checked(tables.read(columns, whole)), groups=groups)
+
+
 def _sorted(tables: Tables, options: ReadOptions) -> Tables:
     """The same rows by episode, time and step; equal ones stay in order. Needs the memory for all of them."""
     roles, _ = assign_roles(tables.schema.names, options)
     check_roles(tables.schema, roles)
-    whole = whole_table(tables)
+    whole = whole_table(tables, options.memory)
     keys = [roles[role] for role in ("episode", "timestamp", "step") if role in roles]
     row = "ibcb row"
     order = whole.select(keys).append_column(row, pa.array(np.arange(whole.num_rows)))
@@ -175,22 +197,39 @@ class _CandidateRows:
 
     def _whole_steps(self, columns: Sequence[str], whole: bool) -> Iterator[tuple[pa.Table, NDArray[np.int64], int]]:
         """Rows of whole steps, where each of them begins, and the number of the first row."""
-        held: pa.Table | None = None
-        row = 0
+        held: list[pa.Table] = []  # rows of a step that may go on in the next table
+        row = size = 0
         for table, is_last in _with_end(self._tables.read(columns, whole)):
-            rows = table if held is None else pa.concat_tables([held, table])
-            held = None
-            if rows.num_rows == 0:
+            if table.num_rows == 0:
                 continue
-            starts = self._starts(rows, row)
-            if not is_last:
-                held = rows.slice(int(starts[-1]))
-                rows, starts = rows.slice(0, int(starts[-1])), starts[:-1]
+            waiting = sum(part.num_rows for part in held)
+            # With the last row that is held, to see whether its step goes on.
+            last = [held[-1].slice(held[-1].num_rows - 1)] if held else []
+            starts = self._starts(pa.concat_tables([*last, table]), row + waiting - len(last)) - len(last)
+            starts = starts[starts >= 0]
+            begins = np.concatenate([[0] * bool(held), waiting + starts]).astype(np.int64)
+            if is_last:
+                yield pa.concat_tables([*held, table]), begins, row
+                return
             if len(starts):
-                yield rows, starts, row
-            row += rows.num_rows
-        if held is not None:
-            yield held, self._starts(held, row), row
+                rows = pa.concat_tables([*held, table.slice(0, int(starts[-1]))])
+                held, size = [table.slice(int(starts[-1]))], 0
+                if len(begins) > 1:
+                    yield rows, begins[:-1], row
+                row += rows.num_rows
+            else:
+                held.append(table)
+            size += held[-1].nbytes
+            if _STEP_COPIES * size > self._options.memory:
+                rows = sum(part.num_rows for part in held)
+                raise beyond(
+                    f"the step that begins in row {row} (from 0) has {rows} rows or more; with all copies made of "
+                    f"them they take {amount(_STEP_COPIES * size)}",
+                    self._options.memory,
+                    f"are steps told apart by the column {shown(self._roles['step'])}? Name another, ",
+                )
+        if held:
+            yield pa.concat_tables(held), np.zeros(1, dtype=np.int64), row
 
     def _used(self) -> list[str]:
         return [role for role in self._roles if role not in ("candidate", "propensity")]
@@ -201,14 +240,14 @@ class _CandidateRows:
         new[0] = True
         for role in ("episode", "step"):
             if role in self._roles:
-                column = complete(rows, self._roles[role], row)
+                column = (named_by if role == "step" else complete)(rows, self._roles[role], row)
                 new[1:] |= pc.not_equal(column.slice(1), column.slice(0, rows.num_rows - 1)).to_numpy()
         return np.flatnonzero(new)
 
     def _steps(self, rows: pa.Table, starts: NDArray[np.int64], order: _Order, row: int) -> Steps:
         first = pa.array(starts)
         at_start = {
-            role: values_of(complete(rows, self._roles[role], row, optional=role in _OPTIONAL).take(first))
+            role: values_of(_read(rows, role, self._roles[role], row).take(first))
             for role in self._used()
             if role != "chosen"
         }
@@ -221,6 +260,8 @@ class _CandidateRows:
             contexts, strange = feature_matrix(rows, self._plan, row)
         problems.settle()
         logged = None if self._logged is None else self._propensities(self._logged, rows, starts, chosen, row)
+        if "candidate" in self._roles:
+            check_digits(rows[self._roles["candidate"]], self._roles["candidate"], row)
         for name, count in strange.items():
             self._strange[name] = self._strange.get(name, 0) + count
         steps = Steps(
@@ -449,9 +490,7 @@ class StepRows:
 
     def _steps(self, table: pa.Table, row: int, d: int | None, order: _Order) -> tuple[Steps, int]:
         labels = {
-            role: values_of(complete(table, name, row, optional=role in _OPTIONAL))
-            for role, name in self._roles.items()
-            if role != "chosen"
+            role: values_of(_read(table, role, name, row)) for role, name in self._roles.items() if role != "chosen"
         }
         if "step" in labels and labels["step"].dtype.kind not in "iufM":
             labels.setdefault("step_id", labels["step"])
@@ -666,6 +705,11 @@ def _role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
 def _counts_steps(name: str) -> bool:
     """A column of this very name counts the steps of an episode; any other has names of steps worth keeping."""
     return name == "step"
+
+
+def _read(table: pa.Table, role: str, name: str, row: int) -> pa.ChunkedArray:
+    """The column of a role, which must have a value everywhere; what names steps, with all digits."""
+    return (named_by if role in ("step", "step_id") else complete)(table, name, row, optional=role in _OPTIONAL)
 
 
 def _with_end(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:

@@ -35,6 +35,7 @@ from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features, s
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
 from ibcb.numerics.contexts import dense
@@ -83,19 +84,28 @@ class VWSource(SparseSource):
     def _decisions(self) -> Iterator[Decision]:
         block: list[tuple[int, str]] = []
         self._unlabelled = 0
-        with binary(self._path) as file:
-            for number, raw in enumerate(file, start=1):
-                try:
-                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
-                except UnicodeDecodeError as error:
-                    raise self._error(
-                        f"line {number}", f"byte {error.start} is not UTF-8; save the file as UTF-8."
-                    ) from None
-                if line.strip(" "):
-                    block.append((number, line))
-                elif block:
-                    yield from self._decision(block)
-                    block = []
+        size = 0
+        for number, raw in self._lines():
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
+            except UnicodeDecodeError as error:
+                raise self._error(
+                    f"line {number}", f"byte {error.start} is not UTF-8; save the file as UTF-8."
+                ) from None
+            if line.strip(" "):
+                block.append((number, line))
+                # A line makes a dict, and every few characters an entry of it.
+                size += 1000 + 20 * len(raw)
+                if 8 * size > self._options.memory:
+                    raise beyond(
+                        f"{self.name}, line {block[0][0]}: the block that begins here has {len(block)} lines or more; "
+                        f"with all copies made of them they take {amount(8 * size)}",
+                        self._options.memory,
+                        "blocks are separated by blank lines: are they missing? Or ",
+                    )
+            elif block:
+                yield from self._decision(block)
+                block, size = [], 0
         if block:
             yield from self._decision(block)
 

@@ -13,6 +13,7 @@ from scipy import sparse
 from ibcb.numerics.arrays import plain
 from ibcb.numerics.checks import number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
+from ibcb.numerics.printable import printable
 
 __all__ = [
     "EpisodeArrays",
@@ -37,7 +38,10 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 class LogFormatError(ValueError):
-    """A log that is not one; the message names value, place, reason and remedy."""
+    """A log that is not one; the message names value, place, reason and remedy, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class EpisodeArrays(NamedTuple):

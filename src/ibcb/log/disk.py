@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
@@ -26,6 +27,7 @@ __all__ = ["DiskLog", "IndexedSource", "gathered", "named", "short_message"]
 
 #: bytes of a file that is read part by part
 _LARGE = 1 << 28
+_PART_BY_PART = "go through it part by part (validate, convert, fit --stream), "
 _EMPTY = "the log is empty: it has no step. Is it the right file?"
 
 
@@ -114,7 +116,17 @@ class DiskLog:
         """
         if self._index is None:
             for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
-                held = [part for _, part in parts]
+                held, size = list[BehaviorLog](), 0
+                for _, part in parts:
+                    held.append(part)
+                    size += 8 * part.contexts.nnz if is_sparse(part.contexts) else part.contexts.nbytes
+                    if size > self._options.memory:
+                        with named(self.name, self._kind):
+                            raise beyond(
+                                f"episode {number} takes more than {amount(size)} at once",
+                                self._options.memory,
+                                "convert the log to Parquet (ibcb convert), whose episodes are read part by part, ",
+                            )
                 yield number, partial(iter, held)
             return
         for number, row_groups in self._index:
@@ -242,9 +254,10 @@ class DiskLog:
         """All of it, in memory."""
         if self._is_part or self._is_large:
             counts = np.concatenate([counts for _, counts in self.step_counts()])
-            return gathered(self.parts(), int(counts.sum()), lambda: self.notes)
+            with named(self.name, self._kind):
+                return gathered(self.parts(), int(counts.sum()), lambda: self.notes, self._options.memory)
         with named(self.name, self._kind):
-            pairs = list(numbered(self._source.batches(whole=True), self._options))
+            pairs = list(self._within_memory(numbered(self._source.batches(whole=True), self._options)))
             if not pairs:
                 raise LogFormatError(_EMPTY)
             numbers = _joined([pair[0] for pair in pairs])
@@ -265,6 +278,20 @@ class DiskLog:
                 notes=self.notes,
             )
 
+    def _within_memory(
+        self, pairs: Iterable[tuple[NDArray[np.int64], Steps]]
+    ) -> Iterator[tuple[NDArray[np.int64], Steps]]:
+        """The same, as long as all of them fit in memory: in parts, and then in one piece."""
+        limit, size, steps = self._options.memory, 0, 0
+        for place, pair in enumerate(pairs):
+            size, steps = size + pair[1].nbytes, steps + len(pair[0])
+            needed = size if place == 0 else 2 * size
+            if needed > limit:
+                raise beyond(
+                    f"the first {plural(steps, 'step')} take {amount(needed)} to read whole", limit, _PART_BY_PART
+                )
+            yield pair
+
     def _repr_html_(self) -> str:
         return log_html(self)
 
@@ -273,15 +300,23 @@ class DiskLog:
         return f"DiskLog({self.name!r}{known})"
 
 
-def gathered(pairs: Iterable[tuple[int, BehaviorLog]], rows: int, notes: Callable[[], tuple[Note, ...]]) -> BehaviorLog:
+def gathered(
+    pairs: Iterable[tuple[int, BehaviorLog]],
+    rows: int,
+    notes: Callable[[], tuple[Note, ...]],
+    memory: int | None = None,
+) -> BehaviorLog:
     """Consecutive parts of a log with so many rows in all, and the numbers of their episodes, in memory.
 
     One part after the other finds its place: only one of them is there beside the whole. ``notes`` is asked at the end,
-    when all has been read.
+    when all has been read. What takes more than ``memory`` is refused.
     """
     pairs = iter(pairs)
     first = next(pairs)
     head = first[1]
+    size = 0 if is_sparse(head.contexts) else rows * head.n_features * head.contexts.dtype.itemsize
+    if memory is not None and size > memory:
+        raise beyond(f"{rows} rows of {plural(head.n_features, 'feature')} take {amount(size)}", memory, _PART_BY_PART)
     contexts, at = np.empty((0 if is_sparse(head.contexts) else rows, head.n_features), dtype=head.contexts.dtype), 0
     sparse_parts = list[Contexts]()
     numbers, counts, chosen = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
@@ -335,7 +370,7 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
         ) from None
     except TypeError as error:
         raise LogFormatError(f"{name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error, MemoryError) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
             raise
         if isinstance(error, MemoryError):

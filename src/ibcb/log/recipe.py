@@ -223,7 +223,14 @@ class Preparation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preparation:
-        """What `to_json` gave."""
+        """What `to_json` gave; ValueError where it is something else."""
+        try:
+            return cls._from_json(data)
+        except (TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+            raise ValueError(f"no recipe of features ({type(error).__name__})") from None
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> Preparation:
         made = cls(
             tuple(
                 FeatureColumn(

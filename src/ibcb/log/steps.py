@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,10 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, first_steps, shown
+from ibcb.log.memory import memory_budget
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import whole
-from ibcb.numerics.contexts import Contexts
+from ibcb.numerics.contexts import Contexts, is_sparse
 
 __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
 
@@ -42,7 +44,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 _OF_FEATURES = frozenset(
     [
         *("columns", "features", "drop", "keep", "one_hot", "min_count", "cross", "missing", "standardize"),
-        *("arm", "available", "arm_features", "choices", "preparation"),
+        *("arm", "available", "arm_features", "choices", "preparation", "max_memory"),
     ]
 )
 _LARGEST = int(np.iinfo(np.int64).max)
@@ -67,6 +69,13 @@ class Steps(NamedTuple):
     timestamps: NDArray[Any] | None = None
     candidate_ids: NDArray[Any] | None = None
     propensities: NDArray[np.float64] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the arrays take."""
+        X = self.contexts
+        arrays = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
+        return sum(int(array.nbytes) for array in (*arrays, *self[1:]) if array is not None)
 
     def taken(self, steps: slice | NDArray[np.int64], rows: slice | NDArray[np.int64]) -> Steps:
         """Some of the steps; ``rows`` are theirs."""
@@ -137,6 +146,7 @@ class ReadOptions:
     episodes: str | Sequence[int] | None = None
     warmup: int | None = None
     sort: bool = False
+    max_memory: int | str | None = None
     choices: bool = True
     preparation: Preparation | None = None
 
@@ -158,6 +168,7 @@ class ReadOptions:
                 raise ValueError(
                     f"{option} is of arms; name the column that has the arm chosen, too: arm='arm' (--arm)."
                 )
+        memory_budget(self.max_memory)
         if self.missing not in ("refuse", "mean", "zero"):
             raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
@@ -194,6 +205,11 @@ class ReadOptions:
     def cuts(self) -> bool:
         """Whether episodes are cut here, rather than by labels of the log."""
         return any(cut is not None for cut in (self.episode_every, self.episode_size, self.episodes))
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes of memory that reading may take."""
+        return memory_budget(self.max_memory)
 
     @property
     def encoded(self) -> list[str]:
