@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -24,6 +23,7 @@ from ibcb.log.arrays import whole_numbers
 from ibcb.log.disk import DiskLog, gathered
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
+from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
 __all__ = ["WIDE", "Reduction", "reduction_of"]
@@ -56,7 +56,7 @@ class Reduction:
     kept: NDArray[np.int64]
     others: Vector
 
-    @cached_property
+    @lazy
     def matrix(self) -> Contexts:
         """Takes contexts to the reduced ones, sparse. Shape (d, q)."""
         d, own = len(self.others), len(self.kept)
