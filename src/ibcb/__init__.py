@@ -111,8 +111,8 @@ def _forked() -> None:
     _importing = RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+# Windows has no forks.
+getattr(os, "register_at_fork", dict)(after_in_child=_forked)
 
 
 def __getattr__(name: str) -> Any:
