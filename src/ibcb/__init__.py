@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,16 @@ __all__ = [
 
 # Python gives up on modules that two threads import crosswise, as those of scikit-learn would be.
 _importing = RLock()
+
+
+def _forked() -> None:
+    """In a child process: whoever was importing here does not live on there."""
+    global _importing
+    _importing = RLock()
+
+
+# Windows has no forks.
+getattr(os, "register_at_fork", dict)(after_in_child=_forked)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """Many threads on one model, and many fits at once: the bits of one thread, and BLAS left as it was."""
 
 import functools
+import itertools
 import sys
 import threading
 
@@ -12,6 +13,7 @@ from views import flipped
 
 import ibcb
 from ibcb import IBCB
+from ibcb.engine import one_blas_thread, threads
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import Track
@@ -239,3 +241,40 @@ def test_whoever_looks_while_a_model_is_fitted_again_sees_one_fit():
             np.testing.assert_array_equal(each[name], getattr(one, name))
         assert each["notes_"] == one.notes_
         np.testing.assert_array_equal(each["_fit"].track.policies, one._fit.track.policies)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", ["_threaded", "_set", "_hand_over"])
+def test_ctrl_c_at_any_call_costs_nobody_the_threads_of_blas(monkeypatch, name, late):
+    def block():
+        with one_blas_thread():
+            pass
+
+    real = getattr(threads, name)
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        for last in itertools.count():
+            calls = itertools.count()
+
+            def stopping(*given, calls=calls, last=last):
+                stops = next(calls) == last
+                if stops and not late:
+                    raise KeyboardInterrupt
+                found = real(*given)
+                if stops:
+                    raise KeyboardInterrupt
+                return found
+
+            with monkeypatch.context() as patch:
+                patch.setattr(threads, name, stopping)
+                try:
+                    block()
+                except KeyboardInterrupt:
+                    pass
+                else:
+                    break
+            # What an interruption kept it from putting back, the next one puts back.
+            block()
+            assert blas_threads() == before
+            assert not threads._one_thread._inside
+    assert last > 0

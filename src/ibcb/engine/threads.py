@@ -50,55 +50,70 @@ def one_blas_thread() -> Iterator[None]:
     The limit holds for the whole process, so blocks that overlap in several threads share it: the first one in sets it,
     the last one out puts back what was there before.
     """
-    entered = False
+    token = object()
     try:
-        entered = _one_thread.enter()
+        _one_thread.enter(token)
         yield
     finally:
-        if entered:
-            _one_thread.leave()
+        _one_thread.leave(token)
 
 
 class _OneThread:
-    """The limit, and how many blocks need it at the moment."""
+    """The limit, and which blocks need it at the moment; an interruption at any place costs nobody the threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
+        self._inside: dict[object, int] = {}  # each with its thread
         self._before: list[tuple[Any, int]] = []
 
-    def enter(self) -> bool:
+    def enter(self, token: object) -> None:
         with self._lock:
-            if not self._inside:
-                self._before = _limited()
-            self._inside += 1
-            return True
+            first = not self._inside
+            # What an interrupted leave did not put back still is what was there before.
+            if first and not self._before:
+                self._before = _threaded()
+            self._inside[token] = threading.get_ident()
+            if first:
+                self._before = [(library, threads) for library, threads in self._before if _set(library, 1)]
 
-    def leave(self) -> None:
+    def leave(self, token: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for library, threads in self._before:
-                    _hand_over(library)
-                    library.set_num_threads(threads)
-                    _hand_over(library)
-                self._before = []
+            if self._inside.pop(token, None) is not None and not self._inside:
+                self._restore()
+
+    def _restore(self) -> None:
+        for library, threads in self._before:
+            _hand_over(library)
+            _set(library, threads)
+            _hand_over(library)
+        self._before = []
+
+    def forked(self) -> None:
+        """In a child process only the thread that forked lives on; nobody else will ever leave."""
+        self._lock = threading.Lock()
+        own = threading.get_ident()
+        self._inside = {token: thread for token, thread in self._inside.items() if thread == own}
+        if not self._inside:
+            self._restore()
 
 
 _one_thread = _OneThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread.forked)
 
 
-def _limited() -> list[tuple[Any, int]]:
-    """Limit every BLAS library to one thread; those that had more, with how many they had."""
-    before = []
-    for library in _controller().select(user_api="blas").lib_controllers:
-        threads = library.num_threads
-        if threads != 1:
-            library.set_num_threads(1)
-            # A host program that holds a limit in another thread keeps it.
-            if library.num_threads == 1:
-                before.append((library, threads))
-    return before
+def _threaded() -> list[tuple[Any, int]]:
+    """Every BLAS library that may use more than one thread, with how many."""
+    libraries = _controller().select(user_api="blas").lib_controllers
+    return [(library, library.num_threads) for library in libraries if library.num_threads != 1]
+
+
+def _set(library: Any, threads: int) -> bool:
+    """Whether it has them now: a host program that holds a limit in another thread keeps it."""
+    if threads == 1 and library.num_threads == 1:
+        return True
+    library.set_num_threads(threads)
+    return bool(library.num_threads == threads)
 
 
 def _hand_over(library: Any) -> None:

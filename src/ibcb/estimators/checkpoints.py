@@ -23,7 +23,7 @@ from ibcb.estimators.fitting import Settings, choose
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
 from ibcb.estimators.reduction import WIDE
-from ibcb.estimators.state import pack, unpack
+from ibcb.estimators.state import number, pack, unpack
 from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.tracking.contenders import Tracks
@@ -54,7 +54,7 @@ class Choosing(IBCB):
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave."""
         self._check_parameters()
-        self.n_features = state["n_features"]
+        self.n_features = number(int, state["n_features"], "n_features")
         self.tracks = unpack(Tracks, state["tracks"], arrays, self.n_features)
 
 

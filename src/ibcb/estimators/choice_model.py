@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.estimators.imitator import Imitator, check_log
+from ibcb.estimators.state import number
 from ibcb.log import BehaviorLog
 from ibcb.log.history import history
 from ibcb.numerics.checks import boolean, positive, whole
@@ -114,7 +115,9 @@ class ChoiceModel(Imitator):
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
-        self.width_coef_, self.n_passes_ = state["width_coef"], state["n_passes"]
+        width = state["width_coef"]
+        self.width_coef_ = None if width is None else number(float, width, "width_coef")
+        self.n_passes_ = number(int, state["n_passes"], "n_passes")
 
 
 def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:

@@ -20,10 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 from ibcb.deciders import DRAWS, KINDS, Kind, Life
 from ibcb.engine import first_candidates
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
-from ibcb.estimators.imitator import Imitator, as_candidates, check_log
+from ibcb.estimators.imitator import LARGEST_WEIGHT, Imitator, as_candidates, check_log
 from ibcb.estimators.published import policy_ahead, published, rewards, unit_of
 from ibcb.estimators.reduction import WIDE, Reduction, reduction_of
-from ibcb.estimators.state import pack, unpack
+from ibcb.estimators.state import pack, parameters, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.inverse.solvers import SOLVERS, SolverSettings
 from ibcb.log import BehaviorLog
@@ -784,20 +784,24 @@ class IBCB(Imitator):
             reduction = Reduction.checked(arrays["reduction_kept"], arrays["reduction_others"], self.n_features_in_)
         d = self.n_features_in_ if reduction is None else len(reduction.kept) + 1
         fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
-        positive("alpha", fitted_with["alpha"], "it is the scale of theta")
+        IBCB(**parameters(IBCB, fitted_with, {}))._check_parameters()
         fit = unpack(Fit, state["fit"], arrays, d)
-        one_of("solver", fit.solver, tuple(SOLVERS))
-        positive("scale", fit.scale, "it is a factor of the policies")
         evolution = fit.evolution
-        if len(evolution.policies) != len(evolution.diagnostics):
-            counts = f"{len(evolution.policies)} policies but {len(evolution.diagnostics)} diagnostics"
-            raise ValueError(f"there are {counts}")
         if reduction is None and evolution.fingerprint != self.log_fingerprint_:
             raise ValueError(
                 f"log_fingerprint is {self.log_fingerprint_!r}, but the fit's is {evolution.fingerprint!r}"
             )
-        gram_matrix("gram", evolution.chosen.phi, d)
         self._adopt(fit, fitted_with, None, None, reduction, name=self.log_fingerprint_)
+        self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Numbers that each could be may be too large together: ask what a user would."""
+        told: list[Any] = [self.coef_, self.intercept_, self.policy_coefs_, self.next_policy_coef_]
+        if self._fit.track is not None:
+            told += [self.forecast(2), self.policy_interval().estimate, self.policy_interval(direction=True).estimate]
+            told += [self.reward_interval().estimate] if self._fit.kind.learns else []
+        if not all((np.abs(each) <= LARGEST_WEIGHT).all() for each in told):
+            raise ValueError("its numbers lead to weights that are not finite")
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())

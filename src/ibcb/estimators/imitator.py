@@ -18,7 +18,10 @@ from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.log.recipe import Preparation
 
-__all__ = ["Imitator", "as_candidates", "check_log", "shaped"]
+__all__ = ["LARGEST_WEIGHT", "Imitator", "as_candidates", "check_log", "shaped"]
+
+#: a weight beyond it would overflow when it is squared
+LARGEST_WEIGHT = 1e150
 
 
 class Imitator(BaseEstimator):  # type: ignore[misc]
@@ -120,6 +123,8 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "next_policy_coef_")
         names = self.feature_names_in_ or tuple(str(column) for column in range(self.n_features_in_))
         kind = getattr(self, "decider_", None)
+        # Lone surrogates, which a name in memory may hold, have no place in a table.
+        names = tuple(name.encode("utf-8", "replace").decode() for name in names)
         columns = {"feature": names, "policy": self.next_policy_coef_}
         if self.learns_rewards and (kind is None or kind.learns):
             columns["reward"] = self.coef_
@@ -198,12 +203,17 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
-        self.coef_ = arrays["coef"]
-        self.n_features_in_ = len(self.coef_)
-        self.next_policy_coef_ = shaped(arrays, "next_policy_coef", (self.n_features_in_,))
+        self.n_features_in_ = arrays["coef"].size
+        for name in ("coef", "next_policy_coef"):
+            weights = shaped(arrays, name, (self.n_features_in_,))
+            if not weights.size or np.abs(weights).max() > LARGEST_WEIGHT:
+                raise ValueError(f"{name} must have a weight for every feature, none beyond {LARGEST_WEIGHT:g}")
+        self.coef_, self.next_policy_coef_ = arrays["coef"], arrays["next_policy_coef"]
         self.feature_names_in_ = distinct_names(state["feature_names"], self.n_features_in_)
         stored = state["preparation"]
         self.preparation_ = None if stored is None else Preparation.from_json(stored)
+        if self.preparation_ is not None and self.preparation_.feature_names != self.feature_names_in_:
+            raise ValueError("the features are not those that its recipe makes")
         if not is_fingerprint(state["log_fingerprint"]):
             raise ValueError(f"log_fingerprint is {state['log_fingerprint']!r}, not 32 hexadecimal digits")
         self.log_fingerprint_ = state["log_fingerprint"]

@@ -12,6 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ibcb.estimators.imitator import Imitator
 from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
+from ibcb.estimators.state import parameters
+from ibcb.log.arrays import shown
 from ibcb.version import __version__
 
 __all__ = ["load_model", "save_model"]
@@ -24,6 +26,11 @@ _HOMES = {
     **dict.fromkeys(("BaseSVC", "BIRL", "BICB"), "ibcb.paper.rivals"),
 }
 
+#: arrays that are parameters of the model begin with it
+_PARAMETER = "parameter."
+#: what reading a file that was altered may raise
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError)
+
 
 def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a safetensors file, which names the library's version and the log too.
@@ -34,16 +41,16 @@ def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"save_model takes {', '.join(_HOMES)}; got {type(model).__name__}.")
     check_is_fitted(model)
     arrays, state = model.get_state()
-    parameters = {}
+    scalars = {}
     for name, value in model.get_params(deep=False).items():
         if value is not None and not isinstance(value, (str, bool, int, float, np.number)):
-            arrays[f"parameter.{name}"] = np.asarray(value, dtype=np.float64)
+            arrays[f"{_PARAMETER}{name}"] = np.asarray(value, dtype=np.float64)
         else:
-            parameters[name] = value.item() if isinstance(value, np.generic) else value
+            scalars[name] = value.item() if isinstance(value, np.generic) else value
     meta = {
         "class": type(model).__name__,
         "library_version": __version__,
-        "parameters": parameters,
+        "parameters": scalars,
         "state": state,
     }
     write_model_file(path, arrays, meta)
@@ -64,11 +71,13 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         for key, array in arrays.items():
             if array.dtype != np.float64 or not np.isfinite(array).all():
                 raise ValueError(f"array {key!r} of {array.dtype} must hold finite float64 numbers")
-        parameters = dict(meta["parameters"])
-        for key in [key for key in arrays if key.startswith("parameter.")]:
-            parameters[key.removeprefix("parameter.")] = arrays.pop(key)
-        model: Imitator = getattr(import_module(_HOMES[kind]), kind)(**parameters)
-        model.set_state(arrays, meta["state"])
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise ModelFileError(f"{name}: damaged or tampered with ({error!r}); {remedy}") from None
+        given = {key: arrays.pop(key) for key in [*arrays] if key.startswith(_PARAMETER)}
+        known = {key.removeprefix(_PARAMETER): array for key, array in given.items()}
+        made = getattr(import_module(_HOMES[kind]), kind)
+        model: Imitator = made(**parameters(made, meta["parameters"], known))
+        # What overflows is found, and refused, by the check of the answers.
+        with np.errstate(all="ignore"):
+            model.set_state(arrays, meta["state"])
+    except _DAMAGED as error:
+        raise ModelFileError(f"{name}: damaged or tampered with ({shown(error, 400)}); {remedy}") from None
     return model

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -24,6 +23,7 @@ from ibcb.log.arrays import whole_numbers
 from ibcb.log.disk import DiskLog, gathered
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
+from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
 __all__ = ["WIDE", "Reduction", "reduction_of"]
@@ -56,7 +56,7 @@ class Reduction:
     kept: NDArray[np.int64]
     others: Vector
 
-    @cached_property
+    @lazy
     def matrix(self) -> Contexts:
         """Takes contexts to the reduced ones, sparse. Shape (d, q)."""
         d, own = len(self.others), len(self.kept)
@@ -105,14 +105,16 @@ class Reduction:
 
     def expanded_interval(self, bounds: Interval) -> Interval:
         """Bounds of the log's own features; those of the others are as wide as that of their score."""
-        extra = bounds.estimate[len(self.kept) + 1 :]  # an intercept
-        estimate, low, high = (self.expanded(each[: len(self.kept) + 1]) for each in bounds)
-        with np.errstate(invalid="ignore"):
-            pairs = [each[len(self.kept)] * self.others for each in (bounds.lower, bounds.upper)]
-        rest = self.others != 0
-        low[rest], high[rest] = np.minimum(*pairs)[rest], np.maximum(*pairs)[rest]
-        ends = (bounds.lower[len(self.kept) + 1 :], bounds.upper[len(self.kept) + 1 :])
-        return Interval(*(np.append(a, b) for a, b in zip((estimate, low, high), (extra, *ends), strict=True)))
+        own = len(self.kept)
+        found = []
+        for each in bounds:
+            # Without bounds of the score the others have none; those kept have their own all the same.
+            wide = self.expanded(np.append(each[:own], 0.0))
+            rest = np.flatnonzero(self.others)
+            wide[rest] = each[own] * self.others[rest]
+            found.append(np.append(wide, each[own + 1 :]))  # an intercept
+        estimate, *ends = found
+        return Interval(estimate, np.minimum(*ends), np.maximum(*ends))
 
     def reduced_gram(self, gram: Matrix) -> Matrix:
         """S'S of reduced contexts."""

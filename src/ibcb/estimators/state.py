@@ -3,14 +3,15 @@
 What a field may hold is said by its annotation: numbers, text, ``None``, tuples, arrays, notes, kinds of deciders, and
 other records of these. An array's annotation also says its shape, ``Annotated[NDArray[np.float64], "K d d"]``: the same
 letter means the same size within a record, and d everywhere the number of features. Numbers are finite, and whole ones
-count something. Loading checks all of it, and that a track fits its kind, so that a damaged file is refused when it is
-read, and not met later.
+count something. Loading checks all of it, parameters as ``__init__`` annotates them included, and that the parts of a
+fit belong together, so that a damaged file is refused when it is read, and not met later.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,24 +19,31 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import KINDS, Kind
+from ibcb.deciders import KINDS, RANDOM_SHARES, Kind
+from ibcb.estimators.fitting import Fit
+from ibcb.inverse.solvers import SOLVERS
+from ibcb.log.arrays import shown
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
-from ibcb.numerics.ridge import Frame
+from ibcb.numerics.ridge import Chosen, Frame
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.rewards import RewardFit
 from ibcb.tracking.selection import Candidate
 
-__all__ = ["Arrays", "pack", "unpack"]
+__all__ = ["Arrays", "number", "pack", "parameters", "unpack"]
 
 Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
 #: whole numbers beyond this are not exact as float64, in which arrays are stored
 _LARGEST = 2**53
+#: squares of numbers up to this can be weighed and summed
+_SQUARED = 1e120
+#: sums of single precision, which are taken in another order, agree within
+_ROUNDED = 1.001
 
 
 def pack(value: Any, name: str, arrays: Arrays) -> Any:
@@ -75,6 +83,20 @@ def unpack(kind: type[T], stored: Any, arrays: Arrays, d: int) -> T:
     return found
 
 
+def parameters(kind: type[Any], stored: Any, arrays: Arrays) -> dict[str, Any]:
+    """Parameters of an estimator of this class, as its ``__init__`` annotates them; its arrays are numbers."""
+    if not isinstance(stored, dict):
+        raise ValueError("the parameters are no mapping")
+    hints = get_type_hints(kind.__init__)
+    for name, value in (stored | arrays).items():
+        allowed = get_args(hints[name]) or (hints[name],)
+        scalars = [each for each in allowed if each in _SCALARS]
+        fits = any(_SCALARS[each][1](value) for each in scalars)
+        if not fits and (name not in arrays or len(scalars) == len(allowed)):
+            raise ValueError(f"parameter {name} is {shown(value)}, which it cannot be")
+    return stored | arrays
+
+
 def _names(kind: Any) -> tuple[str, ...]:
     """Of the fields of a record; none of anything else."""
     if is_dataclass(kind):
@@ -107,7 +129,7 @@ def _read(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: 
         record = kind(**{name: _read(hints[name], stored[name], arrays, own, f"{place}.{name}") for name in stored})
         _check(record, place)
         return record
-    return _number(kind, stored, place)
+    return number(kind, stored, place)
 
 
 def _tuple(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Any:
@@ -145,8 +167,8 @@ def _kind(stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Kin
     parts = {"kind", "l2", "top_k", "frame", "rate"}
     if not isinstance(stored, dict) or set(stored) != parts or str(stored["kind"]) not in KINDS:
         raise ValueError(f"{place} is {stored!r}, no kind of decider that is known")
-    l2, top_k = _number(float, stored["l2"], f"{place}.l2"), _number(int, stored["top_k"], f"{place}.top_k")
-    rate = _number(float, stored["rate"], f"{place}.rate")
+    l2, top_k = number(float, stored["l2"], f"{place}.l2"), number(int, stored["top_k"], f"{place}.top_k")
+    rate = number(float, stored["rate"], f"{place}.rate")
     if l2 <= 0 or top_k < 1 or not 0 < rate <= 1:
         raise ValueError(f"{place} has l2={l2}, top_k={top_k} and rate={rate}; all are above 0, the rate at most 1")
     frame = _read(Frame | None, stored["frame"], arrays, sizes, f"{place}.frame")
@@ -166,15 +188,10 @@ def _note(stored: Any, place: str) -> Note:
     return note
 
 
-def _number(kind: Any, stored: Any, place: str) -> Any:
-    expected = {
-        float: ("a finite number", _finite),
-        int: ("a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= _LARGEST),
-        str: ("text", lambda value: isinstance(value, str)),
-        bool: ("true or false", lambda value: isinstance(value, bool)),
-    }
-    words, accepts = expected[kind]
-    if not accepts(stored):
+def number(kind: Any, stored: Any, place: str) -> Any:
+    """A number, a truth value or text; raises ValueError, with the place, for anything else."""
+    words, accepts = _SCALARS[kind]
+    if not accepts(stored) or (kind is int and stored < 0):
         raise ValueError(f"{place} is {stored!r}, expected {words}")
     return kind(stored)
 
@@ -182,6 +199,16 @@ def _number(kind: Any, stored: Any, place: str) -> Any:
 def _finite(value: Any) -> bool:
     # By comparison: a whole number may be too large to be made a float.
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+#: what stands for a scalar in JSON, in words and as a check
+_SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    float: ("a finite number", _finite),
+    int: ("a whole number from 0 on", lambda value: type(value) is int and abs(value) <= _LARGEST),
+    str: ("text", lambda value: isinstance(value, str)),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    NoneType: ("null", lambda value: value is None),
+}
 
 
 # -- what types and shapes do not say --------------------------------------------------------------------------------
@@ -194,10 +221,19 @@ def _check(record: Any, place: str) -> None:
         if record.counts.sum() != len(record.contexts) or not record.counts.all():
             wrong = "its counts do not add up to its contexts"
     elif isinstance(record, Frame):
-        wrong = "" if (record.scale > 0).all() else "its scales are not above 0"
+        squares = np.where(record.scale > 0, record.scale, 0.0) ** 2
+        wrong = "" if ((squares > 0) & (squares < np.inf)).all() else "its scales are not above 0, or their squares"
     elif isinstance(record, RewardFit):
         least = min(float(record.normal.diagonal().min(initial=0.0)), record.squares)
         wrong = "" if least >= 0 else "its sums of squares are negative"
+        gram_matrix(f"{place}.phi", record.phi, len(record.moment))
+        if max(np.abs(record.moment).max(), np.abs(record.total).max()) > _SQUARED:
+            wrong = f"its sums are beyond {_SQUARED:g}"
+    elif isinstance(record, Chosen):
+        # Sums of the same contexts, by Cauchy and Schwarz.
+        most = np.sqrt(record.count) * np.sqrt(np.maximum(record.phi.diagonal(), 0))
+        if record.total is not None and (np.abs(record.total) > _ROUNDED * most).any():
+            wrong = "its total is larger than its Gram matrix allows"
     elif isinstance(record, Metric):
         wrong = "" if (record.matrix.diagonal() > 0).all() else "its diagonal is not above 0"
     elif isinstance(record, Candidate):
@@ -206,8 +242,29 @@ def _check(record: Any, place: str) -> None:
         wrong = _mismatch(record)
     elif isinstance(record, Tracks):
         wrong = _unlike(record)
+    elif isinstance(record, Fit):
+        wrong = _inconsistent(record)
     if wrong:
         raise ValueError(f"{place}: {wrong}")
+
+
+def _inconsistent(fit: Fit) -> str:
+    """Why the parts of a fit cannot be of one and the same, or nothing."""
+    evolution, kind = fit.evolution, fit.kind
+    gram_matrix("gram", evolution.chosen.phi, len(evolution.theta))
+    # Raises where what was chosen cannot be weighed against l2.
+    evolution.ridge()
+    if evolution.regularization != kind.regularization:
+        return f"its evolution has another l2, or other units of it, than {kind.label}"
+    if (evolution.margin is None) != kind.adds_bonus or not (evolution.margin is None or evolution.margin > 0):
+        return f"its margin is {evolution.margin}, which is none of {kind.name}"
+    if len(evolution.policies) != len(evolution.diagnostics):
+        return f"there are {len(evolution.policies)} policies but {len(evolution.diagnostics)} diagnostics"
+    if fit.scale <= 0 or fit.solver not in SOLVERS:
+        return f"its scale is {fit.scale} and its solver {fit.solver!r}"
+    if fit.track is not None and fit.track.kind != kind:
+        return f"its track is that of {fit.track.kind.label}, not of {kind.label}"
+    return ""
 
 
 def _unlike(held: Tracks) -> str:
@@ -230,6 +287,8 @@ def _mismatch(track: Track) -> str:
     """Why a track cannot be one of its kind, or nothing."""
     d, episodes = track.d, len(track.policies)
     gram_matrix("the track's gram", track.chosen.phi, d)
+    # Raises where what was chosen cannot be weighed against l2.
+    track.kind.regularization.ridge(track.chosen)
     if {len(track.predicted), len(track.ahead)} != {episodes} or (track.now is None) != (episodes == 0):
         return f"{episodes} policies do not go with {len(track.predicted)} predictions"
     if track.now is None:
@@ -249,8 +308,12 @@ def _mismatch(track: Track) -> str:
         return f"its beliefs of the last policy are not those of {track.kind.name}"
     if len(now.evidence) != len(track.names) or now.best >= len(track.names):
         return f"its evidence is not of the {len(track.names)} models of {track.kind.name}"
+    if len(now.random_share) != len(RANDOM_SHARES):
+        return f"its evidence of random choices is not of {len(RANDOM_SHARES)} shares"
     if not len(now.sample.counts):
         return "it has no candidate sets"
+    gram_matrix("the track's unit", now.unit, d)
+    gram_matrix("the track's within", now.within, d)
     if (now.information.diagonal() < 0).any():
         return "its information is negative"
     if (now.rewards is not None) != track.kind.learns:

@@ -6,7 +6,7 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +22,7 @@ from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
+from ibcb.numerics.lazy import lazy
 
 __all__ = ["DiskLog", "IndexedSource", "gathered", "named", "short_message"]
 
@@ -203,12 +204,12 @@ class DiskLog:
         assert isinstance(self._source, IndexedSource)  # only these have an index
         return self._source
 
-    @cached_property
+    @lazy
     def _index(self) -> list[tuple[int, list[int]]] | None:
         with named(self.name, self._kind):
             return (self._source.index() or None) if isinstance(self._source, IndexedSource) else None
 
-    @cached_property
+    @lazy
     def _numbers(self) -> list[int]:
         """The numbers of all episodes; without an index this reads the log once."""
         if self._index is not None:
@@ -229,7 +230,7 @@ class DiskLog:
         """Number of episodes that the policy chose."""
         return len(self._numbers) - self.warmup
 
-    @cached_property
+    @lazy
     def n_features(self) -> int:
         if self.feature_names is not None:
             return len(self.feature_names)

@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_feature_names
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.arrays import LogFormatError, shown
 
 __all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
 
 #: options of `ibcb.read_log` that say where things stand in a file
 _OF_FILES = frozenset(["format", "delimiter", "decimal", "alternatives", "items"])
+#: products that a recipe may ask for; a log has fewer features
+_MOST_PRODUCTS = 10_000_000
+#: a number beyond it would overflow when it is squared
+_LARGEST = 1e150
 #: the factors of products: for each of them, which features of the columns it may be, by position
 Cross = tuple[tuple[int, ...], ...]
 
@@ -234,44 +238,57 @@ class Preparation:
         made = cls(
             tuple(
                 FeatureColumn(
-                    name=str(column["name"]),
-                    categories=None if column["categories"] is None else tuple(map(str, column["categories"])),
-                    fill=None if column["fill"] is None else float(column["fill"]),
+                    name=_text(column["name"]),
+                    categories=None if column["categories"] is None else tuple(map(_text, _list(column["categories"]))),
+                    fill=None if column["fill"] is None else _finite(column["fill"]),
                     center=_finite(column.get("center", 0.0)),
                     scale=_above_zero(column.get("scale", 1.0)),
                     pooled=bool(column.get("pooled", False)),
                 )
-                for column in data["columns"]
+                for column in _list(data["columns"])
             ),
-            tuple((str(role), str(column)) for role, column in data["roles"].items()),
+            tuple((_text(role), _text(column)) for role, column in data["roles"].items()),
         )
         d = len(made.column_features)
         crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in data.get("crosses", ()))
+        if sum(math.prod(map(len, cross)) for cross in crosses) > _MOST_PRODUCTS:
+            raise ValueError(f"it has more than {_MOST_PRODUCTS:,} products")
         arms = None if data.get("arms") is None else _arms(data["arms"])
         reading = tuple((str(name), value) for name, value in data.get("reading", {}).items())
         return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms, reading=reading)
 
 
 def _arms(data: Mapping[str, Any]) -> Arms:
-    names = tuple(map(str, data["names"]))
-    features = tuple((str(name), tuple(map(_finite, values))) for name, values in data["features"])
+    names = tuple(map(_text, _list(data["names"])))
+    features = tuple((_text(name), tuple(map(_finite, values))) for name, values in data["features"])
     if any(len(values) != len(names) for _, values in features):
         raise ValueError(f"a feature of arms has not one number for each of the {len(names)} arms")
-    return Arms(str(data["column"]), names, features, None if data["available"] is None else str(data["available"]))
+    return Arms(_text(data["column"]), names, features, None if data["available"] is None else _text(data["available"]))
 
 
 def _places(values: Any, d: int) -> tuple[int, ...]:
-    places = tuple(int(value) for value in values)
-    if any(not 0 <= place < d for place in places):
+    places = tuple(_list(values))
+    if any(type(place) is not int or not 0 <= place < d for place in places):
         raise ValueError(f"a cross names a feature beyond the {d} there are")
     return places
 
 
+def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{shown(value)} is no list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is no name")
+    return value
+
+
 def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"center or scale is {number}, which is not finite")
-    return number
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+        raise ValueError(f"a number (fill, center, scale) is {shown(value)}, which is not finite")
+    return float(value)
 
 
 def _above_zero(value: Any) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+
+from ibcb.numerics.lazy import lazy
 
 __all__ = ["Metric"]
 
@@ -28,7 +29,7 @@ class Metric:
 
     matrix: Annotated[Matrix, "d d"]
 
-    @cached_property
+    @lazy
     def root(self) -> Matrix:
         """T with T' K T = I: x = T z is as long as z is in Euclid's length. Shape (d, d)."""
         # At unit diagonal: features may have any unit.

@@ -16,7 +16,6 @@ alone. Shrinkage is the same in both; widths are those of the decider over sqrt(
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
+from ibcb.numerics.lazy import lazy
 
 __all__ = ["Chosen", "Frame", "Regularization", "Ridge", "Whitener", "gram", "ridge", "widths"]
 
@@ -180,20 +180,20 @@ class Ridge:
         solution: Matrix = lapack.dpotrs(self.cholesky, b, lower=1)[0]
         return solution
 
-    @cached_property
+    @lazy
     def psi(self) -> Matrix:
         """Psi, shape (d, d)."""
         psi = self.phi.copy()
         psi.flat[:: len(psi) + 1] += self.penalty
         return psi
 
-    @cached_property
+    @lazy
     def shrinkage(self) -> Matrix:
         """G = Psi^-1 Phi, which takes reward parameters to the policy that expects them. Shape (d, d)."""
         # I - Psi^-1 diag(penalty) is the same matrix but cancels to noise where Phi is tiny beside the penalty.
         return self.solve(self.phi)
 
-    @cached_property
+    @lazy
     def whitener(self) -> Whitener:
         """W = L^-1, so that |W s| = sqrt(s' Psi^-1 s), and what it makes of the origin."""
         inverse: Matrix = lapack.dtrtri(self.cholesky, lower=1)[0]

@@ -499,7 +499,7 @@ def _on_the_page(view: LogWalk, n_features: int, n_episodes: int, lines: int) ->
 
 def _sentence(note: str) -> str:
     """A note with a capital, unless it begins with a name of the code."""
-    return note if "_" in note.split(maxsplit=1)[0] else note[:1].upper() + note[1:]
+    return note if "_" in note.partition(" ")[0] else note[:1].upper() + note[1:]
 
 
 def _known(share: float) -> float | None:

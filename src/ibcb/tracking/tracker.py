@@ -11,7 +11,7 @@ best of these.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.calibration import (
     Exploration,
@@ -444,12 +445,12 @@ class Track:
 
     # -- models ----------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @lazy
     def motions(self) -> tuple[Motion, ...]:
         """The families of models that are tracked."""
         return motions_of(self.kind, models_of(self.kind, self.d) if self.now is None else self.now.models)
 
-    @cached_property
+    @lazy
     def names(self) -> tuple[str, ...]:
         """Of all models that are tracked."""
         return tuple(name for motion in self.motions for name in motion.names)
@@ -615,7 +616,7 @@ class Track:
         size = float(p @ along)
         return float(np.sqrt(max(along @ C[:d, :d] @ along, 0.0))) / size if size > 0 else 0.0
 
-    @cached_property
+    @lazy
     def blind(self) -> tuple[Vector, Matrix]:
         """Units that make features alike, and directions, in these units, of which all episodes told nothing.
 
