@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.io.files import machine_memory
+from ibcb.log.memory import machine_memory
 from ibcb.numerics.checks import whole
 
 __all__ = ["Offers", "Phase", "Streams", "World", "check_room"]
