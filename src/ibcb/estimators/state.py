@@ -156,8 +156,12 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
     if np.issubdtype(dtype, np.integer):
         if not ((array == np.floor(array)) & (array >= 0) & (array <= _LARGEST)).all():
             raise ValueError(f"{place} must hold whole numbers from 0 on")
-    elif not (np.abs(array) <= np.finfo(dtype).max).all():
-        raise ValueError(f"{place} must hold finite numbers")
+    else:
+        with np.errstate(over="ignore"):
+            if dtype is np.floating:  # of either precision: single where it holds all that was stored
+                dtype = np.float32 if (array.astype(np.float32) == array).all() else np.float64
+            if not (np.abs(array) <= np.finfo(dtype).max).all():
+                raise ValueError(f"{place} must hold finite numbers")
     # Kept: whoever else holds it holds the same one.
     arrays[stored] = array.astype(dtype, copy=False)
     return arrays[stored]

@@ -32,16 +32,13 @@ class ContextSample:
     keys : ndarray of shape (steps,)
     """
 
-    contexts: Annotated[NDArray[np.float64], "rows d"]
+    contexts: Annotated[NDArray[np.floating], "rows d"]
     counts: Annotated[NDArray[np.int64], "steps"]
     keys: Annotated[NDArray[np.float64], "steps"]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "contexts", _light(self.contexts))
-
     @classmethod
     def empty(cls, d: int) -> Self:
-        return cls(np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty(0))
+        return cls(np.empty((0, d), dtype=np.float32), np.empty(0, dtype=np.int64), np.empty(0))
 
     @property
     def bar(self) -> float:
@@ -85,7 +82,7 @@ def picked(block: Block, *, most: float, episode: int) -> ContextSample:
     keys, counts = np.random.default_rng(episode).random(len(block.chosen_rows)), np.diff(block.offsets)
     kept = keys < most
     rows = np.flatnonzero(np.repeat(kept, counts))
-    return ContextSample(taken(block.contexts, rows), counts[kept], keys[kept])
+    return ContextSample(_light(taken(block.contexts, rows)), counts[kept], keys[kept])
 
 
 def _light(contexts: NDArray[Any]) -> NDArray[Any]:
