@@ -33,7 +33,7 @@ def row_propensities(
     steps, rows = len(chosen), int(step_offsets[-1])
     chosen_rows = step_offsets[:-1] + chosen
     try:
-        rule = "give probabilities, NaN where none is known"
+        rule = "what is no number is no probability; give NaN where none is known"
         array = number_array(values, "propensities", rule).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise LogFormatError(str(error)) from None
