@@ -557,6 +557,34 @@ def test_permissions_are_those_of_a_plain_file(tmp_path):
     assert (tmp_path / "careful").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+def test_a_file_that_is_replaced_passes_its_permissions_on(tmp_path):
+    (tmp_path / "private").write_text("")
+    (tmp_path / "private").chmod(0o600)
+    with atomic(tmp_path / "private") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path):
+    path = tmp_path / ("é" * 120 + "n" * 10)
+    with atomic(path) as temporary:
+        temporary.write_text("new")
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_is_being_written_by_another_is_left_alone(tmp_path):
+    """Two writers of one file: the last wins, and neither loses its temporary file to the other."""
+    path = tmp_path / "file.txt"
+    with atomic(path) as first:
+        first.write_text("first")
+        with atomic(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_log_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     ibcb.write_log(some_log(seed=1), path)
@@ -580,11 +608,12 @@ def test_a_log_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch):
 def test_a_model_that_cannot_be_written_leaves_the_old_one(model_path, run, monkeypatch):
     before = model_path.read_bytes()
 
-    def fails(arrays, path, metadata):
-        path.write_bytes(b"half")
+    def fails(path, content):
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
         raise OSError("disk full")
 
-    monkeypatch.setattr("ibcb.estimators.model_file.save_file", fails)
+    monkeypatch.setattr("pathlib.Path.write_bytes", fails)
     with pytest.raises(OSError, match="disk full"):
         ibcb.save_model(BaseSVC().fit(run.log), model_path)
     assert model_path.read_bytes() == before

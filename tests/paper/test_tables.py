@@ -122,6 +122,59 @@ def test_nothing_is_lost_or_doubled_by_kill_9(tmp_path):
     assert "## Table 7" in (tmp_path / "p.smoke.md").read_text()
 
 
+def test_records_stand_in_the_order_of_the_tables_however_they_came_about(tmp_path):
+    """In one go, in pieces and backwards, and with a failure that was mended: the same lines but for the time."""
+
+    def timeless(path):
+        return [json.dumps(record | {"seconds": None}) for record in recorded(path)]
+
+    reproduce(SMALL, tmp_path / "one.jsonl", smoke=True)
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"id": SMALL[1].id, "setting": "", "algorithm": "", "seed": 0, "error": "none"}) + "\n")
+    reproduce(SMALL[:2:-1], other, smoke=True)
+    reproduce(SMALL[2::-1], other, smoke=True)
+    assert timeless(other) == timeless(tmp_path / "one.jsonl")
+    assert [record["id"] for record in recorded(other)] == [
+        cell.id for cell in cells(TABLES, 1) if cell.id in {small.id for small in SMALL}
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "kill"])
+def test_workers_do_not_outlive_the_command(tmp_path, number):
+    smoke = tmp_path / "r.smoke.jsonl"
+    command = [sys.executable, "-m", "ibcb", "reproduce", "--table", "7", "--smoke", "--seeds", "9", "--jobs", "2"]
+    command += ["--results", tmp_path / "r.jsonl", "--page", tmp_path / "p.md"]
+    # A group of its own, by which its workers are known when it is gone.
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True
+    ) as process:
+        while process.poll() is None and not (smoke.exists() and smoke.read_text()):
+            time.sleep(0.05)
+        assert len(of_session(process.pid)) >= 3
+        process.send_signal(number)
+    for _ in range(200):
+        if not of_session(process.pid):
+            break
+        time.sleep(0.05)
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError("workers are still there")
+
+
+def of_session(session):
+    """Processes of a session, from the sixth field of their states."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:  # gone by now
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(place.parent.name))
+    return found
+
+
 @pytest.fixture
 def some_movielens(tmp_path, monkeypatch):
     write_movielens(tmp_path / "ml-100k")

@@ -26,7 +26,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            with _sigterm_raises():
+            with _signals_raise():
                 command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -53,7 +53,8 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM, and Ctrl-C where it is heeded, as exceptions, so that what they interrupt is cleaned up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -61,11 +62,14 @@ def _sigterm_raises() -> Iterator[None]:
     def handler(number: int, frame: object) -> None:
         raise _Terminated
 
-    before = signal.signal(signal.SIGTERM, handler)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, handler)}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, action in before.items():
+            signal.signal(number, action)
 
 
 def _users_can_cause(error: Exception) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from ibcb.io.files import atomic
 
@@ -39,7 +39,17 @@ def write_model_file(path: str | os.PathLike[str], arrays: dict[str, NDArray[Any
     content = json.dumps({"version": _VERSION, **meta}, allow_nan=False)
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic(path) as temporary:
-        save_file(whole, temporary, {_KEY: content, _DIGEST: content_digest(whole, content)})
+        # Not save_file: its error where the disk is full is none of the system's.
+        temporary.write_bytes(_ordered(save(whole, {_KEY: content, _DIGEST: content_digest(whole, content)})))
+
+
+def _ordered(file: bytes) -> bytes:
+    """The same file with its header in the order of the names: safetensors writes metadata in any order."""
+    end = 8 + int.from_bytes(file[:8], "little")
+    header = json.dumps(json.loads(file[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    # What follows begins at a multiple of 8 bytes.
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + file[end:]
 
 
 def content_digest(arrays: dict[str, NDArray[Any]], content: str) -> str:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 #: whole numbers beyond this are not exact as float64, in which arrays are stored
 _LARGEST = 2**53
 #: squares of numbers up to this can be weighed and summed
-_SQUARED = 1e120
+_SQUARED = 1e150
 #: sums of single precision, which are taken in another order, agree within
 _ROUNDED = 1.001
 

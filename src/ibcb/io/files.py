@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
-import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.memory import amount, beyond
+
+try:
+    import fcntl
+except ImportError:
+    # Windows: what a killed process leaves behind stays there.
+    _lock: Callable[[int], None] | None = None
+else:
+
+    def _lock(file: int) -> None:
+        """Lock an open file as long as the process lives, or raise OSError at once."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
 
 __all__ = ["atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]
 
@@ -38,6 +50,11 @@ _BEGINNINGS = {
     b"<!DOCTYPE": "a web page",
     b"<html": "a web page",
 }
+
+#: how the names of temporary files end
+_SUFFIX = ".ibcb-partial"
+#: what the system says when there is no more room
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def regular(path: Path) -> Path:
@@ -125,45 +142,100 @@ def refuse_disguise(head: bytes, kind: str) -> None:
             )
 
 
-def _permissions(target: Path) -> int:
-    """Those of the file that is written over, else what a plain open would give: mkstemp makes private files."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it takes the name of ``path`` only if the block succeeds.
 
-    If it does not, folders that were made for it are gone, too. A file that is written over keeps its permissions.
+    If it does not, folders that were made for it are gone, too. What a process that was killed left behind is removed
+    by the next one that writes the same file.
 
-    Symbolic links are followed. What is no regular file (a pipe, /dev/stdout) is written directly.
+    Symbolic links are followed. What is no regular file (a pipe, /dev/stdout) is written directly. A file that is
+    replaced passes its permissions on.
     """
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the path of a file.")
     if target.exists() and not target.is_file():
-        yield target
+        with _explained(path):
+            yield target
         return
     made = [folder for folder in target.parents if not folder.exists()]
+    # Room for what is put around it: names may be 255 bytes long.
+    prefix = f".{target.name.encode()[:200].decode(errors='ignore')}."
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Names may have 255 bytes at most, those of temporary files too; a character has up to 4.
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:50]}.", dir=target.parent)
+        _remove_leftovers(target.parent, prefix)
+        lock, temporary = _begun(target.parent, prefix)
     except OSError as error:
         raise type(error)(f"{path} cannot be written ({error.strerror}).") from None
-    os.close(handle)
-    temporary = Path(name)
+    with lock:
+        try:
+            with _explained(path):
+                yield temporary
+                temporary.chmod(_permissions(target))
+                os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            for folder in made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Where the disk is full, say so, and for which file."""
     try:
-        yield temporary
-        temporary.chmod(_permissions(target))
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        told = OSError(f"{path} cannot be written ({os.strerror(error.errno)}); make room, or give another folder.")
+        told.errno = error.errno
+        raise told from None
+
+
+def _begun(folder: Path, prefix: str) -> tuple[contextlib.ExitStack, Path]:
+    """A new temporary file, and what keeps it locked: as long as we live, or until that is closed."""
+    while True:
+        lock = contextlib.ExitStack()
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=folder)
+        lock.callback(os.close, handle)
+        if _lock is None:
+            lock.close()
+            return lock, Path(name)
+        try:
+            _lock(handle)
+            mine = bool(os.fstat(handle).st_nlink)
+        except BlockingIOError:
+            mine = False
+        except OSError:
+            mine = True  # a file system without locks
+        if mine:
+            return lock, Path(name)
+        # Somebody who cleans up was quicker.
+        lock.close()
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Temporary files of writers that live no more: those hold no lock."""
+    for name in os.listdir(folder):
+        if _lock is None or not (name.startswith(prefix) and name.endswith(_SUFFIX)):
+            continue
+        # In use, not ours to open, or gone by now.
+        with contextlib.suppress(OSError):
+            handle = os.open(folder / name, os.O_RDWR)
+            try:
+                _lock(handle)
+                os.unlink(folder / name)
+            finally:
+                os.close(handle)
+
+
+def _permissions(target: Path) -> int:
+    """Those of the file that is replaced, or those that a plain open would give."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

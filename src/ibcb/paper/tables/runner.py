@@ -6,21 +6,25 @@ import contextlib
 import functools
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
 from tqdm import tqdm
 
 from ibcb.engine import one_blas_thread
+from ibcb.io import atomic
 from ibcb.paper import metrics
 from ibcb.paper.simulate import Run
-from ibcb.paper.tables.settings import OURS, Cell, Setting, make
+from ibcb.paper.tables.settings import OURS, TABLES, Cell, Setting, cells, make
 
 __all__ = ["Outcome", "read_results", "reproduce"]
 
@@ -50,7 +54,8 @@ def reproduce(
     """Compute the cells that ``results`` does not hold yet, and append each as soon as it is finished.
 
     Killing this at any moment loses at most the cells under way. Cells that failed are recorded with their error and
-    tried again by the next call.
+    tried again by the next call. Once all are there, the records stand in the order of the paper's tables, whatever
+    the order in which they were finished.
     """
     path = Path(results)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +74,7 @@ def reproduce(
                 if "error" in record:
                     failed.append(f"{record['id']}: {record['error']}")
                 bar.update()
+        _put_in_order(path)
     return Outcome(len(cells) - len(missing), len(missing) - len(failed), tuple(failed), torn)
 
 
@@ -87,6 +93,25 @@ def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Record], bool]
     return records, bool(lines[-1])
 
 
+def _put_in_order(path: Path) -> None:
+    """The last record of every cell, in the order of the paper's tables; the file is replaced whole."""
+    records, _ = read_results(path)
+    place = {cell.id.rpartition("/")[0]: place for place, cell in enumerate(cells(TABLES, 1))}
+
+    def key(record: Record) -> tuple[int, int, str]:
+        return int(record.get("seed", 0)), place.get(record["id"].rpartition("/")[0], len(place)), record["id"]
+
+    ordered = sorted(records.values(), key=key)
+    content = "".join(json.dumps(record, allow_nan=False) + "\n" for record in ordered)
+    if content == path.read_text(encoding="utf-8"):
+        return
+    # Windows replaces no open file; there they stay in the order in which they were finished.
+    with contextlib.suppress(PermissionError), atomic(path) as temporary, temporary.open("wb") as file:
+        file.write(content.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
     with path.open("a+", encoding="utf-8", newline="\n") as file:
@@ -95,6 +120,8 @@ def _locked(path: Path) -> Iterator[IO[str]]:
         except OSError:
             raise BlockingIOError(f"{path} is being written by another run; wait, or give another path.") from None
         with lock:
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise BlockingIOError(f"{path} has just been replaced by another run; start again.")
             yield file
 
 
@@ -130,7 +157,9 @@ def _compute(cells: Sequence[Cell], jobs: int, smoke: bool) -> Iterator[Record]:
             yield _cell(cell, smoke)
         return
     # Spawned, not forked: a forked child of a threaded BLAS may hang.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    with ours, theirs, ProcessPoolExecutor(jobs, context, _leave_with, (ours,)) as pool:
         futures = [pool.submit(_cell, cell, smoke) for cell in cells]
         try:
             for future in as_completed(futures):
@@ -138,7 +167,21 @@ def _compute(cells: Sequence[Cell], jobs: int, smoke: bool) -> Iterator[Record]:
         except BaseException:
             for future in futures:
                 future.cancel()
+            theirs.close()
             raise
+
+
+def _leave_with(connection: Connection) -> None:
+    """In a worker: end at once when the process that started it closes its end, or is killed."""
+    # Ctrl-C reaches all processes of a terminal; the one that was called answers for all.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            connection.recv()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _cell(cell: Cell, smoke: bool) -> Record:

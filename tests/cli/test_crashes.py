@@ -1,0 +1,234 @@
+"""Every verb that writes, stopped by every means: no half file under the final name, and nothing left behind."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from commands import ibcb_command, succeeds
+
+import ibcb
+
+SETTINGS = {"n_episodes": 3, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
+#: what each verb writes, and how it is called
+VERBS = {
+    "fit": ("out.safetensors", ["fit", "log.parquet", "--l2", "0.3", "-o"]),
+    "stream": ("out.safetensors", ["fit", "log.parquet", "--l2", "0.3", "--resume", "-o"]),
+    "convert": ("out.parquet", ["convert", "log.parquet"]),
+    "csv": ("out.csv", ["convert", "log.parquet"]),
+    "npz": ("out.npz", ["convert", "log.parquet"]),
+    "vw": ("out.vw", ["convert", "log.parquet"]),
+    "dsjson": ("out.dsjson", ["convert", "log.parquet"]),
+    "arrow": ("out.arrow", ["convert", "log.parquet"]),
+    "report": ("out.html", ["report", "model.safetensors", "--log", "log.parquet", "-o"]),
+    "predict": ("out.csv", ["predict", "model.safetensors", "log.parquet", "-o"]),
+    "propensities": ("out.parquet", ["propensities", "model.safetensors", "log.parquet", "-o"]),
+    "explain": ("out.csv", ["explain", "model.safetensors", "--log", "log.parquet", "-o"]),
+}
+#: one for each way in which they write
+SOME = ("stream", "convert", "report", "predict")
+FORMATS = ("csv", "npz", "vw", "dsjson", "arrow")
+posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX processes")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A folder with a log and a model."""
+    folder = tmp_path_factory.mktemp("given")
+    log = ibcb.simulate("synthetic", seed=0, noise=0.03, **SETTINGS).log
+    ibcb.write_log(log, folder / "log.parquet")
+    ibcb.save_model(ibcb.IBCB(l2=0.3).fit(log), folder / "model.safetensors")
+    return folder
+
+
+def calls(given, folder):
+    """Of each verb, where it writes and its arguments; each has a folder of its own."""
+    found = {}
+    for verb, (name, arguments) in VERBS.items():
+        (folder / verb).mkdir(parents=True)
+        placed = [str(given / part) if (given / part).exists() else part for part in arguments]
+        found[verb] = (folder / verb / name, [*placed, str(folder / verb / name)])
+    return found
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole(given, tmp_path_factory):
+    """What every verb writes if nothing happens."""
+    found = calls(given, tmp_path_factory.mktemp("whole"))
+
+    @functools.cache
+    def bytes_of(verb):
+        out, arguments = found[verb]
+        succeeds(*arguments)
+        assert names(out.parent) == [out.name]
+        return out.read_bytes()
+
+    return bytes_of
+
+
+#: in one process, because that is quick: each call in a child of its own, stopped when it touches its output
+STOPPED = """
+import json, os, random, resource, signal, sys, threading, time
+
+import ibcb
+from ibcb.cli import app
+from ibcb.estimators import checkpoints
+from ibcb.report import write_report
+
+how, seed, calls = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+names = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
+
+def stop_at_rename(number, out):
+    def hook(event, arguments):
+        if event == "os.rename" and os.path.basename(str(arguments[1])) == os.path.basename(out):
+            os.kill(os.getpid(), number)
+    sys.addaudithook(hook)
+
+def stop_some_time(number):
+    def wait():
+        time.sleep(random.random() * 0.3)
+        os.kill(os.getpid(), number)
+    threading.Thread(target=wait, daemon=True).start()
+
+told = {}
+for verb, (out, arguments) in calls.items():
+    random.seed(f"{seed} {verb}")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writer, 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if how == "full":
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+        elif how.startswith("random-"):
+            stop_some_time(names[how.removeprefix("random-")])
+        else:
+            stop_at_rename(names[how], out)
+        try:
+            app(arguments)
+        except SystemExit as leaving:
+            sys.stdout.flush()
+            os._exit(leaving.code or 0)
+        os._exit(99)
+    os.close(writer)
+    with os.fdopen(reader) as errors:
+        text = errors.read()
+    told[verb] = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text]
+print(json.dumps(told))
+"""
+
+
+def stopped(how, given, folder, seed=0, verbs=SOME):
+    """Stop verbs; gives where each wrote, its exit code and what it said."""
+    found = {verb: call for verb, call in calls(given, folder).items() if verb in verbs}
+    plain = {verb: (str(out), arguments) for verb, (out, arguments) in found.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, how, str(seed), json.dumps(plain)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    return {verb: (*found[verb], *told[verb]) for verb in found}
+
+
+def assert_goes_on(verb, out, arguments, whole):
+    """The same command, again: the same bytes as undisturbed, and nothing else in the folder."""
+    succeeds(*arguments)
+    assert names(out.parent) == [out.name], verb
+    assert out.read_bytes() == whole(verb), verb
+
+
+@posix
+def test_after_kill_9_the_next_run_removes_what_was_left(given, whole, tmp_path):
+    for verb, (out, arguments, code, _) in stopped("kill", given, tmp_path).items():
+        assert code == -9, verb
+        assert not out.exists(), verb
+        left = [name for name in names(out.parent) if "checkpoint" not in name]
+        assert len(left) == 1, verb
+        assert left[0].startswith(f".{out.name}."), verb
+        assert_goes_on(verb, out, arguments, whole)
+
+
+@posix
+@pytest.mark.parametrize("how, code", [("term", 143), pytest.param("int", 130, marks=pytest.mark.slow)])
+def test_a_polite_stop_leaves_nothing_half_written(given, whole, tmp_path, how, code):
+    for verb, (out, arguments, found, text) in stopped(how, given, tmp_path).items():
+        assert found == code, (verb, text)
+        assert "Traceback" not in text, (verb, text)
+        assert not out.exists() or out.read_bytes() == whole(verb), verb
+        assert {name for name in names(out.parent) if "checkpoint" not in name} <= {out.name}, verb
+        if verb == "stream":
+            assert_goes_on(verb, out, arguments, whole)
+
+
+@posix
+def test_a_full_disk_is_said_and_leaves_nothing(given, tmp_path):
+    for verb, (out, _, code, text) in stopped("full", given, tmp_path, verbs=(*SOME, *FORMATS)).items():
+        assert code == 1, (verb, text)
+        # A fit in steps stores the first episode before anything else.
+        kept = "out.checkpoint.safetensors" if verb == "stream" else out.name
+        assert text.splitlines()[-1].startswith(f"error: {out.with_name(kept)} cannot be written (File too large)"), (
+            verb,
+            text,
+        )
+        assert "Traceback" not in text
+        assert names(out.parent) == [], verb
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["random-kill", "random-term", "random-int"])
+def test_two_hundred_stops_at_any_moment_lose_and_double_nothing(given, whole, tmp_path, how):
+    for seed in range(200 // len(VERBS) // 3 + 1):
+        for verb, (out, arguments, code, text) in stopped(how, given, tmp_path / str(seed), seed, VERBS).items():
+            assert "Traceback" not in text, (verb, code, text)
+            assert not out.exists() or out.read_bytes() == whole(verb), verb
+            if how != "random-kill":
+                assert {name for name in names(out.parent) if "checkpoint" not in name} <= {out.name}, verb
+            assert_goes_on(verb, out, arguments, whole)
+
+
+@pytest.mark.parametrize("verb", SOME)
+def test_a_folder_that_cannot_be_written_is_said(given, tmp_path, monkeypatch, verb):
+    def refused(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkstemp", refused)
+    out, arguments = calls(given, tmp_path)[verb]
+    result = ibcb_command(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].endswith("cannot be written (Permission denied).")
+    assert names(out.parent) == []
+
+
+@posix
+def test_ctrl_c_while_the_libraries_are_loaded_shows_no_traceback(tmp_path):
+    """At the import of the command line, of a library, and where the verbs are put together."""
+    program = """
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import ibcb.__main__
+
+def hook(event, arguments):
+    if event == "import" and arguments[0] == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(hook)
+ibcb.__main__.main()
+"""
+    for module in ("ibcb.cli", "typer", "ibcb.cli.doubts"):
+        done = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, check=False)
+        assert done.returncode == -2
+        assert done.stderr == ""
