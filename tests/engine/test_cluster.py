@@ -135,8 +135,9 @@ def test_a_cluster_takes_sparse_contexts(client, small_partitions, tmp_path, hom
     "options",
     [
         {"expert": "auto", "l2": "auto"},
-        {"expert": "sbts", "l2": "auto"},
-        *({"expert": kind} for kind in ("topk", "stationary", "other")),
+        pytest.param({"expert": "sbts", "l2": "auto"}, marks=pytest.mark.slow),
+        {"expert": "topk"},
+        *(pytest.param({"expert": kind}, marks=pytest.mark.slow) for kind in ("stationary", "other")),
     ],
     ids=["auto", "l2", "top_k", "stationary", "other"],
 )

@@ -399,7 +399,11 @@ main()
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
 @pytest.mark.parametrize(
     "event, file",
-    [("tempfile.mkstemp", ".m.safetensors"), ("os.rename", "m.safetensors"), ("os.remove", "m.checkpoint")],
+    [
+        pytest.param("tempfile.mkstemp", ".m.safetensors", marks=pytest.mark.slow),
+        ("os.rename", "m.safetensors"),
+        ("os.remove", "m.checkpoint"),
+    ],
     ids=["before it is written", "when it takes its name", "when the checkpoint goes"],
 )
 def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_log, tmp_path, event, file):
