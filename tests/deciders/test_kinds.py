@@ -424,3 +424,27 @@ def test_a_kind_chosen_by_the_log_bounds_no_weight_that_no_choice_tells(tmp_path
         assert direction.estimate[8] == pytest.approx(0.0, abs=1e-9)
         assert (direction.lower[8], direction.upper[8]) == (-np.inf, np.inf)
         assert np.isfinite(np.array(direction)[:, :8]).all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_of_any_size_may_stand_in_any_order(name):
+    """Numbers of candidates differ, one included: within an episode, the order of the steps tells nothing."""
+    rng = np.random.default_rng(4)
+    theta, episodes = rng.normal(size=3), []
+    for _ in range(3):
+        sets = [rng.normal(size=(count, 3)) for count in rng.permutation(np.repeat([1, 2, 3, 5], 15))]
+        # Now and then any candidate is taken.
+        chosen = [int(rng.integers(len(s)) if rng.random() < 0.2 else (s @ theta).argmax()) for s in sets]
+        episodes.append((sets, chosen))
+    orders = [sorted(range(60), key=lambda step, sets=sets: len(sets[step])) for sets, _ in episodes]
+    ordered = [
+        ([sets[step] for step in order], [chosen[step] for step in order])
+        for (sets, chosen), order in zip(episodes, orders, strict=True)
+    ]
+    parameters = {"l2": 0.3, "top_k": 2 if KINDS[name].draws_from_best else "auto"}
+    one, other = (IBCB(expert=name, **parameters, prior_gram=np.eye(3)) for _ in range(2))
+    one.fit(BehaviorLog.from_episodes(episodes))
+    other.fit(BehaviorLog.from_episodes(ordered))
+    # Beliefs are found by passes over the rows, within a share of their spread.
+    for policy, its in zip(one.policy_coefs_, other.policy_coefs_, strict=True):
+        assert policy @ its > 0.995 * np.linalg.norm(policy) * np.linalg.norm(its)

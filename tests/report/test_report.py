@@ -1,9 +1,12 @@
 """The report's figures against independent recomputation, and the page against hostile text."""
 
+import base64
+import hashlib
 import json
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 
 import ibcb
 from ibcb.cli import app
+from ibcb.estimators.model_file import read_model_file, write_model_file
 from ibcb.io.parquet import write_steps
 from ibcb.report import facts, render, write_report
 from ibcb.report.page import json_for_script
@@ -230,6 +234,54 @@ def test_hostile_names_and_ids_are_text():
     data = page_data(text)
     assert data["columns"] == list(HOSTILE)
     assert data["sample"][0]["steps"][0][1].startswith("<b>id 0:")
+
+
+class Elements(HTMLParser):
+    """Elements of a page with the names of their attributes, and what stands in its scripts."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.found, self.scripts, self._inside = set(), [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.add((tag, *sorted(name for name, _ in attrs)))
+        self._inside = tag == "script" and dict(attrs).get("type") is None
+        if tag == "meta" and dict(attrs).get("http-equiv") == "Content-Security-Policy":
+            self.policy = dict(attrs)["content"]
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+    def handle_data(self, data):
+        if self._inside:
+            self.scripts.append(data)
+
+
+def test_hostile_notes_and_metadata_of_a_model_add_no_element(tmp_path):
+    """Whatever text a model file holds, the page has the elements that it has anyway, and runs its own script alone."""
+    model, log = hostile(changed=True)
+    path, attack = tmp_path / "model.safetensors", " ".join(HOSTILE)
+    ibcb.save_model(model, path)
+    arrays, meta = read_model_file(path)
+    fit = meta["state"]["fit"]
+    for place in ("solving", "choosing", "tracking"):
+        for severity in ("info", "warning"):
+            fit[place].append({"code": attack, "severity": severity, "text": attack, "figures": {attack: attack}})
+    for entry in fit["evolution"]["diagnostics"]:
+        entry["status"] = attack
+    for entry in fit["evidence"]:
+        entry["units"] = attack
+    write_model_file(path, arrays, meta)
+    hostile_page = render(facts(ibcb.load_model(path), log, title=attack))
+    plain_page, page = (Elements(text) for text in (render(facts(model, log)), hostile_page))
+    assert page.found == plain_page.found
+    assert page.policy == plain_page.policy
+    assert not [names for _, *names in page.found if any(name.startswith("on") for name in names)]
+    (script,) = page.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page.policy
+    assert "default-src 'none'" in page.policy
 
 
 def test_text_that_is_no_unicode_is_written_all_the_same(tmp_path):

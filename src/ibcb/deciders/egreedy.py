@@ -106,7 +106,10 @@ def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]
         return block, stray
     e = found.stray
     meant, astray = loss.with_stray(e).likelihoods(found.mode)
-    kept = (1 - e) * meant > e * astray
+    # They come by number of candidates, without the steps that leave no choice.
+    steps = np.argsort(counts, kind="stable")
+    kept = np.ones(len(counts), dtype=bool)
+    kept[steps[counts[steps] > 1]] = (1 - e) * meant > e * astray
     if kept.all() or not kept.any():
         return block, e
     rows, offsets = np.repeat(kept, counts), np.append(0, counts[kept].cumsum())

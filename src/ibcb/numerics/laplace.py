@@ -281,9 +281,10 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
     top_k : int
     """
     leads, drawn = _best_of_each(scores.astype(np.float64, copy=False), offsets, chosen, top_k)
-    scale = 0.0
+    scale, there = 0.0, np.isfinite(leads)
     for _ in range(_MAX_DRAW_STEPS):
-        weights = np.exp(scale * leads)
+        # Where a step has fewer than k candidates, none stands for the rest, at a scale of 0 either.
+        weights = np.exp(scale * np.where(there, leads, 0.0)) * there
         weights /= weights.sum(axis=1, keepdims=True)
         mean = np.sum(weights * np.where(weights > 0, leads, 0.0), axis=1)
         gradient = float((drawn - mean).sum())
