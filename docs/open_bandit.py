@@ -314,16 +314,16 @@ def _kind(fit: Record) -> list[str]:
     motion = _MOTIONS[fit["motion"].split("(")[0]]
     return [
         "## What kind of decider\n",
-        '`expert="auto"` tries every kind, and takes the one whose propensities, predicted one episode ahead, make the '
-        f"choices likeliest. `model.expert_` is `{fit['kind']}`, and `model.forecast_model_` is `{fit['motion']}`: "
-        f"{motion}.\n",
+        '`expert="auto"` tries every kind, and judges it by how likely the choices are under its propensities, '
+        "predicted one episode ahead. Of kinds that are about as likely it takes the one that assumes no more than is "
+        f"seen. `model.expert_` is `{fit['kind']}`, and `model.forecast_model_` is `{fit['motion']}`: {motion}.\n",
         *_table(["kind", "", "log-likelihood per choice"], rows, left=2),
         "Of kinds that were given up, up to then.\n",
         "It was a Thompson sampler, which draws a click rate for each item and shows the best. `sbts` is one whose "
         "beliefs are as wide as the choices of the log leave them. This one had learned for a month before, from all "
         "impressions and not from a sample of them; and what it shows at the second and third position need not be its "
-        "best. What the choices show is that items are drawn anew each time, the better the oftener; a softmax of "
-        "moving scores says that and no more.\n",
+        "best. What the choices show is that items are drawn anew each time, the better the oftener, by "
+        "scores that move; `softmax` adds that they move as a learner's do, which is not seen, and `other` does not.\n",
         f"The verdict on the fit is *{fit['verdict']}* It judges whether single choices and preferences can be "
         "predicted. Of a decider that draws among dozens of items they hardly can; how good the probabilities are is "
         "another question, below.\n",
