@@ -29,11 +29,11 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "6
 
 
 @contextlib.contextmanager
-def process(*arguments, **options):
+def process(*arguments, environment=ENVIRONMENT, **options):
     """A `dask` command, killed in the end."""
     running = subprocess.Popen(
         [sys.executable, "-m", "dask", *map(str, arguments)],
-        env=ENVIRONMENT,
+        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         **options,
@@ -46,8 +46,8 @@ def process(*arguments, **options):
 
 
 @contextlib.contextmanager
-def started(folder, workers=2, memory="1GiB"):
-    """A cluster; gives the scheduler's process, the workers', and its address."""
+def started(folder, workers=2, memory="1GiB", environment=ENVIRONMENT):
+    """A cluster; gives the scheduler's process, the workers', and its address. ``environment``: of the workers."""
     file = folder / "scheduler.json"
     where = ("--scheduler-file", file)
     with contextlib.ExitStack() as stack:
@@ -59,7 +59,9 @@ def started(folder, workers=2, memory="1GiB"):
             time.sleep(0.1)
         options = ("--nthreads", "1", "--no-nanny", "--memory-limit", memory, "--local-directory", folder)
         processes = [
-            stack.enter_context(process("worker", *where, "--host", "127.0.0.1", "--no-dashboard", *options))
+            stack.enter_context(
+                process("worker", *where, "--host", "127.0.0.1", "--no-dashboard", *options, environment=environment)
+            )
             for _ in range(workers)
         ]
         yield scheduler, processes, json.loads(file.read_text())["address"]
@@ -327,3 +329,95 @@ def test_workers_without_memory_are_named(tmp_path, small_partitions, monkeypatc
             time.sleep(0.1)
         with pytest.raises(ClusterError, match="have paused, because their memory is full"):
             IBCB().fit(skewed_log(), client=client)
+
+
+def test_when_no_worker_is_left_it_is_said(tmp_path, small_partitions, monkeypatch):
+    """Without a nanny nobody starts them again."""
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
+    with started(tmp_path, workers=1) as (_, (worker,), address), connected(address, 1) as client:
+        submitted = cluster.DaskRows._submitted
+
+        def killing(self, task, kernel):
+            worker.kill()
+            worker.wait()
+            return submitted(self, task, kernel)
+
+        monkeypatch.setattr(cluster.DaskRows, "_submitted", killing)
+        with pytest.raises(ClusterError, match=r"no worker is left at tcp://127.*Start workers again"):
+            IBCB().fit(skewed_log(), client=client)
+
+
+def test_a_worker_that_cannot_see_the_log_is_not_a_lost_scheduler(client, small_partitions, tmp_path):
+    ibcb.write_log(skewed_log(), tmp_path / "log.parquet")
+    disk = ibcb.open_log(tmp_path / "log.parquet")
+    (_, options) = disk.where
+    # As if this machine had it elsewhere.
+    disk.where = (str(tmp_path / "elsewhere.parquet"), options)
+    with pytest.raises(ClusterError, match=r"could not read the log \(.*elsewhere.*same path on all workers"):
+        IBCB().fit(disk, client=client)
+
+
+def test_a_worker_with_another_version_is_named(tmp_path):
+    other = tmp_path / "site" / "ibcb-0.0.1.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: ibcb\nVersion: 0.0.1\n")
+    paths = os.pathsep.join([str(other.parent), os.environ.get("PYTHONPATH", "")])
+    environment = ENVIRONMENT | {"PYTHONPATH": paths}
+    with (
+        started(tmp_path, workers=1, environment=environment) as (_, _, address),
+        connected(address, 1) as client,
+        pytest.raises(ClusterError, match=r"worker tcp://\S+ has ibcb 0\.0\.1, and this process .*same version"),
+    ):
+        IBCB().fit(skewed_log(), client=client)
+
+
+def test_a_slow_worker_is_waited_for(client, monkeypatch):
+    """However often it is looked into whether there are workers at all."""
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.002)
+    log = skewed_log()[:2]
+    assert_same_model(IBCB(l2=0.3).fit(log, client=client), IBCB(l2=0.3).fit(log))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(20))
+def test_a_worker_killed_at_any_pass_changes_nothing(tmp_path, small_partitions, monkeypatch, trial):
+    log = skewed_log(seed=trial)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    with started(tmp_path, workers=2) as (_, workers, address), connected(address) as client:
+        passes, submitted = 0, cluster.DaskRows._submitted
+
+        def counting(self, task, kernel):
+            nonlocal passes
+            passes += 1
+            if passes == 1 + trial:
+                workers[trial % 2].kill()
+            return submitted(self, task, kernel)
+
+        monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
+        model = IBCB(solver="robust").fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
+    assert_same_model(model, IBCB(solver="robust").fit(log))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(20))
+def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monkeypatch, trial):
+    log = skewed_log(seed=trial)
+    ibcb.write_log(log, tmp_path / "log.parquet")
+    disk, out = ibcb.open_log(tmp_path / "log.parquet"), tmp_path / "m.safetensors"
+    with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
+        passes, submitted = 0, cluster.DaskRows._submitted
+
+        def counting(self, task, kernel):
+            nonlocal passes
+            passes += 1
+            if passes == 1 + trial:
+                scheduler.kill()
+            return submitted(self, task, kernel)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster.DaskRows, "_submitted", counting)
+            with pytest.raises(ClusterError, match="scheduler at .* was lost"):
+                fit_in_steps(IBCB(solver="robust", l2=0.3), disk, out, client=client)
+    # On another cluster, or on none, it goes on.
+    done = fit_in_steps(IBCB(solver="robust", l2=0.3), disk, out, resume=True)
+    assert_same_model(done, IBCB(solver="robust", l2=0.3).fit(log))

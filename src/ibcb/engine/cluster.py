@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,10 @@ T = TypeVar("T")
 
 #: seconds after which a result that does not come is looked into (decision 0007); not tuned
 _PATIENCE = 60.0
+#: what all processes must have in the same version
+_ALIKE = ("ibcb", "numpy")
+#: workers whose versions have been looked at, by client
+_CHECKED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 #: numbers in a partition, 32 MB in double precision: many to a worker, few to the scheduler; not tuned finely
 PARTITION_NUMBERS = 1 << 22
 
@@ -44,6 +49,9 @@ class _Connection:
         self._client = client
         # A client that has lost its scheduler no longer knows where that was.
         self._address = client.scheduler.address
+        self._deserted = False
+        with self._watched():
+            self._check_versions()
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
         with self._watched():
@@ -55,12 +63,43 @@ class _Connection:
             while True:
                 try:
                     return future.result(timeout=_PATIENCE)
-                except TimeoutError:
+                except OSError as error:
+                    if future.status == "error":
+                        raise ClusterError(
+                            f"a worker at {self._address} could not read the log ({error}). The log must be at the "
+                            "same path on all workers; put it where they see it, or fit it in memory."
+                        ) from error
+                    if not isinstance(error, TimeoutError):
+                        raise
                     self._check_workers()
 
+    def _check_versions(self) -> None:
+        """Workers that have joined since the last time must have what we have: results would differ, or not come."""
+        known = _CHECKED.setdefault(self._client, set())
+        workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        if workers <= known:
+            return
+        found = self._client.get_versions(packages=list(_ALIKE))
+        for worker, its in found["workers"].items():
+            for name in _ALIKE:
+                ours, theirs = found["client"]["packages"].get(name), its["packages"].get(name)
+                if ours != theirs:
+                    raise ClusterError(
+                        f"the worker {worker} has {name} {theirs or '(none)'}, and this process {ours}; install the "
+                        "same version on both, or results would differ."
+                    )
+        known |= workers
+
     def _check_workers(self) -> None:
-        """Workers that have paused for lack of memory, all of them, would keep us waiting for ever."""
+        """Without workers, or with workers that have all paused for lack of memory, we would wait for ever."""
         states = [worker.get("status") for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()]
+        # Seen twice: new ones may be on their way.
+        if not states and self._deserted:
+            raise ClusterError(
+                f"no worker is left at {self._address}: those there were have died, or have left. Start workers again "
+                f"(dask worker {self._address}); what was finished before is kept where a checkpoint was asked for."
+            )
+        self._deserted = not states
         if states and all(state == "paused" for state in states):
             raise ClusterError(
                 f"all workers at {self._address} have paused, because their memory is full; give them more (dask "
