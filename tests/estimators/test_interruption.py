@@ -36,7 +36,7 @@ PLACES = {
     "sample": ("ibcb.tracking.context_sample", "ContextSample.extend"),
     "logit observes": ("ibcb.deciders.logit_kind", "LogitKind.observe"),
     "selection judges": ("ibcb.tracking.contenders", "Judged.of"),
-    "selection chooses": ("ibcb.tracking.selection", "_choose"),
+    "selection chooses": ("ibcb.tracking.selection", "choose"),
     "publishing": ("ibcb.estimators.ibcb", "published"),
     "what moves": ("ibcb.estimators.published", "how_it_moves"),
     "unidentified": ("ibcb.estimators.published", "unidentified"),

@@ -10,7 +10,7 @@ from same import assert_same
 import ibcb
 from ibcb.deciders import KINDS
 from ibcb.engine import blocks, episodes
-from ibcb.tracking import Track, selection, track_log
+from ibcb.tracking import Track, rules, selection, track_log
 from ibcb.tracking.contenders import Judged
 
 SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
@@ -246,7 +246,7 @@ def test_moving_in_youth_is_learning(fitted, expert, top_k):
     run = ibcb.simulate("synthetic", expert=expert, noise=0.3, seed=4, top_k=top_k, **SIZE | {"n_episodes": 4})
     X, p = run.log[3].contexts.reshape(300, 8, 8), run.policy_coefs
     best = [(X @ each).argmax(axis=1) for each in p]
-    assert np.mean([np.mean(best[n] == best[n + 1]) for n in range(3)]) < selection._STEADY
+    assert np.mean([np.mean(best[n] == best[n + 1]) for n in range(3)]) < rules.STEADY
     assert not unexplained(auto().fit(run.log))
     assert not any(unexplained(model) for _, model in fitted.values())
 

@@ -46,8 +46,9 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
                 f"l2={kind.l2:g} in {kind.units} units. Give numbers nearer to 1, or to the squares of the features."
             )
     epsilon = None if track is None else track.epsilon(len(track.predicted))
-    known = kind.has_temperature and track is not None and track.now is not None
-    temperature = exploration_interval(track, 0.5) if known and track is not None else None
+    temperature = None
+    if kind.has_temperature and track is not None and track.now is not None:
+        temperature = exploration_interval(track, 0.5)
     if not coef.any():
         notes += (NOTHING_LEARNED,)
     elif track is not None:

@@ -1,0 +1,190 @@
+"""Which of several kinds of decider to believe, once it is known how likely the choices were to each.
+
+The likeliest, but for a few rules. Kinds that are about as likely are told apart by what they leave open: one that says
+how the decider chooses goes before one that does not; a decider all of whose choices are exactly the best with a bonus
+adds one; and one that moves must be clearly likelier than one that does not, or be seen to move. Where a rule overrides
+the likeliest kind, a note says so, with both figures.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from ibcb.deciders import Kind
+from ibcb.log.notes import Note
+from ibcb.tracking.contenders import Judged, Tracks
+from ibcb.tracking.tracker import Track
+
+__all__ = ["GROWN_UP", "STEADY", "assumes_nothing", "choose", "followed", "given_l2"]
+
+#: lead in standard errors below which two kinds are about as likely (judged by benchmarks/selection.py)
+_EQUAL = 2.0
+#: lead, and share of what is told of the choices, at which a ridge in units of the features is believed instead of one
+#: that was given in mixed units; not tuned: either is a guess
+_UNITS_LEAD, _UNITS_GAIN = 2.0, 0.001
+#: lead of a kind that adds a bonus below which one that explores at random is believed instead: either explains that
+#: some choices are not the best
+_EQUAL_TO_BONUS = 1.0
+#: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
+#: choices there are: how well a policy is tracked differs by as much
+_LITTLE = 0.007
+#: the same of a kind that leaves less open
+_LEAVES_LESS = 0.005
+#: and it must foresee at least this share of what chance does not: a policy of no memory has an exact explanation in
+#: every episode
+_BEYOND_CHANCE = 0.2
+#: inequalities per weight that an episode has on average where it means something that one policy satisfies them all
+_MANY_ROWS = 8
+#: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact;
+#: and what it may lose to the likeliest kind, as a share of what that tells: whoever takes the best in every episode,
+#: whatever it learned, is explained exactly too
+_HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.025
+#: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
+#: to move (judged by benchmarks/selection.py)
+_MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
+#: evidence at which a policy is seen to move, whatever is foreseen of it: of a softmax that learns, of a track that
+#: assumes nothing, and of that where nearly all choices are the best, so that a policy that only grows longer looks as
+#: if it moved (judged by benchmarks/selection.py: of stationary deciders .6, .6 and 8.6 at most)
+_SEEN_TO_LEARN, _SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 2.5, 5.0, 12.0, 0.98
+#: what the kind that a track itself takes for another may lose to it, as a share of what it tells: less is assumed
+_PLAINLY = 0.05
+#: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
+#: than six episodes (judged by benchmarks/deciders.py)
+STEADY, GROWN_UP = 0.9, 6
+
+
+def choose(tracks: Tracks, judged: Judged) -> tuple[int, Note | None]:
+    """The place of the kind to believe, and why it is not the likeliest if it is not."""
+    likeliest = max(tracks.running, key=lambda place: judged.log_likelihoods[place])
+    chosen, why = _of_kinds(tracks, judged, likeliest)
+    if chosen == likeliest:
+        return chosen, None
+    (name, figure), (rival, other) = (
+        (tracks.kinds[place].label, judged.per_step(place)) for place in (chosen, likeliest)
+    )
+    return chosen, Note(
+        "override",
+        "info",
+        f"{rival} is likelier than {name} (log-likelihood {other:.4f} per choice against {figure:.4f}) but was not "
+        f"chosen: {why}.",
+        {"chosen": name, "log_likelihood": figure, "likeliest": rival, "its_log_likelihood": other},
+    )
+
+
+def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]:
+    """The place of the kind to believe, and the rule that kept the likeliest from it."""
+    kinds, best, why = tracks.kinds, likeliest, ""
+    for given in given_l2(tracks):
+        if given not in tracks.running or best == given:
+            continue
+        if judged.lead(best, given) < _UNITS_LEAD or judged.loss(best, given) < _UNITS_GAIN:
+            best, why = given, "a given l2 is kept unless another is clearly likelier"
+
+    def equal(places: list[int], lead: float = _EQUAL, little: float = _LITTLE) -> int | None:
+        """The likeliest of some, if it is about as likely as the best."""
+        found = max(places, key=lambda place: judged.log_likelihoods[place], default=None)
+        if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE or judged.told(found) <= 0:
+            return None
+        return found if judged.lead(best, found) < lead or judged.loss(best, found) < little else None
+
+    plain = followed(tracks)
+    named = [place for place in tracks.running if not assumes_nothing(kinds[place])]
+    # A softmax that is not seen to learn says no more than a track that assumes nothing.
+    named = [place for place in named if not kinds[place].has_temperature or _learns(tracks.tracks[place])]
+    exact = [place for place in named if kinds[place].adds_bonus and _explains_all(tracks, place)]
+    exact = [
+        place
+        for place in exact
+        if judged.beyond_chance(place) >= _BEYOND_CHANCE and judged.loss(likeliest, place) < _EXACT_LOSS
+    ]
+    if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _PLAINLY:
+        best, why = plain, f"{kinds[best].label} is not seen to learn"
+    if exact and best not in exact:
+        best = max(exact, key=lambda place: judged.log_likelihoods[place])
+        why = f"every choice is exactly what {kinds[best].label} prefers"
+    elif not exact and assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
+        best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
+    if not exact and kinds[best].adds_bonus:
+        found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
+        if found is not None:
+            best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
+    elif not exact and kinds[best].learns and not kinds[best].narrows:
+        found = equal([place for place in named if kinds[place].narrows], little=_LEAVES_LESS)
+        if found is not None:
+            best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
+    return _moving(tracks, judged, best, why)
+
+
+def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, str]:
+    """The place of the kind to believe, and why: of the best by what is foreseen, and of one that stays."""
+    kinds = tracks.kinds
+    still, plain = [place for place in tracks.running if not kinds[place].moves], followed(tracks)
+    if not still:
+        return best, why
+    stays, moved = max(still, key=lambda place: judged.log_likelihoods[place]), tracks.tracks[best]
+    foreseen, seen_to_move = judged.told(best) >= _MOVING_GAIN, False
+    if plain is not None:
+        needed = _SEEN_TO_MOVE if judged.beyond_chance(plain) < _NEARLY_ALL else _SEEN_FOR_SURE
+        seen_to_move = _evidence_of_moves(tracks.tracks[plain]) >= needed
+        if tracks.episodes >= GROWN_UP and tracks.steadiness(plain) < STEADY and not foreseen:
+            return plain, "nothing is foreseen, and the policy changes from one episode to the next"
+        if foreseen and seen_to_move and best == stays:
+            return plain, "the policy is seen to move"
+    if not foreseen:
+        return stays, "nothing is foreseen"
+    learns = kinds[best].has_temperature and _learns(moved) and _evidence_of_moves(moved) >= _SEEN_TO_LEARN
+    if best == stays or seen_to_move or learns:
+        return best, why
+    lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
+    if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
+        if gain > 0 or not why:
+            why = (
+                f"a decider that moves must be clearly likelier, and {kinds[best].label} leads by {gain:.1f} in all, "
+                f"{lead:.1f} standard errors"
+            )
+        return stays, why
+    if _evidence_of_moves(moved) < _MOVING_GAIN and judged.loss(best, stays) < _PLAINLY:
+        return stays, f"{kinds[best].label} is as likely to stand still"
+    return best, why
+
+
+def _explains_all(tracks: Tracks, place: int) -> bool:
+    """Whether in every episode but the first a policy of a kind explains all choices, and they are enough to tell: a
+    decider that draws strays at first, and later hardly.
+    """
+    track, judged = tracks.tracks[place], reduce(add, tracks.judged[1:])
+    if track is None:
+        return False
+    strayed = [each.stray for each in track.predicted[1:]]
+    rows = judged.candidates - judged.steps
+    return rows >= _MANY_ROWS * (track.d + 1) * len(strayed) and float(np.mean(strayed)) < _HARDLY_ANY
+
+
+def followed(tracks: Tracks) -> int | None:
+    """The place of the kind that assumes nothing but that a policy moves."""
+    places = (place for place in tracks.running if assumes_nothing(tracks.kinds[place]) and tracks.kinds[place].moves)
+    return next(places, None)
+
+
+def _evidence_of_moves(track: Track | None) -> float:
+    return 0.0 if track is None else track.evidence_of_moves
+
+
+def _learns(track: Track | None) -> bool:
+    """Whether a track's best model is one that learns."""
+    return track is not None and track.learns
+
+
+def given_l2(tracks: Tracks) -> list[int]:
+    """Places of the kinds whose l2 was given, in the units of the log, where others are compared with it."""
+    kinds = [(place, kind) for place, kind in enumerate(tracks.kinds) if kind.learns]
+    framed = any(kind.frame is not None for _, kind in kinds)
+    return [place for place, kind in kinds if framed and kind.frame is None]
+
+
+def assumes_nothing(kind: Kind) -> bool:
+    """Whether a kind says neither how the decider learns nor that it draws from its best."""
+    return not kind.learns and kind.top_k == 1
