@@ -600,6 +600,31 @@ def test_an_interrupted_fit_exits_130_and_leaves_nothing(folder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+LOST_INTERRUPTS = {
+    "in a finaliser": "class Last:\n    def __del__(self): interrupt()\nlast = Last()\ndel last",
+    "while a class is made": "class Part:\n    def __set_name__(*_): interrupt()\nclass Whole:\n    part = Part()",
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", LOST_INTERRUPTS)
+def test_an_interrupt_that_python_drops_or_renames_is_heeded(folder, tmp_path, place, sign):
+    """As happens now and then in an import."""
+    code = f"import os, time\ninterrupt = lambda: os.kill(os.getpid(), {int(sign)})\n{LOST_INTERRUPTS[place]}\n"
+    program = INTERRUPTED_FIT.replace("    while True:", f"    exec({code!r}, {{}})\n    while True:")
+    out = tmp_path / "out" / "m.safetensors"
+    with start(program, "fit", folder / "run" / "log.parquet", "-o", out) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 128 + sign
+    assert stdout == ""
+    assert stderr == "fitting\ninterrupted; nothing half-written is left behind.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_log_tells_the_kind_of_decider(tmp_path):
     log = ibcb.simulate("synthetic", n_episodes=6, batch_size=200, n_features=5, seed=1, noise=0.03).log
     path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"

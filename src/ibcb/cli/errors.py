@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
@@ -34,12 +35,13 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except KeyboardInterrupt as interrupt:
-            say("interrupted; nothing half-written is left behind.")
-            raise typer.Exit(143 if isinstance(interrupt, _Terminated) else 130) from None
+            raise _interrupted(interrupt) from None
         except MemoryError as error:
             say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
             raise typer.Exit(1) from None
         except Exception as error:
+            if interrupt := _interrupt_behind(error):
+                raise _interrupted(interrupt) from None
             if not _users_can_cause(error):
                 raise
             say(f"error: {_in_words(error)}")
@@ -50,6 +52,20 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM: as Ctrl-C, so that temporary files go and checkpoints are spoken of."""
+
+
+def _interrupted(interrupt: KeyboardInterrupt) -> typer.Exit:
+    say("interrupted; nothing half-written is left behind.")
+    return typer.Exit(143 if isinstance(interrupt, _Terminated) else 130)
+
+
+def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Python 3.11 turns an interrupt while a class is being made, as in an import, into a RuntimeError."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @contextlib.contextmanager
@@ -65,9 +81,22 @@ def _signals_raise() -> Iterator[None]:
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, handler)}
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    report = sys.unraisablehook
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        """Python drops an exception in a finaliser, and imports have some: send an interrupt once more."""
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            number = signal.SIGTERM if isinstance(lost.exc_value, _Terminated) else signal.SIGINT
+            # By another thread, a little later: raised here it would be dropped again.
+            threading.Timer(0.05, _thread.interrupt_main, (number,)).start()
+        else:
+            report(lost)
+
+    sys.unraisablehook = again
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, action in before.items():
             signal.signal(number, action)
 
