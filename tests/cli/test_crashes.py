@@ -76,8 +76,8 @@ def whole(given, tmp_path_factory):
 STOPPED = """
 import json, os, random, resource, signal, sys, threading, time
 
-import ibcb
-from ibcb.cli import app
+from ibcb.__main__ import main
+import ibcb.cli
 from ibcb.estimators import checkpoints
 from ibcb.report import write_report
 
@@ -113,7 +113,8 @@ for verb, (out, arguments) in calls.items():
         else:
             stop_at_rename(names[how], out)
         try:
-            app(arguments)
+            sys.argv[1:] = arguments
+            main()
         except SystemExit as leaving:
             sys.stdout.flush()
             os._exit(leaving.code or 0)
