@@ -40,8 +40,8 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
             raise typer.Exit(1) from None
         except Exception as error:
-            if interrupt := _interrupt_behind(error):
-                raise _interrupted(interrupt) from None
+            if (cause := _interrupt_behind(error)) is not None:
+                raise _interrupted(cause) from None
             if not _users_can_cause(error):
                 raise
             say(f"error: {_in_words(error)}")
