@@ -35,6 +35,7 @@ def policy(kind: str, seed: int, weights: Array) -> Any:
     made: dict[str, Callable[[], Any]] = {
         "sbucb": lambda: ibcb.SBUCB(d, alpha=1.0),
         "sbts": lambda: ibcb.SBTS(d, alpha=1.0, random_state=luck),
+        "sbts, episode": lambda: ibcb.SBTS(d, alpha=1.0, draws="episode", random_state=luck),
         "egreedy": lambda: ibcb.EGreedy(d, epsilon=0.1, random_state=luck),
         "egreedy, falling": lambda: ibcb.EGreedy(d, epsilon=0.5, decay=0.5, random_state=luck),
         "softmax": lambda: ibcb.Softmax(d, temperature=0.3, random_state=luck),
@@ -76,14 +77,18 @@ def normal_log(kind: str, seed: int, *, episodes: int = 12, batch: int = 500, M:
 def simulated(world: str, kind: str, seed: int) -> Any:
     """A log of the simulator."""
     name, _, more = kind.partition(", ")
-    how: dict[str, Any] = {"falling": {"epsilon": 0.5, "decay": 0.5}, "greedy": {"temperature": 1e-9}}.get(more, {})
-    how |= {"epsilon": 0.25} if name == "other" else {}
+    variants: dict[str, dict[str, Any]] = {
+        "falling": {"epsilon": 0.5, "decay": 0.5},
+        "greedy": {"temperature": 1e-9},
+        "episode": {"draws": "episode"},
+    }
+    how = variants.get(more, {}) | ({"epsilon": 0.25} if name == "other" else {})
     sizes = SYNTHETIC if world == "synthetic" else ARMS
     return ibcb.simulate(world, expert=name, seed=seed, **sizes, **how).log
 
 
 KINDS = (
-    *("sbucb", "sbts", "egreedy", "egreedy, falling", "softmax", "topk"),
+    *("sbucb", "sbts", "sbts, episode", "egreedy", "egreedy, falling", "softmax", "topk"),
     *("stationary, greedy", "stationary, softmax", "other"),
 )
 
@@ -91,11 +96,13 @@ KINDS = (
 def told(world: str, kind: str, seeds: range) -> bool:
     """Print how many logs of a kind are told right; whether they are enough."""
     name = kind.partition(",")[0]
+    name += "" if name != "sbts" else " (episode)" if "episode" in kind else " (step)"
     found, seconds = [], []
     for seed in seeds:
         log = normal_log(kind, seed) if world == "normal" else simulated(world, kind, seed)
         start = time.process_time()
-        found.append(ibcb.IBCB(expert="auto").fit(log).expert_)
+        model = ibcb.IBCB(expert="auto").fit(log)
+        found.append(f"{model.expert_} ({model.draws_})" if model.draws_ else model.expert_)
         seconds.append(time.process_time() - start)
     right = found.count(name)
     met = right >= RIGHT * len(found)

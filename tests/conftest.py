@@ -11,6 +11,7 @@ from browser import ARGUMENTS, chromium, missing
 from hypothesis import settings
 
 import ibcb
+from ibcb.deciders import KINDS
 
 settings.register_profile("ibcb", derandomize=True, deadline=None)
 settings.load_profile("ibcb")
@@ -32,6 +33,14 @@ def paper_run(expert: str = "sbucb", seed: int = 0, noise: float = 0.03) -> ibcb
 def heed_interrupts() -> None:
     """In a process to be started: heed SIGINT, which whoever runs the tests in the background has it ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def asked_for(name: str) -> dict[str, str]:
+    """The parameters of `IBCB` that name a kind of `ibcb.deciders.KINDS`, or "auto"."""
+    if name == "auto":
+        return {"expert": name}
+    kind = KINDS[name]
+    return {"expert": kind.name, "draws": kind.draws_every or "step"}
 
 
 @pytest.fixture

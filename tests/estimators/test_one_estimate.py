@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import asked_for, ragged_log, small_run
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
@@ -21,12 +21,14 @@ EXPERTS = [*KINDS, "auto"]
 def log_of(expert, ragged=False):
     if ragged:
         return ragged_log(np.random.default_rng(4), d=4, steps=60)
-    return small_run("sbts" if expert == "sbts" else "sbucb", **SIZE, top_k=2 if expert == "topk" else None).log
+    return small_run(
+        "sbts" if expert.startswith("sbts") else "sbucb", **SIZE, top_k=2 if expert == "topk" else None
+    ).log
 
 
 @functools.cache
 def fitted(expert, l2="auto", alpha=1.0, forecast="auto", ragged=False):
-    return IBCB(expert=expert, l2=l2, alpha=alpha, forecast=forecast).fit(log_of(expert, ragged))
+    return IBCB(**asked_for(expert), l2=l2, alpha=alpha, forecast=forecast).fit(log_of(expert, ragged))
 
 
 def again(model, tmp_path):
@@ -150,7 +152,7 @@ def tangled(expert, seed=0, steps=150, episodes=6):
         X[:, :, 4] = 2.0
         X[:, :, 5] = X[:, :, 6] = rng.normal(size=(steps, 5))
         X[:, :, 7] = rng.normal(size=(steps, 5))
-        if expert in ("sbucb", "sbts", "auto"):
+        if expert in ("sbucb", "sbts", "sbts-episode", "auto"):
             chosen = rng.integers(5, size=steps) if number == 0 else live.act(X)
         elif expert == "egreedy":
             random = rng.random(steps) < 0.1
@@ -165,7 +167,7 @@ def tangled(expert, seed=0, steps=150, episodes=6):
 
 @functools.cache
 def untangled(expert, l2="auto"):
-    return IBCB(expert=expert, l2=l2, top_k=2).fit(tangled(expert))
+    return IBCB(**asked_for(expert), l2=l2, top_k=2).fit(tangled(expert))
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
@@ -226,7 +228,7 @@ def test_units_and_files_change_nothing_of_it(expert, tmp_path):
         warmup=1,
         feature_names=NAMES,
     )
-    model = IBCB(expert=expert, top_k=2).fit(other)
+    model = IBCB(**asked_for(expert), top_k=2).fit(other)
     one = untangled(expert)
     assert (model.unidentified_features_, model.expert_) == (one.unidentified_features_, one.expert_)
     assert_allclose(
@@ -244,7 +246,7 @@ def test_features_of_any_size_give_finite_weights(expert, size, l2):
     log = log_of(expert)
     factors = np.array([size, 1.0, 1.0, 1 / size])
     other = BehaviorLog(log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
-    model = IBCB(expert=expert, l2=l2).fit(other)
+    model = IBCB(**asked_for(expert), l2=l2).fit(other)
     for name in ("coef_", "intercept_", "policy_coefs_", "next_policy_coef_"):
         assert np.isfinite(getattr(model, name)).all()
     assert model.unidentified_features_ == ()
@@ -262,7 +264,7 @@ def test_fewer_steps_than_features_give_finite_weights_and_are_said(expert):
     rng = np.random.default_rng(3)
     theta = rng.normal(size=12)
     episodes = [(X := rng.normal(size=(3, 4, 12)), (X @ theta).argmax(axis=1)) for _ in range(3)]
-    model = IBCB(expert=expert).fit(BehaviorLog.from_episodes(episodes, warmup=1))
+    model = IBCB(**asked_for(expert)).fit(BehaviorLog.from_episodes(episodes, warmup=1))
     for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
         assert np.isfinite(getattr(model, name)).all()
     assert np.isfinite(model.policy_interval().estimate).all()

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import asked_for, ragged_log, small_run
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as random_arrays
@@ -36,7 +36,7 @@ from ibcb.tracking.tracker import Tracked
 
 SIZE = {"n_episodes": 3, "batch_size": 30, "n_candidates": 4, "n_features": 3, "warmup": 30}
 PARAMS = {
-    **{kind: {"expert": kind} for kind in KINDS},
+    **{name: asked_for(name) for name in KINDS},
     "auto": {"expert": "auto", "l2": 0.3, "top_k": 2},
     "alone": {"expert": "sbucb", "forecast": None},
     "late": {"expert": "sbucb", "prior_gram": 50 * np.eye(3)},
@@ -413,7 +413,8 @@ def test_a_track_must_be_one_of_its_kind(tmp_path):
         meta["state"]["fit"]["track"]["kind"]["kind"] = kind
         content = json.dumps(meta)
         save_file(arrays, path, {"ibcb": content, "blake2b": content_digest(arrays, content)})
-        with pytest.raises(ModelFileError, match=f"(models|beliefs) are not those of (the motions of )?{kind}"):
+        name = KINDS[kind].name
+        with pytest.raises(ModelFileError, match=f"(models|beliefs) are not those of (the motions of )?{name}"):
             ibcb.load_model(path)
 
 

@@ -1,8 +1,10 @@
 """Motions of every kind: names, priors and moves against what they say they are, and episodes one at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import asked_for, ragged_log, small_run
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import block_diag
 
@@ -13,7 +15,7 @@ from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import ridge
 from ibcb.tracking import track_log
-from ibcb.tracking.motions import Learner, Reverting, Update, Walk, models_of, motions_of
+from ibcb.tracking.motions import Learner, Reverting, Sampler, Update, Walk, models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
 MOTIONS = [
@@ -68,7 +70,8 @@ def test_a_motion_starts_with_a_covariance(motion, known, rng):
     _, phi, total = past(rng)
     given = {"nothing": (np.zeros((D, D)), np.zeros(D)), "all": (phi, total), "gram": (phi, None)}[known]
     beliefs = motion.start(unit_of(rng), ridge(given[0], motion.kind.l2), given[1])
-    size = D + beside(motion) + (D + 1) * isinstance(motion, Learner) + D * isinstance(motion, Reverting)
+    size = D + beside(motion) + (D + 1) * isinstance(motion, Learner)
+    size += D * isinstance(motion, Reverting | Sampler)
     assert beliefs.mean.shape == (len(motion.names), size)
     assert not beliefs.mean.any()
     assert_array_equal(beliefs.covariance, np.swapaxes(beliefs.covariance, 1, 2))
@@ -88,7 +91,13 @@ def test_what_was_chosen_before_the_log_taught_the_learner(motion, penalty, rng)
     teach = back @ S.T @ np.column_stack([S, np.ones(len(S))])
     o, found = D + beside(motion), motion.start(unit, ridge(phi, penalty), total)
     for model, sigma in enumerate(motion.noise):
-        C = found.covariance[model]
+        C, drawn = found.covariance[model], isinstance(motion, Sampler)
+        if drawn:
+            # The draw is of the same p, only wider.
+            wider = C[:D, :D] - C[D : 2 * D, D : 2 * D]
+            assert_allclose(wider, motion.spread[model] ** 2 * back, rtol=1e-8, atol=1e-10)
+            assert_array_equal(C[:D, D:], C[D : 2 * D, D:])
+            C = C[D:, D:]
         off = kind.scales.first_policy**2 * unit
         expected = teach @ prior @ teach.T + sigma**2 * (back @ S.T) @ (back @ S.T).T + off
         assert_allclose(C[:D, :D], expected, rtol=1e-8, atol=1e-10)
@@ -132,6 +141,10 @@ def propagated(motion, model, draws, rng, unit, contexts, episode):
         moved[:, :D] = middle + rho * (draws[:, :D] - middle)
         moved[:, :D] += motion.steps[model] * rng.multivariate_normal(np.zeros(D), unit, size=n)
         return moved
+    sampled = isinstance(motion, Sampler)
+    if sampled:
+        # What it learns does not depend on what it drew.
+        moved, draws = moved[:, D:], draws[:, D:]
     o, sigma, q = D + beside(motion), motion.noise[model], motion.wander[model]
     # The rewards wander first.
     moved[:, o:-1] += q * rng.multivariate_normal(np.zeros(D), unit, size=n)
@@ -139,6 +152,10 @@ def propagated(motion, model, draws, rng, unit, contexts, episode):
     rewards = moved[:, o:-1] @ S.T + moved[:, -1:] + sigma * rng.normal(size=(n, len(S)))
     psi = before.T @ before + np.diag(PENALTY)
     moved[:, :D] = np.linalg.solve(psi + S.T @ S, psi @ draws[:, :D].T + S.T @ rewards.T).T
+    if sampled:
+        widths = motion.spread[model] ** 2 * np.linalg.inv(psi + S.T @ S)
+        drawn = moved[:, :D] + rng.multivariate_normal(np.zeros(D), widths, size=n)
+        moved = np.hstack([drawn, moved])
     return moved
 
 
@@ -166,7 +183,8 @@ def test_a_move_leaves_alpha_and_rewards_and_stays_a_covariance(motion, rng):
     unit, beliefs = unit_of(rng), random_beliefs(motion, rng)
     copy = Beliefs(beliefs.mean.copy(), beliefs.covariance.copy())
     moved = motion.move(beliefs, unit, Update(2, psi_of(gram), phi, total))
-    assert_array_equal(moved.mean[:, D:], beliefs.mean[:, D:])
+    kept = 2 * D if isinstance(motion, Sampler) else D
+    assert_array_equal(moved.mean[:, kept:], beliefs.mean[:, kept:])
     assert_allclose(moved.covariance, np.swapaxes(moved.covariance, 1, 2), rtol=1e-12, atol=1e-14)
     assert (np.linalg.eigvalsh(moved.covariance) > 0).all()
     if beside(motion):
@@ -188,7 +206,9 @@ def test_models_side_by_side_move_as_each_alone(motion, rng):
             alone = Reverting(motion.kind, motion.steps[model : model + 1], motion.kept[model : model + 1])
         else:
             one = slice(model, model + 1)
-            alone = Learner(motion.kind, motion.noise[one], motion.wander[one])
+            alone = replace(motion, noise=motion.noise[one], wander=motion.wander[one])
+            if isinstance(motion, Sampler):
+                alone = replace(alone, spread=motion.spread[one])
         moved = alone.move(beliefs[model : model + 1], unit, lesson)
         assert_allclose(moved.mean[0], together.mean[model], rtol=1e-12)
         assert_allclose(moved.covariance[0], together.covariance[model], rtol=1e-12, atol=1e-14)
@@ -240,7 +260,7 @@ def assert_same_track(one, other):
 
 
 def logs_of(kind):
-    expert = "sbts" if kind == "sbts" else "sbucb"
+    expert = "sbts" if kind.startswith("sbts") else "sbucb"
     return {
         "warm": small_run(expert, **SIZE).log,
         "cold": small_run(expert, **SIZE | {"warmup": 0}).log,
@@ -253,7 +273,7 @@ def logs_of(kind):
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.learns])
 def test_fit_equals_partial_fit_over_the_episodes(kind, case, l2, rng):
     log = logs_of(kind)[case]
-    whole, parts = IBCB(expert=kind, l2=l2).fit(log), IBCB(expert=kind, l2=l2)
+    whole, parts = IBCB(**asked_for(kind), l2=l2).fit(log), IBCB(**asked_for(kind), l2=l2)
     for episode in log:
         parts.partial_fit(episode)
     assert_same_track(whole, parts)
@@ -274,7 +294,7 @@ def test_fit_equals_partial_fit_over_the_episodes(kind, case, l2, rng):
 def test_a_decider_that_is_only_tracked_goes_on_as_if_fitted_at_once(kind):
     """It cannot begin with one episode; from two on its track is the same."""
     log = logs_of(kind)["warm"]
-    params = {"expert": kind, "top_k": 2}
+    params = {**asked_for(kind), "top_k": 2}
     with pytest.raises(ValueError, match="one episode"):
         IBCB(**params).partial_fit(log[0])
     parts = IBCB(**params).fit(log[:2])
@@ -292,7 +312,7 @@ def test_the_track_of_a_fit_is_the_track_of_the_log_alone(kind):
     chosen = KINDS[kind](
         **{"l2": 0.3} if KINDS[kind].learns else {"frame": scaled, "top_k": 2 if kind == "topk" else 1}
     )
-    model = IBCB(expert=kind, l2=0.3 if KINDS[kind].learns else 1.0, top_k=2).fit(log)
+    model = IBCB(**asked_for(kind), l2=0.3 if KINDS[kind].learns else 1.0, top_k=2).fit(log)
     alone, arrays = track_log(log, chosen), {}
     assert pack(alone, "track", arrays) == state_of(model)[0]
     for name, array in arrays.items():

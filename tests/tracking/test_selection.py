@@ -8,7 +8,7 @@ import pytest
 from same import assert_same
 
 import ibcb
-from ibcb.deciders import KINDS
+from ibcb.deciders import KINDS, experts
 from ibcb.engine import blocks, episodes
 from ibcb.tracking import Track, rules, selection, track_log
 from ibcb.tracking.contenders import Judged
@@ -58,7 +58,7 @@ def test_the_kind_is_told_and_the_evidence_given(fitted, kind):
     assert [one.chosen for one in model.evidence_].count(True) == 1
     best = next(one for one in model.evidence_ if one.chosen)
     assert (best.expert, best.top_k) == (kind, 2 if kind == "topk" else None)
-    assert {one.expert for one in model.evidence_} == set(KINDS)
+    assert {one.expert for one in model.evidence_} == set(experts())
     tried = {(one.l2, one.units) for one in model.evidence_ if one.expert == "sbucb"}
     assert tried == {(l2, units) for units, values in KINDS["sbucb"].penalties.items() for l2 in values}
     assert all((one.l2 is None) == (one.units is None) for one in model.evidence_)
@@ -354,7 +354,7 @@ def test_candidates_that_fall_behind_are_given_up(kind):
     evidence = auto().fit(log).evidence_
     given_up = [one for one in evidence if one.out_after]
     assert given_up
-    assert {one.expert for one in evidence} == set(KINDS)
+    assert {one.expert for one in evidence} == set(experts())
     # Of every kind one parameter is left, unless all are far behind.
     left = [one for one in evidence if not one.out_after]
     assert len({one.expert for one in left}) == len(left)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -74,6 +74,10 @@ def fit(
     top_k: Annotated[
         int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
     ] = None,
+    draws: Annotated[
+        Literal["step", "episode"],
+        typer.Option(help="Of sbts: whether it draws its weights at every step or once an episode; auto tries both."),
+    ] = "step",
     margin: Annotated[
         float, typer.Option(help="Margin of the SBTS rows: the scale of theta.", callback=above_zero)
     ] = 0.01,
@@ -127,6 +131,7 @@ def fit(
         l2=l2 if l2 == "auto" else float(l2),
         sampling_rate=sampling_rate,
         top_k=top_k or "auto",
+        draws=draws,
         margin=margin,
         solver=solver,
         incremental=incremental,
@@ -168,6 +173,7 @@ def fit(
                 "l2": model.l2_,
                 "units": model.units_,
                 "top_k": model.top_k_,
+                "draws": model.draws_,
                 "epsilon": model.epsilon_,
                 "temperature": model.temperature_,
                 "exploration_interval": _exploration(model),

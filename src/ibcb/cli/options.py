@@ -39,9 +39,9 @@ ExpertKind = Literal["sbucb", "sbts"]
 
 def kind_of_decider(value: str) -> str:
     """Refuse an option that names no kind of decider."""
-    from ibcb.deciders import KINDS
+    from ibcb.deciders import experts
 
-    return _known(value, (*KINDS, "auto"), "kind of decider")
+    return _known(value, (*experts(), "auto"), "kind of decider")
 
 
 def kind_of_expert(value: str) -> str:

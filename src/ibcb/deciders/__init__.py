@@ -16,7 +16,7 @@ from ibcb.deciders.kind import (
 )
 from ibcb.deciders.other import OtherKind
 from ibcb.deciders.policy import Policy, draw
-from ibcb.deciders.sbts import DRAWS, SBTS, SbtsKind
+from ibcb.deciders.sbts import DRAWS, SBTS, SbtsEpisodeKind, SbtsKind
 from ibcb.deciders.sbucb import SBUCB, SbucbKind
 from ibcb.deciders.softmax import Softmax, SoftmaxKind
 from ibcb.deciders.stationary import StationaryKind
@@ -44,12 +44,20 @@ __all__ = [
     "TopK",
     "Words",
     "draw",
+    "experts",
     "top_k_softmax",
 ]
 
-#: by name, in the order in which they are tried
+#: in the order in which they are tried, by the name under which a model file has them
 KINDS: dict[str, type[Kind]] = {
-    kind.name: kind for kind in (SbucbKind, SbtsKind, EGreedyKind, SoftmaxKind, TopKKind, OtherKind, StationaryKind)
+    "sbucb": SbucbKind,
+    "sbts": SbtsKind,
+    "sbts-episode": SbtsEpisodeKind,
+    "egreedy": EGreedyKind,
+    "softmax": SoftmaxKind,
+    "topk": TopKKind,
+    "other": OtherKind,
+    "stationary": StationaryKind,
 }
 
 #: what acts as a decider of each kind does
@@ -62,3 +70,8 @@ POLICIES: dict[str, type[Policy | TopK]] = {
     "stationary": FixedPolicy,
     "other": FixedPolicy,
 }
+
+
+def experts() -> tuple[str, ...]:
+    """What users call the kinds: whether a Thompson sampler draws at every step or once an episode is a parameter."""
+    return tuple(dict.fromkeys(kind.name for kind in KINDS.values()))

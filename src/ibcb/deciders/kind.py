@@ -193,7 +193,7 @@ class Life(NamedTuple):
     share : float
         Of its choices that are made at random.
     draws : str
-        When a Thompson sampler draws: "step" or "episode".
+        How often a Thompson sampler draws: every "step" or "episode".
     random_state : int, Generator or None
     """
 
@@ -241,6 +241,8 @@ class Kind(ABC):
     adds_bonus: ClassVar[bool] = False
     #: whether its choices are drawn: then no policy explains all of them
     draws: ClassVar[bool] = True
+    #: of Thompson samplers, how often they draw: every "step" or "episode"
+    draws_every: ClassVar[str | None] = None
     #: whether it draws the less widely the more it has learned, so that its luck leaves nothing open
     narrows: ClassVar[bool] = False
     #: whether it draws by the softmax of its scores over a temperature, which is to be told
@@ -269,7 +271,10 @@ class Kind(ABC):
         """The kind with its parameter, such as "sbucb(l2=0.3)"."""
         if not self.learns:
             return self.name
-        return f"{self.name}(l2={self.l2:g})" if self.frame is None else f"{self.name}(l2={self.l2:g}, {self.units})"
+        parts = [f"l2={self.l2:g}"]
+        parts += [] if self.frame is None else [self.units]
+        parts += ["draws=episode"] if self.draws_every == "episode" else []
+        return f"{self.name}({', '.join(parts)})"
 
     @property
     def regularization(self) -> Regularization:

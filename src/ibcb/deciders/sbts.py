@@ -1,19 +1,21 @@
 """SBTS: Thompson sampling, the best candidate of a policy drawn from N(policy, alpha^2 Psi^-1).
 
-What an episode of its choices says is a site, see `ibcb.deciders.draws_site`. Policies are in units of alpha; of a
-decider that draws once an episode only the direction is known.
+It draws at every step, or once an episode. What an episode of choices says in the first case is a site, see
+`ibcb.deciders.draws_site`; in the second they are the best by one draw, and bound it by the rows of a cone, see
+`ibcb.deciders.cone`. Policies are in units of alpha.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.deciders.best_kind import BestKind
 from ibcb.deciders.draws_site import draws_site, length_factor
 from ibcb.deciders.kind import Believed, Family, Kind, Life, Motions, Observed, Scales, Words, grid
 from ibcb.deciders.ridge_policy import IndexPolicy
@@ -23,7 +25,7 @@ from ibcb.numerics.contexts import Contexts, is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["DRAWS", "SBTS", "SbtsKind"]
+__all__ = ["DRAWS", "SBTS", "SbtsEpisodeKind", "SbtsKind"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -33,6 +35,10 @@ _ROUNDING = 1e-12
 
 DRAWS = ("step", "episode")
 
+#: alpha of a decider that draws once an episode, in the unit of its policies, between which is told (judged by
+#: benchmarks/selection.py)
+_SPREADS = (0.4, 1.0, 2.5, 6.0, 15.0)
+
 #: draws behind `SBTS.propensities`, whose standard errors are then .005 at most; their seed; and how many scores are
 #: held at a time
 _PROPENSITY_DRAWS, _PROPENSITY_SEED, _SCORES_HELD = 10_000, 0, 1 << 22
@@ -40,9 +46,10 @@ _PROPENSITY_DRAWS, _PROPENSITY_SEED, _SCORES_HELD = 10_000, 0, 1 << 22
 
 @dataclass(frozen=True)
 class SbtsKind(Kind):
-    """The kind."""
+    """The kind that draws at every step."""
 
     name = "sbts"
+    draws_every = "step"
     words = Words(
         "the decider learns, and draws from its posterior",
         "SBTS: Thompson sampling",
@@ -112,8 +119,56 @@ class SbtsKind(Kind):
         return scores
 
     def live(self, life: Life) -> SBTS:
-        state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
-        return SBTS(len(life.coef), alpha=life.alpha, draws=life.draws, **self.own_ridge, **state)
+        return _live(self, life)
+
+
+@dataclass(frozen=True)
+class SbtsEpisodeKind(BestKind):
+    """The kind that draws once an episode: its choices are the best by that draw."""
+
+    name = "sbts"
+    draws_every = "episode"
+    words = Words(
+        "the decider learns, and draws from its posterior once an episode",
+        "SBTS: Thompson sampling, one draw per episode",
+        exploration="A Thompson sampler draws its weights, this one once an episode: a choice that is not the best "
+        "expected one is exploration, or noise.",
+        misfit="",
+    )
+    # As of SbucbKind, without alpha. Judged by benchmarks/selection.py: with walks beside it is mistaken more often.
+    scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)
+    motions = Motions(
+        (
+            Family(
+                "sampler",
+                grid((0.4,), (0.03,), _SPREADS),
+                early=(0.4, 0.03, 6.0),
+                few=grid((0.4,), (0.03,), (1.0, 6.0)),
+            ),
+        )
+    )
+    # Its choices do not depend on l2 but through what it has learned, and how widely it draws at first.
+    penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
+    most_random = 0.06
+    # The draw is part of what is believed.
+    doubt = 1.0
+
+    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
+        scores: Vector = block.contexts @ policy
+        return scores
+
+    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
+        # One draw for all: its share in what is chosen averages out over episodes, not within one.
+        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
+        return scores
+
+    def live(self, life: Life) -> SBTS:
+        return _live(self, life)
+
+
+def _live(kind: Kind, life: Life) -> SBTS:
+    state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
+    return SBTS(len(life.coef), alpha=life.alpha, draws=life.draws, **kind.own_ridge, **state)
 
 
 class SBTS(IndexPolicy):

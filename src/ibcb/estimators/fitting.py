@@ -49,6 +49,7 @@ class Settings:
     """
 
     expert: str
+    draws: str
     l2: float | str
     top_k: int | str
     rate: float
@@ -69,42 +70,51 @@ class Settings:
     def open(self) -> list[str]:
         """The parameters that the log has to decide."""
         named = {"expert": self.expert}
-        if self.expert == "auto" or KINDS[self.expert].learns:
+        if self._learns:
             named["l2"] = str(self.l2)
-        if self.expert in _WITH_TOP_K:
+        if self.expert != "auto" and self._kinds[0].draws_from_best:
             named["top_k"] = str(self.top_k)
         return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
 
     @property
     def doubtful(self) -> bool:
         """Whether l2 was given for features whose units differ: the decider may have had them in others."""
-        learns = self.expert == "auto" or KINDS[self.expert].learns
-        return learns and self.l2 != "auto" and self.solver != "paper" and self.moments.mixed
+        return self._learns and self.l2 != "auto" and self.solver != "paper" and self.moments.mixed
 
     @property
     def chooses(self) -> bool:
         """Whether the log is gone through twice: first to choose, or to track a kind that is only tracked."""
-        return bool(self.open) or self.doubtful or not KINDS[self.expert].learns
+        return bool(self.open) or self.doubtful or not self._learns
+
+    @property
+    def _learns(self) -> bool:
+        return any(kind.learns for kind in self._kinds)
+
+    @property
+    def _kinds(self) -> list[type[Kind]]:
+        """Those that the decider may be of."""
+        if self.expert == "auto":
+            return list(KINDS.values())
+        return [kind for kind in KINDS.values() if kind.name == self.expert and kind.draws_every in (None, self.draws)]
 
     def candidates(self) -> list[Kind]:
         """The kinds to choose from, with their parameters."""
         kinds = list[Kind]()
-        for name in KINDS if self.expert == "auto" else (self.expert,):
-            if KINDS[name].learns:
-                penalties = KINDS[name].penalties
-                kinds += [KINDS[name](l2=float(self.l2))] if self.l2 != "auto" else []
+        for kind in self._kinds:
+            if kind.learns:
+                kinds += [kind(l2=float(self.l2))] if self.l2 != "auto" else []
                 if self.l2 == "auto" or self.doubtful:
-                    kinds += [KINDS[name](l2=l2, frame=each) for each in self._frames() for l2 in penalties[each.name]]
-            elif name in _WITH_TOP_K:
+                    kinds += [kind(l2=l2, frame=each) for each in self._frames() for l2 in kind.penalties[each.name]]
+            elif kind.draws_from_best:
                 best = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
-                kinds += [KINDS[name](top_k=k, frame=self._frames()[0]) for k in best]
+                kinds += [kind(top_k=k, frame=self._frames()[0]) for k in best]
             else:
-                kinds.append(KINDS[name](frame=self._frames()[0]))
+                kinds.append(kind(frame=self._frames()[0]))
         return [replace(kind, rate=self.rate) for kind in kinds]
 
     def alone(self) -> Kind:
         """The kind while there is one episode, which tells nothing of l2: 1, in units of the features, unless given."""
-        kind = partial(KINDS[self.expert], rate=self.rate)
+        kind = partial(self._kinds[0], rate=self.rate)
         return kind(frame=self._frames()[0]) if self.l2 == "auto" else kind(l2=float(self.l2))
 
     def _frames(self) -> list[Frame]:
@@ -115,10 +125,6 @@ class Settings:
     def solve_with(self, mode: str) -> Solver:
         """The solver of that name."""
         return SOLVERS[mode].make(self.solving)
-
-
-#: kinds that draw from their best candidates
-_WITH_TOP_K = tuple(name for name, kind in KINDS.items() if kind.draws_from_best)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders import DRAWS, KINDS, Kind, Life
+from ibcb.deciders import DRAWS, KINDS, Kind, Life, experts
 from ibcb.engine import first_candidates
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, Imitator, as_candidates, check_log
@@ -55,8 +55,8 @@ _STEPS_AT_ONCE = 1024
 _MOST_UPDATES = 10_000
 #: parameters that a fitted model depends on: `partial_fit` goes on with the same
 _MEANING = (
-    *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "solver", "prune", "penalty", "bend", "tolerance"),
-    "forecast",
+    *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "draws"),
+    *("solver", "prune", "penalty", "bend", "tolerance", "forecast"),
 )
 #: attributes of a model that has the logs it was fitted on
 _OF_LOGS = ("_seen", "_chooses")
@@ -91,6 +91,8 @@ class IBCB(Imitator):
         The paper's epsilon, of SBTS rows ``(s_o - s_c)' G theta <= -margin``: scales ``coef_`` as alpha does for SBUCB.
     top_k : int or "auto"
         From how many candidates a "topk" decider draws; "auto": 2, 3 or 4, whichever predicts the log best.
+    draws : {"step", "episode"}
+        How often an "sbts" decider draws its weights. expert="auto" tries both.
     solver : {"auto", "hard", "soft", "robust", "paper"}
         "hard": exact projection; raises `InfeasibleError`, naming the contradicting steps, where the choices have no
         common explanation. "soft": squared hinge. "robust": Huber hinge. "paper": OSQP at the paper's tolerances.
@@ -131,10 +133,11 @@ class IBCB(Imitator):
     epsilon_, temperature_ : float or None
         Of "egreedy", the share of choices at random right after the log; of "softmax", the temperature over the
         deviation of the scores among the candidates of a step. `exploration_interval` gives their uncertainty.
-    expert_, l2_, units_, top_k_ : str, float, str, int or None
+    expert_, l2_, units_, top_k_, draws_ : str, float, str, int or None, str or None
         The kind of decider and its parameters, as given or chosen. ``units_`` are those of ``l2_``: "own" for the
         log's, "scaled" for features over their root mean square, "standardized" for features less their mean, over
-        their standard deviation. ``top_k_`` only of "topk".
+        their standard deviation. ``top_k_`` only of "topk", ``draws_`` only
+        of "sbts".
     evidence_ : tuple of ibcb.tracking.selection.Candidate
         Where something was chosen, every candidate with its log-likelihood and agreement one episode ahead.
     diagnostics_ : list of EpisodeDiagnosis
@@ -174,6 +177,7 @@ class IBCB(Imitator):
     l2_: float
     units_: str
     top_k_: int | None
+    draws_: str | None
     epsilon_: float | None
     temperature_: float | None
     evidence_: tuple[Candidate, ...]
@@ -196,6 +200,7 @@ class IBCB(Imitator):
         sampling_rate: float = 1.0,
         margin: float = 0.01,
         top_k: int | str = "auto",
+        draws: str = "step",
         solver: str = "auto",
         incremental: bool = True,
         prune: bool = False,
@@ -213,6 +218,7 @@ class IBCB(Imitator):
         self.sampling_rate = sampling_rate
         self.margin = margin
         self.top_k = top_k
+        self.draws = draws
         self.solver = solver
         self.incremental = incremental
         self.prune = prune
@@ -374,6 +380,7 @@ class IBCB(Imitator):
             expert=self.expert,
             l2=self.l2,
             top_k=self.top_k,
+            draws=self.draws,
             rate=float(self.sampling_rate),
             margin=float(self.margin),
             solver=self.solver,
@@ -710,7 +717,7 @@ class IBCB(Imitator):
         *,
         alpha: float | None = None,
         scale: float = 1.0,
-        draws: str = "step",
+        draws: str | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> Any:
         """The recovered decider as a live policy, as it was right after the log: it acts, and ``update`` teaches it.
@@ -728,12 +735,12 @@ class IBCB(Imitator):
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
-            fit explains, whatever the scale. For "sbts" the same default is a mere guess: its rows do not tell how
-            widely the decider drew.
+            fit explains, whatever the scale. For "sbts" the same default is a guess: choices hardly tell how widely
+            the decider drew.
         scale : float
             Rewards that one unit of <next_policy_coef_, s> is worth.
         draws : {"step", "episode"}
-            Of an "sbts" policy: a fresh draw at every step, or one after every update.
+            Of an "sbts" policy: a fresh draw at every step, or one after every update. By default as ``draws_``.
         random_state : int, Generator or None
             Of an "sbts" policy.
 
@@ -754,7 +761,7 @@ class IBCB(Imitator):
                 "columns out when the log is read."
             )
         scale = positive("scale", scale, "it is the unit of the rewards")
-        one_of("draws", draws, DRAWS)
+        draws = one_of("draws", draws or self.draws_ or "step", DRAWS)
         before, kind = self._fit.evolution.ridge(), self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
         b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
@@ -810,7 +817,8 @@ class IBCB(Imitator):
     # -- checks and explanations -----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        one_of("expert", self.expert, (*KINDS, "auto"))
+        one_of("expert", self.expert, (*experts(), "auto"))
+        one_of("draws", self.draws, DRAWS)
         one_of("solver", self.solver, ("auto", *SOLVERS))
         if self.forecasts is not None:
             one_of("forecast", self.forecasts, ("auto",))

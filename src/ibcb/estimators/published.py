@@ -67,6 +67,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         "epsilon_": None if epsilon is None else epsilon.mean,
         "temperature_": None if temperature is None else float(temperature.estimate[-1]),
         "top_k_": kind.top_k if kind.draws_from_best else None,
+        "draws_": kind.draws_every,
         "evidence_": fit.evidence,
         "diagnostics_": list(evolution.diagnostics),
         "solver_": fit.solver,

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import KINDS, RANDOM_SHARES, Kind
+from ibcb.deciders import KINDS, RANDOM_SHARES, Kind, experts
 from ibcb.estimators.fitting import Fit
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.log.arrays import shown
@@ -69,7 +69,8 @@ def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
         return value.to_json()
     if isinstance(value, Kind):
         frame = _pack(value.frame, f"{name}.frame", arrays, known)
-        return {"kind": value.name, "l2": value.l2, "top_k": value.top_k, "frame": frame, "rate": value.rate}
+        name = next(name for name, kind in KINDS.items() if type(value) is kind)
+        return {"kind": name, "l2": value.l2, "top_k": value.top_k, "frame": frame, "rate": value.rate}
     if _names(type(value)):
         return {key: _pack(getattr(value, key), f"{name}.{key}", arrays, known) for key in _names(type(value))}
     if isinstance(value, (tuple, list)):
@@ -241,7 +242,7 @@ def _check(record: Any, place: str) -> None:
     elif isinstance(record, Metric):
         wrong = "" if (record.matrix.diagonal() > 0).all() else "its diagonal is not above 0"
     elif isinstance(record, Candidate):
-        wrong = "" if record.expert in KINDS else f"{record.expert!r} is no kind of decider that is known"
+        wrong = "" if record.expert in experts() else f"{record.expert!r} is no kind of decider that is known"
     elif isinstance(record, Track):
         wrong = _mismatch(record)
     elif isinstance(record, Tracks):

@@ -82,8 +82,9 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     ``direction``, of policies whose scores over the candidates of a step have deviation 1.
     """
     now, family = track.seen, track.model_at(track.believed_place).family
-    draw = _per_alpha if track.kind.scales.alpha else _drawn
-    drawn = identified(track, draw(now.last[family], track.by_family(now.evidence)[family], _INTERVAL_DRAWS))
+    draw, units = _per_alpha if track.kind.scales.alpha else _drawn, track.units(family)[:, None]
+    last = Beliefs(now.last[family].mean / units, now.last[family].covariance / units[..., None] ** 2)
+    drawn = identified(track, draw(last, track.by_family(now.evidence)[family], _INTERVAL_DRAWS))
     if track.kind.learns:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
     estimate = identified(track, track.believed_policies[-1])

@@ -1,6 +1,6 @@
 """How a policy moves from update to update: families of linear-Gaussian models, tracked side by side.
 
-Each has the policy p_n of episode n first in its state. Where alpha is tracked it comes next, and never moves:
+Each has the policy of episode n, p_n, first in its state. Where alpha is tracked it comes next, and never moves:
 
 *walk*      p_(n+1) = p_n + N(0, q^2 S^-1)
             The policy wanders. S is the second moment of the candidates, so that q is a move in units of scores; a
@@ -13,9 +13,11 @@ Each has the policy p_n of episode n first in its state. Where alpha is tracked 
             The decider's own ridge regression. Phi and m, the Gram matrix and the sum of the contexts chosen in episode
             n, are in the log, and so are Psi_n and Psi_(n+1) = Psi_n + Phi. Rewards are <theta, s> + c with noise
             sigma; (theta, c) may wander by q, for rewards that are not quite linear.
+*sampler*   p~_n = p_n + N(0, a^2 Psi_n^-1)
+            A learner that acts on a draw p~_n from what it knows, made once an episode: the policy is the draw.
 
-The models of a family differ in q, in q and rho, or in sigma and q. The evidence for a model is the likelihood of each
-episode's choices given the episodes before it.
+The models of a family differ in q, in q and rho, in sigma and q, or in sigma, q and a. The evidence for a model is the
+likelihood of each episode's choices given the episodes before it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,18 @@ from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs, Transition
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["MOTIONS", "Learner", "Models", "Motion", "Reverting", "Update", "Walk", "models_of", "motions_of"]
+__all__ = [
+    "MOTIONS",
+    "Learner",
+    "Models",
+    "Motion",
+    "Reverting",
+    "Sampler",
+    "Update",
+    "Walk",
+    "models_of",
+    "motions_of",
+]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -259,6 +272,57 @@ class Learner:
         return x[:-1], float(x[-1])
 
 
+@dataclass(frozen=True)
+class Sampler(Learner):
+    """Learners that act on a draw from what they know, made once an episode; the state is (draw, p, theta, c).
+
+    Parameters
+    ----------
+    spread : tuple of float
+        a of each model.
+    """
+
+    spread: tuple[float, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        models = zip(self.noise, self.wander, self.spread, strict=True)
+        return tuple(f"sampler(sigma={s:g}, q={q:g}, a={a:g})" for s, q, a in models)
+
+    def beside(self, d: int) -> int:
+        return 2 * d + 1
+
+    def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
+        return self._drawn(super().start(unit, before, total), before.psi)
+
+    def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
+        return self._drawn(super().move(_without_draw(beliefs, len(unit)), unit, lesson), lesson.psi + lesson.phi)
+
+    def matrix(self, size: int, lesson: Update) -> Matrix:
+        d = len(lesson.total)
+        learned, found = super().matrix(size - d, lesson), np.zeros((size, size))
+        found[:, d:] = np.concatenate([learned[:d], learned])
+        return found
+
+    def taught(self, beliefs: Beliefs, d: int) -> Beliefs:
+        """What is believed of the policy that it draws from."""
+        return _without_draw(beliefs, d).of_first(d)
+
+    def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
+        return super().rewards(_without_draw(beliefs, (beliefs.mean.shape[1] - 1) // 3), model)
+
+    def _drawn(self, learned: Beliefs, psi: Matrix) -> Beliefs:
+        """With a draw from N(p, a^2 Psi^-1) before what has been learned."""
+        d = len(psi)
+        twice = np.r_[:d, : learned.mean.shape[1]]
+        drawn = Beliefs(learned.mean[:, twice], learned.covariance[:, twice][:, :, twice])
+        return drawn.wandered((np.array(self.spread) ** 2)[:, None, None] * np.linalg.inv(psi))
+
+
+def _without_draw(beliefs: Beliefs, d: int) -> Beliefs:
+    return Beliefs(beliefs.mean[:, d:], beliefs.covariance[:, d:, d:])
+
+
 #: the motions by name, each made of a kind and the parameters of its models; a new motion is a class and a line here
 MOTIONS: dict[str, Callable[[Kind, Models], Motion]] = {
     "walk": lambda kind, models: Walk(kind, "walk", _column(models)),
@@ -267,6 +331,7 @@ MOTIONS: dict[str, Callable[[Kind, Models], Motion]] = {
     "still": lambda kind, models: Walk(kind, "still", _column(models)),
     "reverting": lambda kind, models: Reverting(kind, _column(models), _column(models, 1)),
     "learner": lambda kind, models: Learner(kind, _column(models), _column(models, 1)),
+    "sampler": lambda kind, models: Sampler(kind, _column(models), _column(models, 1), _column(models, 2)),
 }
 
 

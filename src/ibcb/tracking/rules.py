@@ -45,10 +45,13 @@ _HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.025
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
-#: evidence at which a policy is seen to move, whatever is foreseen of it: of a softmax that learns, of a track that
-#: assumes nothing, and of that where nearly all choices are the best, so that a policy that only grows longer looks as
-#: if it moved (judged by benchmarks/selection.py: of stationary deciders .6, .6 and 8.6 at most)
-_SEEN_TO_LEARN, _SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 2.5, 5.0, 12.0, 0.98
+#: evidence at which a policy is seen to move, whatever is foreseen of it: of a track that assumes nothing, and of that
+#: where nearly all choices are the best, so that a policy that only grows longer looks as if it moved (judged by
+#: benchmarks/selection.py: of stationary deciders .6 and 8.6 at most)
+_SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 5.0, 12.0, 0.98
+#: evidence by which a learner must beat one that stands still, and what it may lack to the likeliest motion, for a
+#: softmax to be seen to learn (judged as well: of stationary deciders .2 at most, of walks 3.8 at least)
+_SEEN_TO_LEARN, _LACKING = 1.0, 2.5
 #: what the kind that a track itself takes for another may lose to it, as a share of what it tells: less is assumed
 _PLAINLY = 0.05
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
@@ -94,7 +97,7 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     named = [place for place in tracks.running if not assumes_nothing(kinds[place])]
     # A softmax that is not seen to learn says no more than a track that assumes nothing.
     named = [place for place in named if not kinds[place].has_temperature or _learns(tracks.tracks[place])]
-    exact = [place for place in named if kinds[place].adds_bonus and _explains_all(tracks, place)]
+    exact = [place for place in named if kinds[place].deterministic and _explains_all(tracks, place)]
     exact = [
         place
         for place in exact
@@ -135,8 +138,7 @@ def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, s
             return plain, "the policy is seen to move"
     if not foreseen:
         return stays, "nothing is foreseen"
-    learns = kinds[best].has_temperature and _learns(moved) and _evidence_of_moves(moved) >= _SEEN_TO_LEARN
-    if best == stays or seen_to_move or learns:
+    if best == stays or seen_to_move or (kinds[best].has_temperature and _learns(moved)):
         return best, why
     lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
     if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
@@ -174,8 +176,11 @@ def _evidence_of_moves(track: Track | None) -> float:
 
 
 def _learns(track: Track | None) -> bool:
-    """Whether a track's best model is one that learns."""
-    return track is not None and track.learns
+    """Whether a decider is seen to learn: a learner is likelier than a policy that stays, and hardly another motion."""
+    if track is None:
+        return False
+    gained, lacking = track.evidence_of_learning
+    return gained >= _SEEN_TO_LEARN and lacking <= _LACKING
 
 
 def given_l2(tracks: Tracks) -> list[int]:

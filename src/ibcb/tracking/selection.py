@@ -66,6 +66,8 @@ class Candidate(NamedTuple):
         less their mean, over their standard deviation.
     top_k : int or None
         Of "topk".
+    draws : str or None
+        Of "sbts", how often it draws: every "step" or "episode".
     log_likelihood : float
         Per step of the episodes judged, each foreseen from those before.
     agreement : float
@@ -79,6 +81,7 @@ class Candidate(NamedTuple):
     l2: float | None
     units: str | None
     top_k: int | None
+    draws: str | None
     log_likelihood: float
     agreement: float
     chosen: bool = False
@@ -87,10 +90,11 @@ class Candidate(NamedTuple):
     @property
     def name(self) -> str:
         """The kind with its parameter."""
-        parameter = f"top_k={self.top_k}" if self.top_k else ""
-        if self.l2 is not None:
-            parameter = f"l2={self.l2:g}" if self.units == "own" else f"l2={self.l2:g}, {self.units}"
-        return f"{self.expert}({parameter})" if parameter else self.expert
+        parts = [f"top_k={self.top_k}"] if self.top_k else []
+        parts += [] if self.l2 is None else [f"l2={self.l2:g}"]
+        parts += [] if self.units in (None, "own") else [str(self.units)]
+        parts += ["draws=episode"] if self.draws == "episode" else []
+        return f"{self.expert}({', '.join(parts)})" if parts else self.expert
 
 
 class Selection(NamedTuple):
@@ -240,8 +244,8 @@ class Selecting:
                 for place in ranked
                 if judged.lead(best, place) > _HOPELESS_LEAD and judged.loss(best, place) > _HOPELESS_LOSS
             }
-        for name in dict.fromkeys(kinds[place].name for place in ranked):
-            alike = [place for place in ranked if kinds[place].name == name]
+        for kind in dict.fromkeys(type(kinds[place]) for place in ranked):
+            alike = [place for place in ranked if type(kinds[place]) is kind]
             behind |= set(alike[(len(alike) + 1) // 2 :])
         # A ridge parameter that was given is compared with at the end, and so is the kind that assumes nothing.
         kept = {*given_l2(tracks), followed(tracks)}
@@ -318,6 +322,7 @@ def _candidate(tracks: Tracks, judged: Judged, place: int, chosen: int) -> Candi
         kind.l2 if kind.learns else None,
         kind.units if kind.learns else None,
         kind.top_k if kind.top_k > 1 else None,
+        kind.draws_every,
         figures.log_likelihood,
         figures.agreement,
         place == chosen,

@@ -37,7 +37,7 @@ from ibcb.tracking.calibration import (
     with_share,
 )
 from ibcb.tracking.context_sample import ContextSample, picked
-from ibcb.tracking.motions import Learner, Models, Motion, Reverting, Update, Walk, models_of, motions_of
+from ibcb.tracking.motions import Learner, Models, Motion, Reverting, Sampler, Update, Walk, models_of, motions_of
 from ibcb.tracking.rewards import RewardFit, Rewards
 
 __all__ = ["Look", "Model", "Predicted", "Track", "Tracked", "track_log", "update_after"]
@@ -302,8 +302,8 @@ class Track:
         if seen.at_random is not None and now.exploration is not None and number >= now.blank:
             learned = replace(learned, exploration=now.exploration.after(seen.at_random))
         learned = replace(learned, best=self._choose(learned, number + 1))
-        policy = self._policy(self._believed_of(learned, last, learned.best))
-        learned = replace(learned, rewards=self._rewarding(learned, policy, before))
+        policy = self._policy(self._believed_of(learned, last, learned.best), learned.best)
+        learned = replace(learned, rewards=self._rewarding(learned, before))
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, self._own_move(now, learned, policy))
@@ -358,16 +358,21 @@ class Track:
         origin, total = self.kind.regularization.origin, self.chosen.total
         return total if origin is None or total is None else total - self.chosen.count * origin
 
-    def _rewarding(self, now: Tracked, policy: Vector, before: Ridge) -> RewardFit | None:
-        """The fit of the rewards with the policy of one more episode."""
+    def _rewarding(self, now: Tracked, before: Ridge) -> RewardFit | None:
+        """The fit of the rewards with the policy of one more episode; of one that was drawn, what it was drawn from."""
         if not self.kind.learns:
             return None
+        believed = self._believed_of(now, now.last, now.best)
+        family, member = self.model_at(now.best)
+        motion = self.motions[family]
+        if isinstance(motion, Sampler):
+            believed = motion.taught(now.families[family][member : member + 1], self.d)
+        policy, unit = self._policy(believed, now.best), self._alpha(believed, now.best)
         total = np.zeros(self.d) if self._total is None else self._total
         second = symmetric_inverse(now.unit)
         if now.rewards is None:
             return RewardFit.begin(policy, before, total, now.within, second)
-        believed = self._believed_of(now, now.last, now.best)
-        covariance = believed.covariance[0, : self.d, : self.d] / self._alpha(believed) ** 2
+        covariance = believed.covariance[0, : self.d, : self.d] / unit**2
         return now.rewards.after(policy, covariance, before, total, now.within, second)
 
     def _evidence(self, now: Tracked, gained: Vector) -> Vector:
@@ -503,19 +508,25 @@ class Track:
             place -= len(motion.names)
         raise IndexError(place)
 
-    def _alpha(self, believed: Beliefs) -> float:
+    def units(self, family: int) -> Vector:
+        """Alpha as each model of a family has it, at the scale of its state: 1, but of samplers."""
+        motion = self.motions[family]
+        return np.array(motion.spread) if isinstance(motion, Sampler) else np.ones(len(motion.names))
+
+    def _alpha(self, believed: Beliefs, place: int) -> float:
         """The unit of a state's policy: what is expected of alpha, which is above 0 however little is known of it."""
         if not self.kind.scales.alpha:
-            return 1.0
+            family, member = self.model_at(place)
+            return float(self.units(family)[member])
         mean, deviation = float(believed.mean[0, -1]), float(np.sqrt(believed.covariance[0, -1, -1]))
         if deviation > 0:
             z = mean / deviation
             mean += deviation * float(np.exp(-0.5 * z * z - _LOG_ROOT - log_ndtr(z)))
         return max(mean, LEAST_ALPHA)
 
-    def _policy(self, believed: Beliefs) -> Vector:
-        """Per unit of alpha, as one belief has it."""
-        policy: Vector = believed.mean[0, : self.d] / self._alpha(believed)
+    def _policy(self, believed: Beliefs, place: int) -> Vector:
+        """Per unit of alpha, as the belief of the model at a place has it."""
+        policy: Vector = believed.mean[0, : self.d] / self._alpha(believed, place)
         return policy
 
     # -- what is known ---------------------------------------------------------------------------------------------
@@ -555,6 +566,16 @@ class Track:
         return float(evidence.max() - evidence[still].max()) if still else np.inf
 
     @property
+    def evidence_of_learning(self) -> tuple[float, float]:
+        """Log-likelihood by which the likeliest learner beats the one that stands still, and that it lacks to the best.
+
+        Of a kind with a learner; the former is infinite where the one that stands still was dropped.
+        """
+        evidence = self.seen.evidence
+        learner, still = float(self.by_family(evidence)[-1].max()), [n for n, x in enumerate(self.names) if x in _STILL]
+        return (learner - float(evidence[still].max()) if still else np.inf), float(evidence.max()) - learner
+
+    @property
     def projects(self) -> bool:
         """Whether it is believed further than one update: of errorless choices, only a learner that is spared a good
         part of the errors of the best walk.
@@ -568,7 +589,7 @@ class Track:
     @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self._policy(self.next_belief)
+        return self._policy(self.next_belief, self.believed_place)
 
     @property
     def next_belief(self) -> Beliefs:
@@ -611,7 +632,7 @@ class Track:
         believed = self.belief(now.last, now.best)
         C, p = believed.covariance[0], believed.mean[0, :d]
         if self.kind.scales.alpha:
-            return float(np.sqrt(C[d, d])) / self._alpha(believed)
+            return float(np.sqrt(C[d, d])) / self._alpha(believed, now.best)
         along = now.within @ p
         size = float(p @ along)
         return float(np.sqrt(max(along @ C[:d, :d] @ along, 0.0))) / size if size > 0 else 0.0
@@ -639,7 +660,7 @@ class Track:
         if not isinstance(motion, Learner):
             return None
         theta, c = motion.rewards(beliefs, member)
-        alpha = self._alpha(self.belief(self.seen.families, self.seen.best))
+        alpha = self._alpha(self.belief(self.seen.families, self.seen.best), self.seen.best)
         return theta / alpha, c / alpha
 
 
