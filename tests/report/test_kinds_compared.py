@@ -68,10 +68,11 @@ def test_a_model_that_was_not_tracked_has_none():
 def test_every_kind_is_compared_once_with_its_best_parameter():
     model, _ = by_the_log()
     rows = compared(model)
-    assert sorted(row.best.expert for row in rows) == sorted({each.expert for each in model.evidence_})
+    tried = {(each.expert, each.draws or "") for each in model.evidence_}
+    assert sorted((row.best.expert, row.best.draws or "") for row in rows) == sorted(tried)
     assert sum(row.tried for row in rows) == len(model.evidence_)
     for row in rows:
-        alike = [each for each in model.evidence_ if each.expert == row.best.expert]
+        alike = [each for each in model.evidence_ if (each.expert, each.draws) == (row.best.expert, row.best.draws)]
         furthest = [each for each in alike if not each.out_after] or [
             each for each in alike if each.out_after == max(other.out_after for other in alike)
         ]

@@ -357,7 +357,7 @@ def test_candidates_that_fall_behind_are_given_up(kind):
     assert {one.expert for one in evidence} == set(experts())
     # Of every kind one parameter is left, unless all are far behind.
     left = [one for one in evidence if not one.out_after]
-    assert len({one.expert for one in left}) == len(left)
+    assert len({(one.expert, one.draws) for one in left}) == len(left)
     (chosen,) = (one for one in left if one.chosen)
     late = [one for one in given_up if one.out_after > selection._RACES[2]]
     assert all(one.log_likelihood < chosen.log_likelihood for one in late)

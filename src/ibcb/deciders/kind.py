@@ -273,7 +273,7 @@ class Kind(ABC):
             return self.name
         parts = [f"l2={self.l2:g}"]
         parts += [] if self.frame is None else [self.units]
-        parts += ["draws=episode"] if self.draws_every == "episode" else []
+        parts += ["episode"] if self.draws_every == "episode" else []
         return f"{self.name}({', '.join(parts)})"
 
     @property

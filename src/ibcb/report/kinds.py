@@ -38,9 +38,9 @@ class Compared(NamedTuple):
 
 def compared(model: IBCB) -> tuple[Compared, ...]:
     """Every kind compared, the likeliest first and those last that were given up; empty where there was but one."""
-    kinds: dict[str, list[Candidate]] = {}
+    kinds: dict[tuple[str, str | None], list[Candidate]] = {}
     for each in sorted(model.evidence_, key=_rank):
-        kinds.setdefault(each.expert, []).append(each)
+        kinds.setdefault((each.expert, each.draws), []).append(each)
     found = (Compared(next((one for one in of if one.chosen), of[0]), len(of)) for of in kinds.values())
     return tuple(sorted(found, key=lambda kind: _rank(kind.best))) if len(kinds) > 1 else ()
 

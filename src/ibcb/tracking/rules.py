@@ -105,10 +105,14 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     ]
     if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _PLAINLY:
         best, why = plain, f"{kinds[best].label} is not seen to learn"
-    if exact and best not in exact:
-        best = max(exact, key=lambda place: judged.log_likelihoods[place])
-        why = f"every choice is exactly what {kinds[best].label} prefers"
-    elif not exact and assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
+    if exact:
+        likely = sorted(exact, key=lambda place: judged.log_likelihoods[place], reverse=True)
+        # Whoever draws once an episode is explained by a bonus too, but what it draws is not foreseen.
+        bonus = (place for place in likely if kinds[place].adds_bonus and judged.loss(likely[0], place) < _LITTLE)
+        exactly = next(bonus, likely[0])
+        if best != exactly:
+            best, why = exactly, f"every choice is exactly what {kinds[exactly].label} prefers"
+    elif assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
         best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].adds_bonus:
         found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)

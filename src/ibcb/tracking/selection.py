@@ -93,7 +93,7 @@ class Candidate(NamedTuple):
         parts = [f"top_k={self.top_k}"] if self.top_k else []
         parts += [] if self.l2 is None else [f"l2={self.l2:g}"]
         parts += [] if self.units in (None, "own") else [str(self.units)]
-        parts += ["draws=episode"] if self.draws == "episode" else []
+        parts += ["episode"] if self.draws == "episode" else []
         return f"{self.expert}({', '.join(parts)})" if parts else self.expert
 
 
