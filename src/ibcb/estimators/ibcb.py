@@ -274,8 +274,8 @@ class IBCB(Imitator):
         choice = [each for each in settings.open if not each.startswith("l2=")]
         if choice and not begun:
             raise ValueError(
-                f"partial_fit cannot begin with {' and '.join(choice)}: one episode tells nothing of it. Call "
-                "fit on the first episodes, and partial_fit goes on from there; or name it."
+                f"partial_fit cannot begin with {' and '.join(choice)}: one episode says nothing about it. Call "
+                "fit on the first episodes, then partial_fit; or name it."
             )
         if not self.incremental:
             raise ValueError(
@@ -297,7 +297,7 @@ class IBCB(Imitator):
                     "set it back, or call fit on the whole log."
                 )
         if log.warmup:
-            raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
+            raise ValueError("this episode has a warm-up, but the model has seen episodes before it.")
         if seen is not None and getattr(self, "_chooses", False):
             return self._begin([*seen, raw], settings, by_episodes=True, reduction=reduction)
         fit = continued(self._fit, log, seen, settings)
@@ -325,7 +325,7 @@ class IBCB(Imitator):
         if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
             raise ValueError(
                 "the log has one episode and nothing before it: its choices were made before anything had been "
-                "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
+                "learned, so they say nothing about the rewards. fit needs two episodes or more, or a warm-up, or "
                 "prior_gram=; partial_fit takes one at a time."
             )
         _check_choosable(log, settings)

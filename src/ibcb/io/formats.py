@@ -227,7 +227,7 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
     write = None if format is None else (format.write_long if long else None) or format.write
     if format is None or write is None:
         raise LogFormatError(
-            f"{Path(path).name}: a log cannot be written under that name; it must end in one of {', '.join(WRITABLE)}."
+            f"{Path(path).name}: the name does not tell the format; it must end in one of {', '.join(WRITABLE)}."
         )
     with atomic(path) as temporary:
         parts = _some_chosen(log)
@@ -273,7 +273,7 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     found = next((format for format in _TABLES if format.recognises(source)), None)
     if found is None or found.tables is None:
         known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
-        raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
+        raise LogFormatError(f"{source.name}: the name does not tell the format; it must end in one of {known}.")
     with named(source.name, found.name):
         how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
         return whole_table(found.tables(source, ReadOptions(**how)), options.memory)
@@ -298,7 +298,7 @@ def _path_format(path: Path, name: str | None = None) -> Format:
         tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
         known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
         raise LogFormatError(
-            f"{path.name}: the format is not known by the name; it must end in one of {known}. Or name it: "
+            f"{path.name}: the name does not tell the format; it must end in one of {known}. Or name it: "
             "format='csv' (--format csv)."
         )
     return found
