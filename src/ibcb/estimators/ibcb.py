@@ -617,7 +617,7 @@ class IBCB(Imitator):
         log : BehaviorLog or what `ibcb.open_log` gave, DataFrame, or array of shape (M, d) or (steps, M, d), or a list
             of arrays (M_b, d)
         ahead : bool
-            Of the fitted log: each episode as it was foreseen from the episodes before, instead of by the whole log.
+            For the fitted log: each episode predicted one episode ahead, instead of from the whole log.
 
         Returns
         -------

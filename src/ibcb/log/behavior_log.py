@@ -1,7 +1,7 @@
-"""The behaviour log: what a decider saw and chose, batch by batch, and no rewards.
+"""The behaviour log: what a decider saw and chose, episode by episode, and no rewards.
 
 A log is a set of flat, ragged arrays. Candidate rows of all steps lie in one matrix; step offsets cut it
-into steps, episode offsets cut the steps into episodes (the batches between two updates of the policy)::
+into steps, episode offsets cut the steps into episodes (what lies between two updates of the policy)::
 
     contexts         (rows, d)        one row per candidate
     step_offsets     (steps + 1,)     step t owns rows step_offsets[t] : step_offsets[t + 1]
