@@ -129,12 +129,12 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     Parameters
     ----------
     log : BehaviorLog, or a log on disk (`ibcb.open_log`)
-        Its own episodes do not matter, only the order of its steps, and their times where it has them. The warm-up is
-        left out. Beyond 16,384 steps, some of them are looked at, evenly spread; beyond 128 features, these are hashed
-        into 96. Memory is bounded.
+        Only the order of its steps matters, and their times if it has them; its own episodes and its warm-up are
+        ignored. Of more than 16,384 steps an evenly spread sample is used; more than 128 features are hashed into 96.
+        Memory is bounded.
     zone : str, optional
         The time zone in which the policy is updated at the same hour, such as "Europe/Berlin"; times without a zone of
-        their own are UTC. By default UTC, and local time where the log goes over a change of the clocks and this
+        their own are UTC. By default UTC, or local time if daylight saving time begins or ends during the log and
         explains it.
 
     Returns
@@ -144,10 +144,10 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
 
     Notes
     -----
-    A cut is judged by the evidence of a policy that moves at its edges only (`ibcb.log.validation.updates.walk`); a
-    regular schedule (by count, by time, by the local hour) needs few edges that show to be found, and then says where
-    those are that do not. That the policy changes at all, and each edge that no schedule explains, must show in the
-    change test too (`ibcb.log.validation.constancy`), which candidates that drift do not mislead.
+    A cut is judged by the evidence for a policy that moves only at its edges (`ibcb.log.validation.updates.walk`). A
+    regular schedule (by count, by time, by the local hour) is found from a few visible edges, and then gives the
+    others. Any change at all, and each edge that no schedule explains, must also show in the change test
+    (`ibcb.log.validation.constancy`), which drifting candidates do not mislead.
 
     Examples
     --------
