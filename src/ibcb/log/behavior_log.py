@@ -55,7 +55,7 @@ DENSE_NUMBERS = 1 << 22
 class BehaviorLog:
     """Candidates and choices of a decider, episode by episode.
 
-    Most logs are built with :meth:`from_episodes`; this constructor takes the flat arrays themselves and
+    Most logs are built with `from_episodes`; this constructor takes the flat arrays themselves and
     does not copy them.
 
     Parameters
@@ -71,7 +71,7 @@ class BehaviorLog:
         First step of every episode, and the number of steps at the end.
     warmup : int
         How many leading episodes the policy did *not* choose (a random start). They enter the decider's Gram matrix but
-        say nothing about its policy; ``len``, indexing and :meth:`head` do not count them.
+        say nothing about its policy; ``len``, indexing and `head` do not count them.
     feature_names : sequence of d str, optional
     timestamps : array of shape (steps,), optional
     step_ids : array of shape (steps,), optional
@@ -237,7 +237,7 @@ class BehaviorLog:
         warmup : int
             How many leading episodes were a random start, not chosen by the policy.
         feature_names, timestamps, step_ids, propensities
-            As in :class:`BehaviorLog`. All but the names are flat: those of one episode after the other.
+            As in `BehaviorLog`. All but the names are flat: those of one episode after the other.
         """
         if isinstance(episodes, BehaviorLog):
             raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
@@ -301,7 +301,7 @@ class BehaviorLog:
         arm_features : array of shape (n_arms, q), optional
             Features of the arms, with weights that all arms share.
         warmup, timestamps, step_ids, propensities
-            As in :meth:`from_episodes`; a row is an available arm.
+            As in `from_episodes`; a row is an available arm.
         feature_names, arm_feature_names : sequences of m and of q str, optional
         arm_names : sequence of n_arms names, optional
 
