@@ -457,8 +457,8 @@ def test_what_cannot_be_predicted_is_bad_usage(folder, tmp_path):
         (tmp_path / "late.safetensors", ["--at-episode", "0"], "nothing had been learned by then"),
         (plain, ["--certainty"], "fitted with --forecast"),
         (svc, ["--certainty"], "needs an IBCB model"),
-        (full, ["--certainty", "--scores"], "leave --scores out"),
-        (full, ["--certainty", "--at-episode", "1"], "leave --at-episode out"),
+        (full, ["--certainty", "--scores"], "leave out --scores"),
+        (full, ["--certainty", "--at-episode", "1"], "leave out --at-episode"),
     ):
         assert_fails(ibcb_command("predict", model, test, *options), 2, words)
     succeeds("predict", plain, test, "--at-episode", "4")

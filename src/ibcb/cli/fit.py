@@ -245,7 +245,7 @@ def fit(
     if model.forecast_model_ is not None:
         columns |= {"last": "last policy"} | ({"interval": "90% interval"} if verdict.supported else {})
     print_table(_weights(model), columns)
-    told = f"choices tell their direction, {model.decider_.words.length} their length"
+    told = f"choices reveal their direction, {model.decider_.words.length} their length"
     print()
     print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {told}.", 0))
 
