@@ -10,6 +10,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -66,37 +67,82 @@ def evolution() -> None:
     print(target)
 
 
+#: parts of the report in the order of docs/howto/read-the-report.md, whose headings have the same numbers
+PARTS = (".cards", "#verdict", "#weights", "#evolution", "#prediction", "#kinds", "#misfits", "#explorer", "#details")
+#: puts the number of each part at its left, and gives the tops of the parts
+NUMBERED = """parts => parts.map((selector, place) => {
+    const part = document.querySelector(selector);
+    if (!part) return null;
+    const top = part.getBoundingClientRect().top + scrollY, mark = document.createElement("div");
+    mark.textContent = place + 1;
+    Object.assign(mark.style, {
+        position: "absolute", left: "10px", top: top + "px", width: "34px", height: "34px", borderRadius: "50%",
+        background: "#c2410c", color: "white", font: "700 19px/34px sans-serif", textAlign: "center", zIndex: 99,
+    });
+    document.body.append(mark);
+    return top;
+})"""
+
+
 def report() -> None:
-    """The report of the ten-minute tutorial: verdict to evolution by day, the explorer by night."""
+    """The report of the ten-minute tutorial: its beginning by day, the explorer by night; and all of it, numbered."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "tutorial" / "ten-minutes.md").read_text(), re.M | re.S)
-    width, gap = 820, 24
+    width, gap = 1040, 24
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         os.chdir(folder)
         exec("\n".join(blocks), {})
         program = os.environ.get("IBCB_CHROMIUM") or shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        shots = []
+        shots = {}
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page.goto(Path("report.html").resolve().as_uri())
-            page.locator(".filters label").nth(3).click()
             page.locator("#pick-episode").select_option("1")
             page.evaluate("document.querySelector('.top').style.position = 'static'; scrollTo(0, 0)")
-            edges = {name: page.locator(f"#{name}").bounding_box() for name in ("chart-evolution", "prediction")}
-            top = 0 if scheme == "light" else edges["prediction"]["y"]
-            height = edges["chart-evolution"]["y"] + edges["chart-evolution"]["height"] + 12
-            clip = {"x": 0, "y": top, "width": width, "height": height}
-            page.screenshot(path=f"{scheme}.png", clip=clip, full_page=True)
-            shots.append(Image.open(f"{scheme}.png").convert("RGB"))
+            edges = page.evaluate(
+                "parts => parts.map(p => document.querySelector(p)?.getBoundingClientRect().top)", PARTS
+            )
+            tops = dict(zip(PARTS, edges, strict=True))
+            page.screenshot(path=f"{scheme}.png", full_page=True)
+            shots[scheme] = Image.open(f"{scheme}.png").convert("RGB")
+            if scheme == "light":
+                page.evaluate(
+                    "document.querySelector('main').style.paddingLeft = '56px'; dispatchEvent(new Event('resize'))"
+                )
+                page.wait_for_timeout(300)
+                numbered = [top for top in page.evaluate(NUMBERED, PARTS) if top is not None]
+                page.screenshot(path="numbered.png", full_page=True)
+                shots["numbered"] = Image.open("numbered.png").convert("RGB")
         browser.close()
-    whole = Image.new("RGB", (2 * width + gap, min(shot.height for shot in shots)), "white")
-    whole.paste(shots[0], (0, 0))
-    whole.paste(shots[1], (width + gap, 0))
-    target = DOCS / "images" / "report.png"
-    whole.quantize(256, dither=Image.Dither.NONE).save(target, optimize=True)
+    height = round(tops["#evolution"])
+    first = shots["light"].crop((0, 0, width, height))
+    then = shots["dark"].crop((0, round(tops["#explorer"]), width, round(tops["#explorer"]) + height))
+    _save(_beside(first, then, gap), "report.png")
+    whole = shots["numbered"]
+    middle = round(min(numbered, key=lambda top: abs(top - whole.height / 2))) - 10
+    columns = [whole.crop((0, 0, width, middle)), whole.crop((0, middle, width, whole.height))]
+    both = _beside(*columns, gap)
+    wide = 1560
+    _save(both.resize((wide, round(both.height * wide / both.width)), Image.Resampling.LANCZOS), "report-annotated.png")
+
+
+def _beside(left: Any, right: Any, gap: int) -> Any:
+    from PIL import Image
+
+    whole = Image.new("RGB", (left.width + gap + right.width, max(left.height, right.height)), "white")
+    whole.paste(left, (0, 0))
+    whole.paste(right, (left.width + gap, 0))
+    return whole
+
+
+def _save(picture: Any, name: str) -> None:
+    from PIL import Image
+
+    target = DOCS / "images" / name
+    picture.quantize(256, dither=Image.Dither.NONE).save(target, optimize=True)
     print(target)
 
 

@@ -15,8 +15,10 @@ import pytest
 from commands import ibcb_command, succeeds
 from conftest import heed_interrupts
 from same import assert_same
+from typer.main import get_command
 
 import ibcb
+from ibcb.cli import app
 
 VERBS = (
     "demo",
@@ -86,6 +88,22 @@ def test_the_command_alone_lists_the_verbs():
     assert result.exit_code == 0
     for verb in VERBS:
         assert re.search(rf"(?m)^\s+{verb}\s", result.stdout)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_says_what_it_does_on_lines_of_80_characters(verb):
+    text = succeeds(verb, "--help").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    for option in get_command(app).commands[verb].params:
+        said = option.help
+        assert said is not None, option.name
+        assert len(said.split()) >= 3, (option.name, said)
+        assert said[0].isupper(), (option.name, said)
+        assert not re.search(r"(?i)batch|foresee", said), (option.name, said)
+
+
+def test_the_list_of_verbs_cuts_no_sentence():
+    assert "..." not in ibcb_command("--help").stdout.split("Commands:")[1]
 
 
 def test_version():
@@ -176,15 +194,15 @@ def test_a_simulated_run_is_known_again(tmp_path, options):
 @pytest.mark.parametrize(
     "option, words",
     [
-        (["--expert", "egredy"], "'--expert': 'egredy' is no kind of decider; did you mean egreedy"),
+        (["--expert", "egredy"], "'--expert': 'egredy' is not a kind of decider. Did you mean egreedy"),
         (["--epsilon", "1.5"], "'--epsilon': .*1"),
-        (["--decay", "-1"], "'--decay': -1 is not 0 or above"),
-        (["--temperature", "0"], "'--temperature': 0 is not above 0"),
+        (["--decay", "-1"], "'--decay': must be 0 or more, not -1"),
+        (["--temperature", "0"], "'--temperature': must be above 0, not 0"),
         (["--available", "0"], "'--available': .*1"),
-        (["--l2", "0"], "'--l2': 0 is not above 0"),
-        (["--l2", "nan"], "'--l2': nan is not above 0"),
-        (["--alpha", "-1"], "'--alpha': -1 is not 0 or above"),
-        (["--noise", "-1"], "'--noise': -1 is not 0 or above"),
+        (["--l2", "0"], "'--l2': must be above 0, not 0"),
+        (["--l2", "nan"], "'--l2': must be above 0, not nan"),
+        (["--alpha", "-1"], "'--alpha': must be 0 or more, not -1"),
+        (["--noise", "-1"], "'--noise': must be 0 or more, not -1"),
         (["--episodes", "0"], "'--episodes': .*1"),
         (["--seed", "-1"], "'--seed': .*0"),
         (["--warmup", "-1"], "'--warmup': .*0"),
@@ -433,14 +451,14 @@ def test_what_cannot_be_predicted_is_bad_usage(folder, tmp_path):
         (full, ["--at-episode", "-1"], "at-episode"),
         (full, ["--at-episode", "soon"], "at-episode"),
         (full, ["--at-episode", "1.5"], "at-episode"),
-        (full, ["--at-episode", "2000"], "lies 1996 updates after the log; at most 1000"),
+        (full, ["--at-episode", "2000"], "is 1996 updates after the log; at most 1000"),
         (plain, ["--at-episode", "5"], "beyond the log's episodes 0 to 3, and the model was fitted without"),
-        (svc, ["--at-episode", "1"], "this is a BaseSVC"),
+        (svc, ["--at-episode", "1"], "a BaseSVC has one policy"),
         (tmp_path / "late.safetensors", ["--at-episode", "0"], "nothing had been learned by then"),
         (plain, ["--certainty"], "fitted with --forecast"),
         (svc, ["--certainty"], "needs an IBCB model"),
-        (full, ["--certainty", "--scores"], "leave --scores out"),
-        (full, ["--certainty", "--at-episode", "1"], "leave --at-episode out"),
+        (full, ["--certainty", "--scores"], "leave out --scores"),
+        (full, ["--certainty", "--at-episode", "1"], "leave out --at-episode"),
     ):
         assert_fails(ibcb_command("predict", model, test, *options), 2, words)
     succeeds("predict", plain, test, "--at-episode", "4")
@@ -621,7 +639,7 @@ def test_an_interrupt_that_python_drops_or_renames_is_heeded(folder, tmp_path, p
             process.kill()
     assert process.returncode == 128 + sign
     assert stdout == ""
-    assert stderr == "fitting\ninterrupted; nothing half-written is left behind.\n"
+    assert stderr == "fitting\ninterrupted; no half-written file is left behind.\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -666,7 +684,7 @@ def test_ctrl_c_keeps_a_checkpoint_from_which_the_same_command_goes_on(tmp_path,
         result = ibcb_command(*command)
     assert result.exit_code == 130
     assert f"kept in {checkpoints.checkpoint_of(out)}" in result.stderr
-    assert "--resume goes on" in result.stderr
+    assert "with --resume to continue" in result.stderr
     assert not out.exists()
     other = ibcb_command("fit", path, "--expert", "other", "--resume", "-o", out)
     assert_fails(other, 1, "expert='auto', now expert is 'other'")

@@ -126,4 +126,4 @@ def test_what_cannot_be_is_refused(sampler, tmp_path):
     ibcb.save_model(ibcb.ChoiceModel().fit(log), tmp_path / "choice.safetensors")
     result = ibcb_command("propensities", tmp_path / "choice.safetensors", paths[1])
     assert result.exit_code == 2
-    assert "this is a ChoiceModel" in result.stderr
+    assert "holds a ChoiceModel" in result.stderr

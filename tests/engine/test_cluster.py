@@ -285,7 +285,7 @@ def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
         told = fit.communicate(timeout=120)[1]
     assert fit.returncode == 1
     assert f"scheduler at {address} was lost" in told
-    assert "--resume goes on" in told
+    assert "with --resume to continue" in told
     assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 30
     with started(second, workers=1) as (_, _, address):
         subprocess.run([*command, address, "--resume"], check=True, capture_output=True)

@@ -150,7 +150,7 @@ def test_damaged_lists_of_a_sparse_file_are_found(logs, tmp_path, name):
     pq.write_table(
         table.set_column(place, table.schema.field(name), pa.array(lists, table.schema.field(name).type)), path
     )
-    with pytest.raises(LogFormatError, match="do not go together"):
+    with pytest.raises(LogFormatError, match="do not match"):
         ibcb.read_log(path)
 
 

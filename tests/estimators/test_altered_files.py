@@ -336,9 +336,9 @@ def rewritten(path, change):
     [
         # 10^30 products of three features: nothing waits for them
         (lambda made: made.update(crosses=[[[0, 1, 2] * 10] * 20]), "products"),
-        (lambda made: made["columns"][0].update(name=None), "no name"),
+        (lambda made: made["columns"][0].update(name=None), "not a name"),
         (lambda made: made["columns"][0].update(name="another"), "not those that its recipe makes"),
-        (lambda made: made["columns"][1].update(categories="ab"), "no list"),
+        (lambda made: made["columns"][1].update(categories="ab"), "not a list"),
         (lambda made: made["columns"][0].update(fill=float("nan")), "not finite"),
     ],
 )

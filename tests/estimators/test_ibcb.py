@@ -196,7 +196,7 @@ def test_one_episode_is_enough_for_partial_fit_but_not_for_fit():
         IBCB().fit(log[0])
     model = IBCB().partial_fit(log[0])
     assert not model.coef_.any()
-    assert "says nothing of the rewards" in str(model.notes_[-1])
+    assert "says nothing about the rewards" in str(model.notes_[-1])
     assert model.policy_coefs_.shape == (1, 4)
     assert IBCB(l2=0.3).fit(small_run().log[0]).policy_coefs_.any()
 

@@ -162,7 +162,7 @@ WRONG = {
     "arms twice": (
         {"arm_features": pa.table({"treatment": list("abcda"), "dose": range(5)}), "drop": ["open"]},
         {},
-        r"arm 'a' is there twice in the table of arms",
+        r"arm 'a' appears twice in the table of arms",
     ),
     "a cross": ({"cross": [("age", "sex")], "drop": ["open"]}, {}, r"every arm .* has weights of its own"),
     "lists as features": ({}, {}, r"column 'open' holds list.*--drop open"),
@@ -182,7 +182,7 @@ def test_an_arm_that_the_model_does_not_know_is_refused():
         ibcb.read_log(new, preparation=log.preparation)
     with pytest.raises(LogFormatError, match=r"row 1 \(from 0\): arm 'y' is unknown"):
         ibcb.read_log(clinic(open=[["a", "b", "c", "d"], ["y"]] * 30), preparation=log.preparation, choices=False)
-    with pytest.raises(ValueError, match=r"available is of arms; name the column that has the arm chosen"):
+    with pytest.raises(ValueError, match=r"available is about arms; name the column with the chosen arm"):
         ibcb.read_log(clinic(), available="open")
 
 

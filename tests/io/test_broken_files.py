@@ -286,7 +286,7 @@ CASES = {
     ),
     "folder, column too many": Case(
         folder(parquet(long(stars=None), "a.parquet"), parquet(long(), "b.parquet")),
-        rf"b\.parquet: it has a column 'stars', which a\.parquet has not; {SAME_COLUMNS}.*--features",
+        rf"b\.parquet: it has a column 'stars', which a\.parquet does not have; {SAME_COLUMNS}.*--features",
     ),
     "folder, other type": Case(
         folder(parquet(long(), "a.parquet"), parquet(long(stars=list("abcdef")), "b.parquet")),
@@ -404,7 +404,7 @@ CASES = {
     ),
     "warm-up as fractions": Case(
         parquet(rows(episode=[-1.0, -1.0, 0.0, 0.0])),
-        "episode -1.0 is below 0 and no whole number; store the numbers as integers.*--warmup 1",
+        "episode -1.0 is below 0 and not a whole number; store the numbers as integers.*--warmup 1",
     ),
     "only warm-up": Case(
         parquet(rows(episode=[-2, -2, -1, -1])), "warmup is 2 but the log has 2 .*at least one must", streamed=False
@@ -484,14 +484,18 @@ CASES = {
         "'price' has 1 missing value, the first in row 2 .*--missing mean.*--drop price",
     ),
     "mean of nothing": Case(
-        parquet(long(price=pa.nulls(6))), "'price' has no value at all, so no mean; leave it out", {"missing": "mean"}
+        parquet(long(price=pa.nulls(6))), "'price' has no values, so no mean; leave it out", {"missing": "mean"}
     ),
     "mean overflows": Case(
         parquet(long(price=[1.7e308] * 5 + [None])), "the mean of column 'price' is inf; correct", {"missing": "mean"}
     ),
-    "feature of lists": Case(parquet(long(price=[[1.0]] * 6)), "'price' holds list<.*is no feature; .*--drop price"),
+    "feature of lists": Case(
+        parquet(long(price=[[1.0]] * 6)), "'price' holds list<.*cannot be a feature; .*--drop price"
+    ),
     "one-hot of lists": Case(
-        parquet(long(price=[[1.0]] * 6)), "'price' holds list<.*is no feature; .*--drop price", {"one_hot": ["price"]}
+        parquet(long(price=[[1.0]] * 6)),
+        "'price' holds list<.*cannot be a feature; .*--drop price",
+        {"one_hot": ["price"]},
     ),
     "one-hot of bytes": Case(
         parquet(long(price=[b"\xff"] * 6)), "'price' holds binary.*--drop", {"one_hot": ["price"]}
@@ -575,9 +579,9 @@ CASES = {
     "cut by no steps": Case(parquet(long()), "at least 1|greater than or equal to 1", {"episode_size": 0}, 2),
     "warm-up below nothing": Case(parquet(long()), "at least 0|greater than or equal to 0", {"warmup": -1}, 2),
     "unknown way with missing numbers": Case(parquet(long()), "median.*refuse.*mean.*zero", {"missing": "median"}, 2),
-    "delimiter of two signs": Case(stored(CSV), "delimiter='ab' cannot be one; give", {"delimiter": "ab"}, 2),
-    "delimiter a quote": Case(stored(CSV), "delimiter='\"' cannot be one; give", {"delimiter": '"'}, 2),
-    "decimal a digit": Case(stored(CSV), "decimal='1' cannot be one; give", {"decimal": "1"}, 2),
+    "delimiter of two signs": Case(stored(CSV), "delimiter='ab' cannot be used; give", {"delimiter": "ab"}, 2),
+    "delimiter a quote": Case(stored(CSV), "delimiter='\"' cannot be used; give", {"delimiter": '"'}, 2),
+    "decimal a digit": Case(stored(CSV), "decimal='1' cannot be used; give", {"decimal": "1"}, 2),
     "delimiter of another file": Case(stored(CSV), "no column tells the steps apart.*--column", {"delimiter": ";"}),
     # -- CSV ---------------------------------------------------------------------------------------------------------
     "UTF-16": Case(stored(CSV.encode("utf-16")), rf"text in UTF-16 \({UTF8}"),
@@ -601,7 +605,7 @@ CASES = {
     "decimal commas in quotes": Case(stored(CSV.replace("5,1\n", '5,"1,5"\n')), "such as '1,5'.*--decimal ,"),
     "decimal comma late": Case(
         stored(many("1,0,1,1.5,1\n").replace(",", ";").replace("1.5", "1,5")),
-        "row 4002 .*column 'price': '1,5' is no number, .*correct it",
+        "row 4002 .*column 'price': '1,5' is not a number, .*correct it",
         blocks=True,
     ),
     "row too short": Case(stored(CSV + "1,1,1,3\n"), "row 8 .* has 4 values but the header, .*has 5; every row needs"),
@@ -619,7 +623,7 @@ CASES = {
     "no header": Case(
         stored(DATA), r"the first row \('0', '0', '1', '1', '5'\) has numbers where the names.*put a row"
     ),
-    "column twice": Case(stored(CSV.replace("stars", "price")), "column 'price' is there twice; names must differ"),
+    "column twice": Case(stored(CSV.replace("stars", "price")), "column 'price' appears twice; names must differ"),
     "header only": Case(stored(HEADER + "\n"), "the log is empty: it has no step. Is it the right file"),
     "header without an end": Case(stored(HEADER), "no row follows the header 'episode,step,.*'; a log needs"),
     "blank lines": Case(stored("\n\r\n  \n"), "the file is empty; a log has a row with the names"),
@@ -639,11 +643,11 @@ CASES = {
     ),
     "text after many numbers": Case(
         stored(many("1,0,1,none,1\n", steps=70_000)),  # a megabyte
-        "row 70002 .*column 'price': 'none' is no number, .*correct it, or leave the column out",
+        "row 70002 .*column 'price': 'none' is not a number, .*correct it, or leave the column out",
         blocks=True,
     ),
     "step of text after many numbers": Case(
-        stored(many("1,a,1,1,1\n")), "row 4002 .*column 'step': 'a' is no whole number.*correct it", blocks=True
+        stored(many("1,a,1,1,1\n")), "row 4002 .*column 'step': 'a' is not a whole number.*correct it", blocks=True
     ),
     "step that comes back in a later block": Case(
         stored(many("0,7,1,1,1\n")), "step 7 of episode 0 follows step 3999; sort.*--sort", blocks=True
@@ -668,12 +672,12 @@ CASES = {
         stored('episode,step,chosen,n_candidates,contexts\n0,0,1,2,"[1,2]"\n'), "CSV cannot hold lists: give it a row"
     ),
     # -- Vowpal Wabbit, dsjson, npz ------------------------------------------------------------------------------------
-    "VW, nothing cuts it": Case(stored(VW, "log.vw"), "nothing says where one episode ends.*episode_size"),
+    "VW, nothing cuts it": Case(stored(VW, "log.vw"), "does not say where episodes begin.*episode_size"),
     "VW, step without candidates": Case(
         stored("shared |a x\n\n" + VW, "log.vw"), "log.vw, line 1: a shared line without", {"episode_size": 5}
     ),
     "VW, decimal comma": Case(
-        stored(VW.replace("x:2", "x:1,5"), "log.vw"), "line 2: 'x:1,5' is no feature; expected", {"episode_size": 5}
+        stored(VW.replace("x:2", "x:1,5"), "log.vw"), "line 2: 'x:1,5' is not a feature; expected", {"episode_size": 5}
     ),
     "dsjson, last line cut": Case(
         stored(lines({}, {})[:-20], "log.dsjson"), "line 2: not a line of JSON.*every line must", {"episode_size": 5}

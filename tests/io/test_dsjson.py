@@ -88,7 +88,7 @@ def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
 
 UNWRITABLE = {
     "private name": ({"feature_names": ["_x"]}, "'_x': in dsjson keys that begin with _ are not features; rename"),
-    "half a character": ({"feature_names": ["\ud800"]}, "no text that UTF-8 can hold"),
+    "half a character": ({"feature_names": ["\ud800"]}, "cannot be written as UTF-8"),
     "time of no day": ({"timestamps": np.array(["NaT"], "M8[s]")}, "timestamps holds NaT"),
     "time long ago": ({"timestamps": np.array(["1066-10-14"], "M8[D]")}, "timestamps holds 1066-10-14.*1678 to 2261"),
     "time too fine": ({"timestamps": np.array(["2000-01-01T00:00:00.0000000001"], "M8[ps]")}, "nanoseconds"),
@@ -160,7 +160,7 @@ def test_a_line_of_the_decision_service(tmp_path):
     np.testing.assert_array_equal(steps.timestamps, np.array(["2020-11-15T17:09:31.835"], "M8[ns]"), strict=True)
     assert steps.episode is None
     assert tuple(map(str, source.notes)) == (
-        "shared features (GUser) are the same for all candidates of a step, so that no linear policy can depend on "
+        "shared features (GUser) are the same for all candidates of a step, so no linear policy can depend on "
         "them; left out. To use them, multiply them with features of the candidates: cross=[('GUser', 'TAction')] "
         "(--cross 'GUser,TAction').",
         "keys of candidates that begin with _ are not features; left out: _tag.",
@@ -320,7 +320,7 @@ BROKEN = {
     "not UTF-8": ([GOOD, b'{"caf\xe9": 1}'], r"line 2: byte 5 is not UTF-8"),
     "half a character": (['{"c":{"_multi":[{"\\uD800":1}]}}'], r"line 1: a text holds half a character"),
     "bottomless": (["[" * 100_000], r"line 1: not a line of JSON"),
-    "NaN": (['{"c":{"_multi":[{"x":NaN}]}}'], r"line 1: .*NaN is no number"),
+    "NaN": (['{"c":{"_multi":[{"x":NaN}]}}'], r"line 1: .*NaN is not a JSON number"),
     "infinite": (['{"a":1,"c":{"_multi":[{"x":1e999}]}}'], r"line 1, candidate 0: feature 'x' is not finite"),
     "huge": ([decision({"x": 10**400})], r"line 1, candidate 0: feature 'x' is not finite"),
     "many digits": (['{"a":1,"c":{"_multi":[{"x":' + "9" * 5000 + "}]}}"], r"line 1"),
@@ -341,10 +341,13 @@ BROKEN = {
         [{"_label_ca": {"action": 0.5, "cost": 1, "pdf_value": 0.1}, "c": {"room": 1}}],
         r"line 1: the decision is of a continuous action \(cats\): a number chosen from a range",
     ),
-    "candidate a number": ([decision({"x": 1}, 3)], r"line 1, candidate 1: 3 is no object"),
-    "candidate elsewhere": ([decision({"__aid": 7})], r"line 1, candidate 0: its features are elsewhere \(__aid"),
+    "candidate a number": ([decision({"x": 1}, 3)], r"line 1, candidate 1: 3 is not an object"),
+    "candidate elsewhere": (
+        [decision({"__aid": 7})],
+        r"line 1, candidate 0: its features are stored elsewhere \(__aid",
+    ),
     "array in array": ([decision({"x": [[1]]})], r"line 1, candidate 0: 'x' holds an array within an array"),
-    "no choice": ([GOOD, {"c": {"_multi": [{"x": 1}]}}], r"line 2: no key tells which candidate was chosen"),
+    "no choice": ([GOOD, {"c": {"_multi": [{"x": 1}]}}], r"line 2: no key says which candidate was chosen"),
     "choice disagrees": (
         [decision({"x": 1}, {"x": 2}, a=[2, 1])],
         r"line 1: _labelIndex tells candidate 0, _label_Action tells candidate 0, a tells candidate 1.*disagree",
@@ -477,7 +480,7 @@ def test_lines_without_a_choice_are_left_out_on_request(tmp_path):
     source = source_of(tmp_path, decision({"x": 1}), unlabelled, decision({"x": 2}), skip_unlabelled=True)
     assert the_only(source).contexts.ravel().tolist() == [1, 2]
     assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
-    with pytest.raises(LogFormatError, match=r"line 1: no key tells.*--skip-unlabelled"):
+    with pytest.raises(LogFormatError, match=r"line 1: no key says.*--skip-unlabelled"):
         source_of(tmp_path, unlabelled)
 
 

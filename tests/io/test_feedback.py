@@ -70,7 +70,7 @@ def test_rewards_and_propensities_change_nothing(feedback, actions):
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"action": np.array([0, 4] + [0] * 10)}, r"action\[1\] is 4 but there are 4 actions; they count from 0"),
+        ({"action": np.array([0, 4] + [0] * 10)}, r"action\[1\] is 4 but there are 4 actions; actions count from 0"),
         ({"n_actions": 5}, r"n_actions is 5 but action_context has 4 rows"),
         ({"context": np.ones((3, 2))}, r"context has 3 rows but action has 12"),
         ({"action_context": np.ones(4)}, r"action_context has shape \(4,\)"),

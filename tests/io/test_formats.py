@@ -72,5 +72,5 @@ def test_errors_name_the_file_once(tmp_path, suffix):
 @pytest.mark.parametrize("name", ["log.txt", "log.json"])
 def test_text_and_json_of_another_kind_are_not_known(tmp_path, name):
     (tmp_path / name).write_text('{"hello": "world"}')
-    with pytest.raises(LogFormatError, match=r"the format is not known by the name; it must end in one of .*\.dsjson"):
+    with pytest.raises(LogFormatError, match=r"the name does not tell the format; it must end in one of .*\.dsjson"):
         ibcb.read_log(tmp_path / name)

@@ -103,7 +103,7 @@ def test_they_are_no_part_of_what_is_fitted(drawn):
         ([0.5, 0.5, np.inf, 0.5], r"propensity is inf"),
         ([0.0, 1.0, 1.0, 0.0], r"episode 0, step 0, candidate 0: .* is 0; the candidate was chosen, so it is above 0"),
         ([0.5, 0.5, 0.5], r"shape \(3,\); expected one entry per row, \(4,\), .* per step, \(2,\)"),
-        (["a", "b"], r"no number"),
+        (["a", "b"], r"must be a number"),
     ],
 )
 def test_what_cannot_be_a_propensity_is_named(values, words):
@@ -379,7 +379,7 @@ def test_feedback_has_the_scores_of_its_actions(drawn, actions, rng):
     assert not any("pscore" in name for name in log.feature_names)
     assert ibcb.read_log(feedback, drop=["pscore"], **CUT).propensities is None
     assert ibcb.read_log(feedback | {"pscore": None}, **CUT).propensities is None
-    with pytest.raises(LogFormatError, match=r"propensity is 2; a probability lies between 0 and 1"):
+    with pytest.raises(LogFormatError, match=r"propensity is 2; a probability must be between 0 and 1"):
         ibcb.read_log(feedback | {"pscore": np.where(np.arange(STEPS) == 3, 2.0, pscore)}, **CUT)
     with pytest.raises(LogFormatError, match=r"pscore has shape \(12, 3\); expected one entry per round"):
         ibcb.read_log(feedback | {"pscore": P}, **CUT)
@@ -419,7 +419,7 @@ def test_vowpal_wabbit_labels_have_that_of_the_chosen_candidate(tmp_path):
     for nobody_knew in (0, 1):
         path.write_text(text.format(nobody_knew, nobody_knew))
         assert ibcb.read_log(path, episode_size=1).propensities is None
-    for wrong, words in ((1.5, "1.5; a probability lies"), (0, "0; the candidate was chosen")):
+    for wrong, words in ((1.5, "1.5; a probability must be"), (0, "0; the candidate was chosen")):
         path.write_text(text.format(0.25, wrong))
         with pytest.raises(LogFormatError, match=rf"log.vw, line 4: candidate 1: .* is {words}.*--drop probability"):
             ibcb.read_log(path, episode_size=1)

@@ -411,7 +411,7 @@ def test_an_array_that_is_there_twice_is_refused(tmp_path):
         file.writestr("contexts.npy", header((0,)))
         with pytest.warns(UserWarning, match="Duplicate"):
             file.writestr("contexts.npy", header((0,)))
-    with pytest.raises(LogFormatError, match="'contexts' is there twice"):
+    with pytest.raises(LogFormatError, match="'contexts' appears twice"):
         NpzSource(tmp_path / "log.npz", ReadOptions())
 
 

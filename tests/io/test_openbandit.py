@@ -74,7 +74,7 @@ def test_every_item_is_a_candidate_with_its_features(tmp_path, given):
     assert len(log) == len(np.unique(times.astype("M8[D]")))
     assert tuple(map(str, source.notes)) == (
         "user features (user_feature_0, user_feature_1, user_feature_2, user_feature_3) are the same for all "
-        "candidates of a step, so that no linear policy can depend on them; left out. To use them, multiply them "
+        "candidates of a step, so no linear policy can depend on them; left out. To use them, multiply them "
         "with features of the candidates: cross=[('user_feature_*', 'item_feature_0')] (--cross "
         "'user_feature_*,item_feature_0').",
     )
@@ -231,8 +231,8 @@ BROKEN = {
     "items empty": (lambda c, t: ([], t), r"item_context\.csv: column 'item_id' is missing; it has no columns"),
     "items header only": (lambda c, t: (c[:1], t), r"item_context\.csv: no items"),
     "items no id": (lambda c, t: (without(c, "item_id"), t), r"item_context\.csv: column 'item_id' is missing"),
-    "item twice": (lambda c, t: ([*c, c[1]], t), r"item_context\.csv: item_id 0 is there twice"),
-    "item column twice": (lambda c, t: ([[*row, row[2]] for row in c], t), r"'item_feature_0' is there twice"),
+    "item twice": (lambda c, t: ([*c, c[1]], t), r"item_context\.csv: item_id 0 appears twice"),
+    "item column twice": (lambda c, t: ([[*row, row[2]] for row in c], t), r"'item_feature_0' appears twice"),
     "item id text": (lambda c, t: (cell(c, 2, "item_id", "x"), t), r"item_context\.csv, line 3: item_id is 'x'"),
     "item short": (
         lambda c, t: ([*c[:2], c[2][:3], *c[3:]], t),
@@ -251,7 +251,7 @@ BROKEN = {
         lambda c, t: (c, without(t, AFFINITY)),
         rf"all\.csv: 1 column of affinity missing: {AFFINITY}.*--drop",
     ),
-    "column twice": (lambda c, t: (c, [[*row, row[2]] for row in t]), r"all\.csv: column 'item_id' is there twice"),
+    "column twice": (lambda c, t: (c, [[*row, row[2]] for row in t]), r"all\.csv: column 'item_id' appears twice"),
     "item unknown": (
         lambda c, t: (c, cell(t, 3, "item_id", "5")),
         r"all\.csv, line 4: item_id is 5, which .* 5 items are 0 to 4",

@@ -540,7 +540,7 @@ WRONG = {
     "one-hot of rewards": (
         {"reward": list("rgbrgbr")},
         {"one_hot": ["reward"]},
-        r"'reward' cannot be encoded .*by its name it is no feature",
+        r"'reward' cannot be encoded .*its name suggests that it is not a feature",
     ),
     "column that the model needs": (
         {"price": None},

@@ -98,7 +98,7 @@ def test_parts_must_have_the_same_features(tmp_path):
 
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     log = BehaviorLog([[1.0]], [0, 1], [0], [0, 1], feature_names=["\ud800"])
-    with pytest.raises(LogFormatError, match=r"'\\ud800' is no text that UTF-8 can hold; rename"):
+    with pytest.raises(LogFormatError, match=r"'\\ud800' cannot be written as UTF-8; rename"):
         write_vw(in_parts(log), tmp_path / "log.vw")
 
 
@@ -128,7 +128,7 @@ def test_namespaces_weights_tags_and_repeats(tmp_path, ending, tail, mark):
     assert steps.episode is None
     assert steps.timestamps is None
     assert tuple(map(str, source.notes)) == (
-        "the features of the shared lines (user^age, user^city) are the same for all candidates of a step, so that no "
+        "the features of the shared lines (user^age, user^city) are the same for all candidates of a step, so no "
         "linear policy can depend on them; left out. To use them, multiply them with features of the candidates: "
         "cross=[('user', 'item')] (--cross 'user,item').",
     )
@@ -238,30 +238,30 @@ BROKEN = {
         "ca 185.1:0.6:6.2e-05 | young male\n",
         r"line 1: 'ca 185.1:0.6:6.2e-05' is of a continuous action \(cats\): a number chosen from a range",
     ),
-    "costs": ("1:1.0 | a_1\n2:0.0 | a_2\n", r"line 1: '1:1.0' is no label; .*csoaa_ldf"),
+    "costs": ("1:1.0 | a_1\n2:0.0 | a_2\n", r"line 1: '1:1.0' is not a label; .*csoaa_ldf"),
     "shared only": (GOOD + "shared |a x\n", r"line 4: a shared line without candidates"),
     "shared late": ("|a x\nshared |a x\n", r"line 2: a shared line within a block.*blank line"),
     "shared twice": ("shared |a x\nshared |a x\n0:1:1 |a x\n", r"line 2: a shared line within a block"),
-    "shared with cost": ("shared:1:2 |a x\n0:1:1 |a x\n", r"line 1: 'shared:1:2' is no label"),
+    "shared with cost": ("shared:1:2 |a x\n0:1:1 |a x\n", r"line 1: 'shared:1:2' is not a label"),
     "no bar": (GOOD + "0:1:1 a x\n", r"line 4: '0:1:1 a x' has no '\|'"),
     "CSV": ("episode,step\n0,1\n", r"line 1: 'episode,step' has no '\|'"),
     "label touches": ("0:1:1|a x\n|a y\n", r"line 1: '0:1:1' touches the '\|'.*space"),
     "shared touches": ("shared|a x\n0:1:1 |a y\n", r"line 1: 'shared' touches the '\|'"),
-    "label short": ("0:1 |a x\n", r"line 1: '0:1' is no label"),
-    "label words": ("0:1:x |a x\n", r"line 1: '0:1:x' is no label"),
-    "simple label": ("1 |a x\n", r"line 1: '1' is no label; expected nothing, 'shared', or action:cost:probability"),
-    "two labels in a line": ("0:1:1 1:1:1 |a x\n", r"line 1: '0:1:1 1:1:1' is no label"),
-    "value": ("0:1:1 |a x:1.5.2\n", r"line 1: 'x:1.5.2' is no feature; expected name or name:number"),
-    "value twice": ("0:1:1 |a x:y:2\n", r"line 1: 'x:y:2' is no feature"),
-    "value underscored": ("0:1:1 |a x:1_000\n", r"line 1: 'x:1_000' is no feature"),
-    "value missing": ("0:1:1 |a x:\n", r"line 1: 'x:' is no feature"),
+    "label short": ("0:1 |a x\n", r"line 1: '0:1' is not a label"),
+    "label words": ("0:1:x |a x\n", r"line 1: '0:1:x' is not a label"),
+    "simple label": ("1 |a x\n", r"line 1: '1' is not a label; expected nothing, 'shared', or action:cost:probability"),
+    "two labels in a line": ("0:1:1 1:1:1 |a x\n", r"line 1: '0:1:1 1:1:1' is not a label"),
+    "value": ("0:1:1 |a x:1.5.2\n", r"line 1: 'x:1.5.2' is not a feature; expected name or name:number"),
+    "value twice": ("0:1:1 |a x:y:2\n", r"line 1: 'x:y:2' is not a feature"),
+    "value underscored": ("0:1:1 |a x:1_000\n", r"line 1: 'x:1_000' is not a feature"),
+    "value missing": ("0:1:1 |a x:\n", r"line 1: 'x:' is not a feature"),
     "name missing": ("0:1:1 |a :2\n", r"line 1: ':2' is a value without a name"),
     "nan": (GOOD + "0:1:1 |a x:nan\n", r"line 4: the value of 'x:nan' is not finite"),
     "inf": (GOOD + "0:1:1 |a x:-inf\n", r"line 4: the value of 'x:-inf' is not finite"),
     "overflow": ("0:1:1 |a:1e200 x:1e200\n", r"line 1: the value of 'x:1e200' is not finite"),
-    "namespace weight": ("0:1:1 |a:b x\n", r"line 1: 'a:b' after '\|' is no namespace"),
-    "namespace weight nan": ("0:1:1 |a:nan x\n", r"line 1: 'a:nan' after '\|' is no namespace"),
-    "namespace name": ("0:1:1 |:2 x\n", r"line 1: ':2' after '\|' is no namespace"),
+    "namespace weight": ("0:1:1 |a:b x\n", r"line 1: 'a:b' after '\|' is not a namespace"),
+    "namespace weight nan": ("0:1:1 |a:nan x\n", r"line 1: 'a:nan' after '\|' is not a namespace"),
+    "namespace name": ("0:1:1 |:2 x\n", r"line 1: ':2' after '\|' is not a namespace"),
     "no features": ("0:1:1 |\n|\n", r"log\.vw: no candidate has a feature"),
     "not UTF-8": (GOOD.encode() + b"0:1:1 |a caf\xe9\n", r"line 4: byte 12 is not UTF-8; save"),
     "UTF-16": (GOOD.encode("utf-16"), r"line 1: byte 0 is not UTF-8"),
@@ -294,7 +294,7 @@ ASKED = {
     "unknown features": ({"features": ["y"]}, r"none of the 1 feature asked for \(y\) appears in it; it has a\^x"),
     "features twice": ({"features": ["a^x", "a^x"]}, r"'a\^x' twice"),
     "no features": ({"features": []}, r"names no feature"),
-    "unknown drop": ({"drop": ["y"]}, r"y was to be dropped but appears nowhere"),
+    "unknown drop": ({"drop": ["y"]}, r"y cannot be dropped: it appears nowhere"),
     "all dropped": ({"drop": ["a^x"]}, r"no candidate has a feature"),
     "sort": ({"sort": True}, r"neither times nor episodes to sort by"),
     "columns": ({"columns": {"episode": "day"}}, r"'day' was named as column 'episode'.*no columns"),

@@ -224,7 +224,7 @@ def test_wide_and_sparse_logs():
 def test_what_find_updates_refuses():
     with pytest.raises(TypeError, match=r"got ndarray; open a file with ibcb\.open_log"):
         find_updates(np.ones((3, 3)))
-    with pytest.raises(ValueError, match="zone='Middle/Earth' is no time zone.*Europe/Berlin"):
+    with pytest.raises(ValueError, match="zone='Middle/Earth' is not a known time zone.*Europe/Berlin"):
         find_updates(hidden()[1], zone="Middle/Earth")
 
 
@@ -373,7 +373,7 @@ def test_without_labels_the_warmup_is_the_beginning_of_the_cut(tmp_path):
     given = ibcb.read_log(tmp_path / "log.vw", episodes=[0, 50, 150], warmup=1)
     assert given.warmup == 1
     assert given.episode_offsets.tolist() == [0, 50, 150, 600]
-    with pytest.raises(LogFormatError, match="nothing says where.*episodes='auto' \\(--episodes auto\\)"):
+    with pytest.raises(LogFormatError, match="does not say where.*episodes='auto' \\(--episodes auto\\)"):
         ibcb.read_log(tmp_path / "log.vw")
     found = ibcb.read_log(tmp_path / "log.vw", episodes="auto", warmup=1)
     assert found.warmup == 1

@@ -196,7 +196,7 @@ def test_validate_compares_with_a_model(tmp_path):
     ibcb.write_log(log.with_propensities(None), tmp_path / "bare.parquet")
     result = ibcb_command("validate", tmp_path / "bare.parquet", "--model", tmp_path / "model.safetensors")
     assert result.exit_code == 1
-    assert "bare.parquet: no propensities were logged" in result.stderr
+    assert "bare.parquet: the log has no propensities" in result.stderr
     ibcb.save_model(ibcb.ChoiceModel().fit(log), tmp_path / "choice.safetensors")
     result = ibcb_command("validate", tmp_path / "log.parquet", "--model", tmp_path / "choice.safetensors")
     assert result.exit_code == 2

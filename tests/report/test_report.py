@@ -494,7 +494,7 @@ def test_the_command_writes_the_page(files):
         ({"model": "log.parquet"}, "are the arguments swapped"),
         ({"model": "none.safetensors"}, "does not exist"),
         ({"log": "none.parquet"}, "does not exist"),
-        ({"log": "model.safetensors"}, "format is not known"),
+        ({"log": "model.safetensors"}, "does not tell the format"),
         ({"out": "page.pdf"}, "must end in .html"),
         ({"out": "log.parquet"}, "is an input"),
         ({"log": "other.parquet"}, "feature|fitted"),

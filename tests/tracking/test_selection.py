@@ -100,7 +100,7 @@ def test_partial_fit_goes_on_with_the_kind_that_was_chosen(fitted, kind):
 
 def test_partial_fit_cannot_begin_with_auto(fitted):
     log, _ = fitted["sbucb"]
-    with pytest.raises(ValueError, match="cannot begin with expert='auto': one episode tells nothing"):
+    with pytest.raises(ValueError, match="cannot begin with expert='auto': one episode says nothing"):
         auto().partial_fit(log[0])
     with pytest.raises(ValueError, match="takes two or more"):
         auto().fit(log[:1])

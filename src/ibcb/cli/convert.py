@@ -20,16 +20,16 @@ EXAMPLE = "ibcb convert clicks/ log.parquet --one-hot genre --episode-size 1000"
 @reports_errors
 @reads_logs
 def convert(
-    log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
-    out: Annotated[Path, typer.Argument(help="Where to write it; the suffix tells the format.")],
+    log: Annotated[Path, typer.Argument(help=f"The log to convert: {LOG}", readable=False)],
+    out: Annotated[Path, typer.Argument(help="File to write: .parquet, .csv, .arrow, .npz, .vw or .dsjson.")],
     *,
-    long: Annotated[bool, typer.Option("--long", help="Parquet with a row per candidate.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="Write Parquet with a row per candidate, not per step.")] = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Write a log in another format; Parquet carries everything.
+    """Write a log in another format; Parquet keeps everything.
 
-    Goes through the log part by part: it may be larger than memory.
+    Works part by part, so the log may be larger than memory.
     """
     check_output(out, ibcb.io.WRITABLE, log)
     disk = ibcb.open_log(log, **reading)
@@ -37,7 +37,7 @@ def convert(
     lost = ibcb.io.LOST.get(out.suffix.lower())
     say_notes(disk.notes)
     if lost is not None:
-        say(f"note: {out.suffix} does not carry {lost}.")
+        say(f"note: {out.suffix} does not keep {lost}.")
     if as_json:
         print_json(
             {

@@ -23,20 +23,25 @@ EXAMPLE = "ibcb demo --seed 1 --out my-demo"
 
 @reports_errors
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for log, model and report.")] = Path("ibcb-demo"),
-    expert: Annotated[ExpertKind, typer.Option(help="The expert to simulate.")] = "sbucb",
-    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder to write log, model and report to.")] = Path("ibcb-demo"),
+    expert: Annotated[
+        ExpertKind,
+        typer.Option(help="Kind of expert to simulate: confidence bounds (sbucb) or Thompson sampling (sbts)."),
+    ] = "sbucb",
+    seed: Annotated[
+        int, typer.Option(help="Seed of the simulation; the same seed gives the same log.", min=0, metavar="N")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Simulate a log, fit it, compare with behaviour cloning, write the report.
+    """Simulate a log, fit it, and write a report.
 
-    The log has the size of the paper's. It, the fitted model and a page that shows
-    what was found are left in a folder.
+    Needs no data. Compares the fit with behaviour cloning, and leaves the log, which
+    has the size of the paper's, the model and the report in a folder.
     """
     from ibcb.report import write_report
 
     noise = 0.03
-    say(f"Simulating an {expert.upper()} expert that learns over 20 batches of 1000 choices ...")
+    say(f"Simulating an {expert.upper()} expert that learns over 20 episodes of 1000 choices ...")
     run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
     rows: list[Row] = [{"policy": "the expert itself", "seconds": None, **_figures(run.expert, run)}]
     # The unit of all weights; choices do not tell it.
@@ -72,17 +77,17 @@ def demo(
         f"""
 same choice   share of 20,000 fresh steps on which the final expert agrees
 mean reward   earned on these steps
-OL-Fitness    share of its history the expert repeats if it learns again in the
-              recovered reward model; cloning recovers none
+OL-Fitness    share of its choices that the expert repeats if it learns again
+              from the recovered rewards; cloning recovers none
 
 From choices alone, without a single reward, IBCB recovered the expert's policy
 (cosine {cosine:.4f}) and the rewards that it was learning.
 
-The log and the model are in {out}/. To go on:
+The log and the model are in {out}/. Try next:
   {program()} fit {log_path} --expert {expert}
   {program()} predict {model_path} {log_path} | head
 
-The report, for a browser:
+Open the report in a browser:
   {page.resolve()}"""
     )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Strict", "known_of", "refuse_doubts", "told_once"]
 
-Strict = Annotated[bool, typer.Option("--strict", help="Warnings are errors: exit 1, and nothing is saved.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as errors: exit with code 1 and save nothing.")]
 
 #: findings of `ibcb.validate` that are repeated though they are no warnings: units matter to an l2 that is a number
 _REPEATED = ("scales",)

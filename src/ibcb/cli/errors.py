@@ -37,7 +37,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as interrupt:
             raise _interrupted(interrupt) from None
         except MemoryError as error:
-            say(f"error: not enough memory ({error}); give a smaller log, or fewer features.")
+            say(f"error: not enough memory ({error}); use a smaller log, or fewer features.")
             raise typer.Exit(1) from None
         except Exception as error:
             if (cause := _interrupt_behind(error)) is not None:
@@ -55,7 +55,7 @@ class _Terminated(KeyboardInterrupt):
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> typer.Exit:
-    say("interrupted; nothing half-written is left behind.")
+    say("interrupted; no half-written file is left behind.")
     return typer.Exit(143 if isinstance(interrupt, _Terminated) else 130)
 
 
@@ -116,8 +116,8 @@ def _in_words(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}; check the path and its permissions."
     if type(error).__name__ == "LinAlgError":
         return (
-            f"the numbers of this log leave a system of equations without answer ({error}); features may be the same "
-            "for all candidates, copies of each other, or differ in size by many orders. ibcb validate names them."
+            f"the log's numbers make a system of equations unsolvable ({error}). Features may be the same for all "
+            "candidates, copies of each other, or of very different sizes; ibcb validate names them."
         )
     return str(error)
 

@@ -19,7 +19,7 @@ EXAMPLE = "ibcb evaluate model.safetensors run/"
 _METRICS = {
     "bt_fitness": "same choice as the final expert",
     "bt_ar": "mean reward of these choices",
-    "ol_fitness": "history repeated in the recovered rewards",
+    "ol_fitness": "choices repeated, learning again",
     "train_log_fitness": "same choice as logged",
     "ood_bt_fitness": "same choice, out of distribution",
     "ood_bt_ar": "mean reward, out of distribution",
@@ -30,22 +30,23 @@ _METRICS = {
 @reports_errors
 @reads_logs
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A saved model.")],
-    run: Annotated[Path, typer.Argument(help="A folder that `ibcb simulate` wrote, or a log.")],
+    model: Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.")],
+    run: Annotated[Path, typer.Argument(help="A folder written by ibcb simulate, or a log.")],
     *,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Measure a saved model on a simulated run or a log.
+    """Measure how well a saved model imitates a decider.
 
-    All metrics on a simulated run; on a log, the share of choices that agree.
+    On a simulated run, where the truth is known: the paper's metrics. On a log: the
+    share of its choices that the model would make, too.
     """
     imitator = ibcb.load_model(model)
     if not (run / "run.json").exists():
         try:
             log = ibcb.read_log(run, **prepared(imitator, reading, run))
         except ibcb.LogFormatError as error:
-            hint = " Nor did `ibcb simulate` write it: it has no run.json." if run.is_dir() else ""
+            hint = " It is not a folder written by ibcb simulate either: it has no run.json." if run.is_dir() else ""
             raise ibcb.LogFormatError(f"{error}{hint}") from None
         agreement = imitator.score(log)
         say_notes(log.notes)
@@ -64,7 +65,7 @@ def evaluate(
     ]
     print_table(rows, {"metric": "", "model": "model", "expert": "expert", "what": ""})
     if truth.top_k > 1:
-        print("\nThis expert draws among its best: its own column is the most one can reach.")
+        print("\nThis expert draws among its best candidates, so no model can do better than its own column.")
 
 
 def _read_run(folder: Path) -> ibcb.Run:
@@ -73,7 +74,7 @@ def _read_run(folder: Path) -> ibcb.Run:
 
     description = folder / "run.json"
     if not description.exists():
-        raise FileNotFoundError(f"{folder} has no run.json; give a folder that `ibcb simulate` wrote, or a log file.")
+        raise FileNotFoundError(f"{folder} has no run.json; give a folder written by ibcb simulate, or a log file.")
     try:
         truth = ibcb.simulate(**json.loads(description.read_text()))
     except (ValueError, TypeError) as error:

@@ -25,19 +25,21 @@ _WIDEST = 28
 @reports_errors
 @reads_logs
 def explain(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model.")],
+    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
     *,
-    log: Annotated[Path, typer.Option("--log", help=f"The log it was fitted to: {LOG}", readable=False)],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="All steps as a .csv or .parquet file.")] = None,
-    most: Annotated[int, typer.Option(help="How many steps to print.", min=1, metavar="N")] = 20,
+    log: Annotated[Path, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write all steps to this .csv or .parquet file.")
+    ] = None,
+    most: Annotated[int, typer.Option(help="Print the N most doubtful steps.", min=1, metavar="N")] = 20,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """List the choices that do not fit the others, the most doubtful first.
+    """List the choices that do not fit, most doubtful first.
 
-    Of each step: what was chosen, which candidate the policy of that time put
-    first, and the probability that the choice went astray, told by the other
-    choices of its episode. Positions, episodes and steps count from 0. Reads the
+    Each row has the candidate chosen, the one that the policy of that episode
+    preferred, and the probability that the choice went astray, judged by the other
+    choices of the episode. Candidates, episodes and steps count from 0. Reads the
     log into memory.
     """
     if out is not None:
@@ -45,7 +47,7 @@ def explain(
     imitator = ibcb.load_model(model)
     if not isinstance(imitator, ibcb.IBCB):
         raise ValueError(
-            f"{model} holds a {type(imitator).__name__}; only of IBCB it is known how the policy of each episode chose."
+            f"{model} holds a {type(imitator).__name__}; explain needs an IBCB model, which has a policy per episode."
         )
     behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
     found = ibcb.explain(imitator, behaviour)
@@ -58,7 +60,7 @@ def explain(
         shown = [{name: _plain(value) for name, value in row.items()} for row in rows]
         print_json({"out": None if out is None else str(out), "steps": len(table), "astray": astray, "most": shown})
         return
-    print(f"steps       {len(table)}, of which {astray} more probably went astray than not")
+    print(f"steps       {len(table)}, of which {astray} probably went astray")
     if out is not None:
         print(f"saved       {out}")
     print()

@@ -44,79 +44,112 @@ _KINDS = {
     "predicted": "predicted",
     "outcome": "",
 }
-EXAMPLE = "ibcb fit log.parquet -o model.safetensors --expert sbucb --l2 0.3 --no-forecast"
+EXAMPLE = "ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors"
 
 
 @reports_errors
 @reads_logs
 def fit(
-    log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
+    log: Annotated[Path, typer.Argument(help=f"The log to fit: {LOG}", readable=False)],
     *,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the model.")] = Path("model.safetensors"),
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to save the model in.")] = Path("model.safetensors"),
     expert: Annotated[
         str,
         typer.Option(
-            help="How the decider chose: sbucb, sbts, egreedy, softmax, ...; 'auto' asks the log.",
+            help="Kind of decider: sbucb, sbts, egreedy, softmax, topk, stationary, other; "
+            "'auto' tries each and takes the one that best predicts one episode ahead.",
             metavar="KIND",
             callback=kind_of_decider,
         ),
     ] = "sbucb",
-    alpha: Annotated[float, typer.Option(help="Exploration weight: the scale of theta.", callback=above_zero)] = 1.0,
+    alpha: Annotated[
+        float,
+        typer.Option(
+            help="The decider's exploration weight. Sets the unit of the weights and changes no choice.",
+            callback=above_zero,
+        ),
+    ] = 1.0,
     l2: Annotated[
-        str, typer.Option(help="The decider's ridge parameter, or 'auto'.", callback=above_zero_or_auto)
+        str,
+        typer.Option(
+            help="The decider's ridge parameter, as in 0.3; 'auto' finds it in the log.",
+            metavar="NUMBER|auto",
+            callback=above_zero_or_auto,
+        ),
     ] = "auto",
     sampling_rate: Annotated[
         float,
         typer.Option(
-            help="Share of the decider's choices in the log, if it is a sample.", metavar="SHARE", callback=share
+            help="If the log is a random sample: the share of the decider's choices it holds, as in 0.1.",
+            metavar="SHARE",
+            callback=share,
         ),
     ] = 1.0,
     top_k: Annotated[
-        int | None, typer.Option(help="Of topk: the best candidates it draws from; from the log.", min=2)
+        int | None,
+        typer.Option(
+            help="With --expert topk: it draws among its K best. Default: found in the log.", min=2, metavar="K"
+        ),
     ] = None,
     draws: Annotated[
         Literal["step", "episode"],
         typer.Option(help="Of sbts: whether it draws its weights at every step or once an episode; auto tries both."),
     ] = "step",
     margin: Annotated[
-        float, typer.Option(help="Margin of the SBTS rows: the scale of theta.", callback=above_zero)
+        float,
+        typer.Option(
+            help="With --expert sbts --no-forecast: lead of the chosen candidate. Sets the unit of the weights.",
+            callback=above_zero,
+        ),
     ] = 0.01,
     solver: Annotated[
         str,
         typer.Option(
-            help="How episodes are solved: hard, soft, robust, paper, or auto.",
+            help="Solver of Algorithm 2: hard (exact), soft, robust, paper; "
+            "'auto' takes hard, and robust where choices contradict each other.",
             metavar="SOLVER",
             callback=name_of_solver,
         ),
     ] = "auto",
     incremental: Annotated[
-        bool, typer.Option("--incremental/--full", help="Episode by episode, or all at once.")
+        bool,
+        typer.Option("--incremental/--full", help="Solve Algorithm 2 episode by episode, or all episodes at once."),
     ] = True,
-    prune: Annotated[bool, typer.Option(help="Drop violated rows and solve again.")] = False,
+    prune: Annotated[
+        bool, typer.Option(help="Drop the comparisons that a first solution violates, and solve again.")
+    ] = False,
     forecast: Annotated[
-        bool, typer.Option("--forecast/--no-forecast", help="Predict the policy after the log, and act on it.")
+        bool,
+        typer.Option(
+            "--forecast/--no-forecast", help="Track the policy and predict the next one; without, Algorithm 2 alone."
+        ),
     ] = True,
-    jobs: Annotated[int, typer.Option(help="Threads; the result does not depend on it.", min=1)] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="Threads to use; the result is the same with any number.", min=1, metavar="N")
+    ] = 1,
     scheduler: Annotated[
-        str | None, typer.Option(help="Fit on the Dask cluster at tcp://HOST:PORT.", metavar="ADDRESS")
+        str | None,
+        typer.Option(help="Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.", metavar="ADDRESS"),
     ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Leave the log on disk; a checkpoint after every episode.")
+        bool,
+        typer.Option("--stream", help="Read the log from disk episode by episode, and save a checkpoint after each."),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint; implies --stream.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted --stream fit from its checkpoint.")
+    ] = False,
     strict: Strict = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Recover reward and policy parameters from a log.
+    """Recover what a decider values, and its policies, from a log.
 
-    Saves the model, and says how far to rely on it. What else a reader should know
-    goes to stderr, with the warnings of ibcb validate; for both the log is gone
-    through once more. A log larger than memory is converted once (ibcb convert),
-    then fitted with --stream.
-    --expert auto --l2 auto let the log itself tell what kind of decider made it;
-    the log is then gone through twice, first to choose, and a table shows how well
-    each kind predicted the choices, with its best parameter.
+    Saves the model, prints its weights and a verdict on how far to rely on them.
+    Notes, and the warnings of ibcb validate, go to stderr.
+
+    If you do not know the kind of decider, use --expert auto: a table then shows
+    how well each kind predicts the choices one episode ahead. This reads the log
+    twice. For a log larger than memory, use ibcb convert once, then --stream.
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
@@ -152,7 +185,7 @@ def fit(
         except (KeyboardInterrupt, ClusterError):
             kept = checkpoint_of(out)
             if kept.exists():
-                say(f"the episodes finished so far are kept in {kept}; the same command with --resume goes on.")
+                say(f"the episodes finished so far are kept in {kept}; run the same command with --resume to continue.")
             raise
         except typer.Exit:
             say(f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it.")
@@ -218,7 +251,7 @@ def fit(
     if model.forecast_model_ is not None:
         columns |= {"last": "last policy"} | ({"interval": "90% interval"} if verdict.supported else {})
     print_table(_weights(model), columns)
-    told = f"choices tell their direction, {model.decider_.words.length} their length"
+    told = f"choices reveal their direction, {model.decider_.words.length} their length"
     print()
     print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {told}.", 0))
 

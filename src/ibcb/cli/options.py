@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 #: what a log can be
-LOG = "Parquet, CSV, JSON lines, Arrow or npz, VW text or dsjson, or a folder of such files."
+LOG = "a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
 
 #: ways to cut episodes, of which one will do
 _CUTS = ("episode_every", "episode_size", "episodes")
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 ExpertKind = Literal["sbucb", "sbts"]
 
 
@@ -61,15 +61,15 @@ def name_of_solver(value: str) -> str:
 def _known(value: str, known: tuple[str, ...], what: str) -> str:
     if value not in known:
         near = get_close_matches(value, known, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise typer.BadParameter(f"{value!r} is no {what}; {meant}There are {', '.join(known)}.")
+        meant = f"Did you mean {near[0]}? " if near else ""
+        raise typer.BadParameter(f"{value!r} is not a {what}. {meant}Known: {', '.join(known)}.")
     return value
 
 
 def above_zero(value: float | None) -> float | None:
     """Refuse an option that is not above 0."""
     if value is not None and not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"{value:g} is not above 0.")
+        raise typer.BadParameter(f"must be above 0, not {value:g}.")
     return value
 
 
@@ -86,14 +86,14 @@ def above_zero_or_auto(value: str) -> str:
 def at_least_zero(value: float | None) -> float | None:
     """Refuse an option below 0."""
     if value is not None and not (value >= 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"{value:g} is not 0 or above.")
+        raise typer.BadParameter(f"must be 0 or more, not {value:g}.")
     return value
 
 
 def share(value: float) -> float:
     """Refuse an option that is no share: above 0, at most 1."""
     if not 0 < value <= 1:
-        raise typer.BadParameter(f"{value:g} is no share; it is above 0 and at most 1.")
+        raise typer.BadParameter(f"{value:g} is not a share; give a number above 0 and up to 1, such as 0.1.")
     return value
 
 
@@ -124,7 +124,9 @@ _READING: dict[str, tuple[Any, Any]] = {
     "options": (
         Annotated[
             Path | None,
-            typer.Option(help="A TOML file of these options; those given here come first.", metavar="FILE"),
+            typer.Option(
+                help="Read the options below from a TOML file; those on the command line win.", metavar="FILE"
+            ),
         ],
         None,
     ),
@@ -132,122 +134,198 @@ _READING: dict[str, tuple[Any, Any]] = {
         Annotated[
             list[str] | None,
             typer.Option(
-                help="Which column is the episode, step, chosen, timestamp, propensity; repeatable.",
+                help="Which column plays a role, as in chosen=shown. Roles: "
+                "episode, step, chosen, candidate, timestamp, propensity. Repeatable.",
                 metavar="ROLE=NAME",
             ),
         ],
         None,
     ),
     "features": (
-        Annotated[str | None, typer.Option(help="The feature columns; all that are left.", metavar="A,B,C")],
+        Annotated[
+            str | None,
+            typer.Option(
+                help="Columns to use as features. Default: all columns without another role.", metavar="A,B,C"
+            ),
+        ],
         None,
     ),
     "drop": (
-        Annotated[list[str] | None, typer.Option(help="A column that is no feature; repeatable.", metavar="NAME")],
+        Annotated[list[str] | None, typer.Option(help="Ignore this column. Repeatable.", metavar="NAME")],
         None,
     ),
     "keep": (
         Annotated[
             list[str] | None,
-            typer.Option(help="A feature though its name says reward or probability; repeatable.", metavar="NAME"),
+            typer.Option(
+                help="Use this column as a feature though its name suggests a reward or a probability. Repeatable.",
+                metavar="NAME",
+            ),
         ],
         None,
     ),
     "one_hot": (
         Annotated[
             list[str] | None,
-            typer.Option(help="A column to encode, ids too; 'all': all of text; repeatable.", metavar="NAME"),
+            typer.Option(
+                help="Encode this column, text or ids, as one feature per value; "
+                "'all' encodes every text column. Repeatable.",
+                metavar="NAME",
+            ),
         ],
         None,
     ),
     "min_count": (
-        Annotated[int, typer.Option(help="Encoded values with fewer rows share a feature.", min=1, metavar="N")],
+        Annotated[
+            int,
+            typer.Option(
+                help="With --one-hot: values with fewer rows share one feature, NAME=other.", min=1, metavar="N"
+            ),
+        ],
         1,
     ),
     "cross": (
         Annotated[
             list[str] | None,
-            typer.Option(help="Products of columns; of VW namespaces as -q; repeatable.", metavar="'USER_*,ITEM_*'"),
+            typer.Option(
+                help="Multiply these columns, as VW's -q does with namespaces; * stands for any letters. Repeatable.",
+                metavar="'USER_*,ITEM_*'",
+            ),
         ],
         None,
     ),
     "arm": (
         Annotated[
             str | None,
-            typer.Option(help="A row per step: the column of the arm chosen; the rest are features.", metavar="NAME"),
-        ],
-        None,
-    ),
-    "available": (
-        Annotated[str | None, typer.Option(help="With --arm: the column of arms available, a|b.", metavar="NAME")],
-        None,
-    ),
-    "arm_features": (
-        Annotated[str | None, typer.Option(help="With --arm: a table with a row per arm.", metavar="FILE")],
-        None,
-    ),
-    "missing": (
-        Annotated[Literal["refuse", "mean", "zero"], typer.Option(help="What to do about missing numbers.")],
-        "refuse",
-    ),
-    "standardize": (
-        Annotated[bool, typer.Option("--standardize", help="Centre and scale features; kept with the model.")],
-        False,
-    ),
-    "episode_every": (Annotated[str | None, typer.Option(help="Cut episodes by time: 1d, 6h.", metavar="TIME")], None),
-    "episode_size": (Annotated[int | None, typer.Option(help="Cut episodes by number of steps.", min=1)], None),
-    "episodes": (
-        Annotated[
-            str | None,
             typer.Option(
-                help="auto: find from the choices when the policy was updated. Or the first step of every episode.",
-                metavar="auto|0,400,800",
+                help="For a log with a row per step: the column with the arm chosen. Each arm gets weights of its own.",
+                metavar="NAME",
             ),
         ],
         None,
     ),
-    "warmup": (Annotated[int | None, typer.Option(help="Leading episodes that were random.", min=0)], None),
-    "sort": (Annotated[bool, typer.Option("--sort", help="Sort by episode, time, step; in memory.")], False),
+    "available": (
+        Annotated[
+            str | None,
+            typer.Option(help="With --arm: the column that lists the arms available, as in a|b|c.", metavar="NAME"),
+        ],
+        None,
+    ),
+    "arm_features": (
+        Annotated[
+            str | None,
+            typer.Option(help="With --arm: a table with a row per arm, whose features all arms share.", metavar="FILE"),
+        ],
+        None,
+    ),
+    "missing": (
+        Annotated[
+            Literal["refuse", "mean", "zero"],
+            typer.Option(help="Missing numbers: stop with an error, or fill in the column's mean or 0."),
+        ],
+        "refuse",
+    ),
+    "standardize": (
+        Annotated[
+            bool,
+            typer.Option(
+                "--standardize",
+                help="Centre each feature and scale it to spread 1; the model does the same to new data.",
+            ),
+        ],
+        False,
+    ),
+    "episode_every": (
+        Annotated[str | None, typer.Option(help="Start an episode every 1d, 6h or 30min.", metavar="TIME")],
+        None,
+    ),
+    "episode_size": (
+        Annotated[int | None, typer.Option(help="Start an episode every N steps.", min=1, metavar="N")],
+        None,
+    ),
+    "episodes": (
+        Annotated[
+            str | None,
+            typer.Option(
+                help="First step of every episode, as in 0,400,800; 'auto' finds from the choices when the policy "
+                "was updated.",
+                metavar="auto|STEPS",
+            ),
+        ],
+        None,
+    ),
+    "warmup": (
+        Annotated[
+            int | None,
+            typer.Option(help="The first N episodes were chosen at random, not by the policy.", min=0, metavar="N"),
+        ],
+        None,
+    ),
+    "sort": (
+        Annotated[
+            bool, typer.Option("--sort", help="Sort the rows by episode, time and step first; needs the log in memory.")
+        ],
+        False,
+    ),
     "max_memory": (
         Annotated[
             str | None,
-            typer.Option(help="The most memory reading may take; half of the machine's.", metavar="2GB"),
+            typer.Option(
+                help="Memory that reading may take, as in 2GB. Default: half of the machine's.", metavar="SIZE"
+            ),
         ],
         None,
     ),
     "delimiter": (
-        Annotated[str | None, typer.Option(help="CSV separator; guessed from the header unless given.")],
+        Annotated[
+            str | None, typer.Option(help="CSV separator, as in ';'. Default: guessed from the header.", metavar="CHAR")
+        ],
         None,
     ),
-    "decimal": (Annotated[str, typer.Option(help="Decimal point of CSV.")], "."),
+    "decimal": (Annotated[str, typer.Option(help="Decimal mark in CSV: . or ,", metavar="CHAR")], "."),
     "format": (
         Annotated[
             str | None,
-            typer.Option(help="Format, where the file's name does not tell: csv, vw, jsonl, ...", metavar="NAME"),
+            typer.Option(
+                help="File format, if the name does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.",
+                metavar="NAME",
+            ),
         ],
         None,
     ),
     "alternatives": (
         Annotated[
             str | None,
-            typer.Option(help="A row per step: the alternatives in its columns, as in price_car.", metavar="A,B,C"),
+            typer.Option(
+                help="For a log with a row per step: names of the alternatives. "
+                "With car,bus the columns price_car and price_bus are the feature price.",
+                metavar="A,B,C",
+            ),
         ],
         None,
     ),
     "items": (
-        Annotated[str | None, typer.Option(help="Table of items, joined on the candidate's id.", metavar="FILE")],
+        Annotated[
+            str | None,
+            typer.Option(
+                help="Take the items' features from this table, joined on the candidate's id.", metavar="FILE"
+            ),
+        ],
         None,
     ),
     "date_format": (
-        Annotated[str | None, typer.Option(help="How times are written: '%d.%m.%Y %H:%M'.", metavar="TEXT")],
+        Annotated[
+            str | None,
+            typer.Option(help="How times are written, as in '%d.%m.%Y %H:%M'. Default: ISO 8601.", metavar="PATTERN"),
+        ],
         None,
     ),
     "deduplicate": (
-        Annotated[bool, typer.Option("--deduplicate", help="Leave out repeated rows of a table; in memory.")],
+        Annotated[bool, typer.Option("--deduplicate", help="Drop repeated rows; needs the log in memory.")],
         False,
     ),
     "skip_unlabelled": (
-        Annotated[bool, typer.Option("--skip-unlabelled", help="Leave out steps without a chosen candidate.")],
+        Annotated[bool, typer.Option("--skip-unlabelled", help="Drop steps without a chosen candidate.")],
         False,
     ),
 }
@@ -263,7 +341,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     for pair in given.pop("column") or ():
         role, equals, name = pair.partition("=")
         if not equals:
-            raise typer.BadParameter(f"--column {pair}: say ROLE=NAME, such as step=request_id.")
+            raise typer.BadParameter(f"--column {pair}: write ROLE=NAME, such as step=request_id.")
         columns[role] = name
     features, one_hot = given["features"], given["one_hot"] or []
     path = given.pop("options")
@@ -296,7 +374,7 @@ def _first_steps(text: str | None) -> str | list[int] | None:
         return [int(number) for number in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
-            f"--episodes {text}: say auto, or the first step of every episode, such as 0,400,800."
+            f"--episodes {text}: write auto, or the first step of every episode, such as 0,400,800."
         ) from None
 
 

@@ -23,34 +23,45 @@ _FURTHEST = 1000
 @reports_errors
 @reads_logs
 def predict(
-    model: Annotated[Path, typer.Argument(help="A saved model.")],
-    log: Annotated[Path, typer.Argument(help=f"Candidate sets, with or without choices: {LOG}", readable=False)],
+    model: Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.")],
+    log: Annotated[
+        Path, typer.Argument(help=f"Candidates to choose from, with or without choices: {LOG}", readable=False)
+    ],
     *,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .csv or .parquet file instead of stdout.")] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="A row for every candidate.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write to this .csv or .parquet file. Default: CSV on stdout.")
+    ] = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write a row per candidate, with its score, not one per step.")
+    ] = False,
     certainty: Annotated[
-        bool, typer.Option("--certainty", help="Add the probability that the decider prefers the choice.")
+        bool,
+        typer.Option("--certainty", help="Add a column: the probability that the decider prefers this candidate, too."),
     ] = False,
     at_episode: Annotated[
         int | None,
         typer.Option(
-            help="Choose as in this episode of the fitted log, from 0; beyond its end as predicted.", min=0, metavar="N"
+            help="Choose with the policy of this episode of the fitted log, counted from 0, "
+            "or with a predicted one beyond its end.",
+            min=0,
+            metavar="N",
         ),
     ] = None,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Say what a saved model chooses at every step.
+    """Choose a candidate at every step, as the decider would.
 
-    Writes episode, step, chosen, score: CSV on stdout, or a file; where candidates
-    or arms have names, candidate_id too. Chooses without exploration, with the
-    policy right after the fitted log. The log is read, and its features are made,
-    as the one that the model was fitted on: what is saved with the model wins over
+    Uses the policy right after the fitted log, without exploration. Writes the
+    columns episode, step, chosen and score, and candidate_id where candidates have
+    names.
+
+    Features are made as they were for the fit: what the model has saved wins over
     --features, --drop, --keep, --one-hot, --min-count, --cross, --missing and
     --standardize.
 
-    A model of 20 episodes chooses as in the first with --at-episode 0, as in the
-    last with 19, as right after the log with 20, and ten updates later with 30.
+    For a model of 20 episodes, --at-episode 0 is the first one, 19 the last, 20 the
+    policy right after the log, and 30 the policy predicted ten updates later.
     """
     from ibcb.estimators.predictions import csv_writer, predictions, write_predictions
 
@@ -85,23 +96,22 @@ def _policy_at(model: Any, episode: int | None) -> Any:
         return None
     if not isinstance(model, ibcb.IBCB):
         raise typer.BadParameter(
-            f"--at-episode needs a model of how a policy evolved; this is a {type(model).__name__}."
+            f"--at-episode needs an IBCB model; a {type(model).__name__} has one policy for all episodes."
         )
     count = len(model.policy_coefs_)
     if episode > count and model.forecast_model_ is None:
         raise typer.BadParameter(
-            f"--at-episode {episode} lies beyond the log's episodes 0 to {count - 1}, and the model was fitted without "
-            "forecast; fit it with --forecast, or give 0 to "
-            f"{count}, where {count} is right after the log."
+            f"--at-episode {episode} is beyond the log's episodes 0 to {count - 1}, and the model was fitted without "
+            f"forecast; fit it with --forecast, or give 0 to {count}, where {count} is right after the log."
         )
     if episode > count + _FURTHEST:
         raise typer.BadParameter(
-            f"--at-episode {episode} lies {episode - count} updates after the log; at most {_FURTHEST} are predicted."
+            f"--at-episode {episode} is {episode - count} updates after the log; at most {_FURTHEST} can be predicted."
         )
     policy = model.policy_at(episode)
     if not policy.any():
         raise typer.BadParameter(
-            f"--at-episode {episode}: nothing had been learned by then, so that no candidate was preferred; give a "
+            f"--at-episode {episode}: nothing had been learned by then, so no candidate was preferred; give a "
             "later episode."
         )
     return policy
@@ -109,8 +119,8 @@ def _policy_at(model: Any, episode: int | None) -> Any:
 
 def _check_certainty(model: Any, scores: bool, at_episode: int | None) -> None:
     if scores:
-        raise typer.BadParameter("--certainty is of choices; leave --scores out.")
+        raise typer.BadParameter("--certainty is about choices; leave out --scores.")
     if at_episode is not None:
-        raise typer.BadParameter("--certainty is of the policy right after the log; leave --at-episode out.")
+        raise typer.BadParameter("--certainty is about the policy right after the log; leave out --at-episode.")
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
-        raise typer.BadParameter("--certainty needs an IBCB model that was fitted with --forecast.")
+        raise typer.BadParameter("--certainty needs an IBCB model fitted with --forecast.")

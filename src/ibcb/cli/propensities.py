@@ -22,39 +22,43 @@ _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 @reports_errors
 @reads_logs
 def propensities(
-    model: Annotated[Path, typer.Argument(help="A saved model.")],
-    log: Annotated[Path, typer.Argument(help=f"The fitted log, or another one: {LOG}", readable=False)],
+    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
+    log: Annotated[Path, typer.Argument(help=f"The fitted log, or another: {LOG}", readable=False)],
     *,
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            help="A .csv or .parquet file instead of stdout; .npz: feedback of the Open Bandit Pipeline; .vw, .dsjson: "
-            "the log with labels of Vowpal Wabbit.",
+            help="File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log "
+            "with Vowpal Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.",
         ),
     ] = None,
     ahead: Annotated[
-        bool, typer.Option("--ahead", help="Also as predicted from the episodes before; in .npz and labels instead.")
+        bool,
+        typer.Option(
+            "--ahead",
+            help="Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.",
+        ),
     ] = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Say with which probability each candidate was chosen.
+    """Compute the probability of every candidate of every step.
 
-    Of the log that the model was fitted on, by the policy in force in each
-    episode; of any other log, by the policy right after the fitted one. Writes
-    episode, step, candidate, chosen, propensity, a row per candidate, with ids
-    where the log has them; ahead, with --ahead; and logged, where the log has
-    propensities of its own. They sum to 1 at each step.
+    For the log that the model was fitted on, the policy in force in each episode
+    counts; for any other log, the policy right after the fitted one. Writes a row
+    per candidate with the columns episode, step, candidate, chosen and propensity;
+    ahead with --ahead; logged where the log has propensities of its own. At each
+    step they sum to 1.
 
-    A .npz file has the arrays of a feedback dict (context, action, pscore, pi_b,
+    A .npz file holds the arrays of a feedback dict (context, action, pscore, pi_b,
     position, n_rounds, n_actions, and action_context where features belong to the
-    candidate); add the reward, which no log here has. Labels of Vowpal Wabbit,
-    action:cost:probability, have cost 0 in its place.
+    candidate). Add the rewards yourself: the log has none. For the same reason the
+    labels of Vowpal Wabbit, action:cost:probability, have cost 0.
 
-    The effective sample size for two policies, and how rare choices were, are
-    said on stderr.
+    Messages tell the effective sample size for evaluating two policies, and how
+    rare the rarest choices were.
     """
     from ibcb.estimators.predictions import csv_writer
     from ibcb.estimators.propensities import not_drawn, overlap, propensity_tables
@@ -63,9 +67,7 @@ def propensities(
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
     imitator = ibcb.load_model(model)
     if not isinstance(imitator, ibcb.IBCB):
-        raise typer.BadParameter(
-            f"propensities are those of a model of how a policy evolved; this is a {type(imitator).__name__}."
-        )
+        raise typer.BadParameter(f"propensities need an IBCB model; {model} holds a {type(imitator).__name__}.")
     steps = ibcb.open_log(log, **prepared(imitator, reading, log))
     columns = {"propensity": imitator.propensities(steps)}
     if ahead:

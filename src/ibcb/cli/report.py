@@ -21,20 +21,25 @@ EXAMPLE = "ibcb report model.safetensors --log log.parquet -o report.html"
 @reports_errors
 @reads_logs
 def report(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model.")],
+    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
     *,
-    log: Annotated[Path, typer.Option("--log", help=f"The log it was fitted to: {LOG}", readable=False)],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Of the page.")] = "",
-    no_steps: Annotated[bool, typer.Option("--no-steps", help="Leave contexts and ids out, for sharing.")] = False,
+    log: Annotated[Path, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="HTML file to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Title of the report, as in 'Offers in March'.", metavar="TEXT")] = "",
+    no_steps: Annotated[
+        bool,
+        typer.Option(
+            "--no-steps", help="Leave out single steps, with their features and ids, so that the report can be shared."
+        ),
+    ] = False,
     strict: Strict = False,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Write one page that shows what a model found, and how far to trust it.
+    """Write a report: what a model found, and how far to trust it.
 
-    The page needs no network. The log is gone through part by part, twice, first
-    for the warnings of ibcb validate: it may be larger than memory.
+    The report is one HTML file that needs no network. The log is read part by part,
+    so it may be larger than memory.
     """
     from ibcb.report import write_report
 
@@ -42,7 +47,7 @@ def report(
     imitator = ibcb.load_model(model)
     if not isinstance(imitator, ibcb.IBCB):
         raise ValueError(
-            f"{model} holds a {type(imitator).__name__}; a report shows how a policy evolved, which IBCB recovers."
+            f"{model} holds a {type(imitator).__name__}; a report needs an IBCB model, which has a policy per episode."
         )
     disk = ibcb.open_log(log, **prepared(imitator, reading, log))
     known = told_once(known_of(disk), imitator)

@@ -18,19 +18,24 @@ EXAMPLE = "ibcb reproduce --table 3 --table 17 --seeds 5 --jobs 2"
 
 @reports_errors
 def reproduce(
-    table: Annotated[list[int] | None, typer.Option(help="A table of the paper, 1 to 20; repeatable.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All 20 tables.")] = False,
-    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
-    jobs: Annotated[int, typer.Option(help="Processes at work.", min=1)] = 1,
-    smoke: Annotated[bool, typer.Option(help="Tiny worlds and chains: does it run? Records apart.")] = False,
-    results: Annotated[Path, typer.Option(help="Where cells are recorded.")] = Path("results.jsonl"),
-    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("results.md"),
+    table: Annotated[
+        list[int] | None, typer.Option(help="Compute this table of the paper, 1 to 20. Repeatable.", metavar="N")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Compute all 20 tables.")] = False,
+    seeds: Annotated[int, typer.Option(help="Number of seeds per cell.", min=1, metavar="N")] = 5,
+    jobs: Annotated[int, typer.Option(help="Processes to run at once.", min=1, metavar="N")] = 1,
+    smoke: Annotated[
+        bool, typer.Option(help="Only test that it runs: tiny data, recorded in files of its own.")
+    ] = False,
+    results: Annotated[Path, typer.Option(help="File to record finished cells in.")] = Path("results.jsonl"),
+    page: Annotated[Path, typer.Option(help="Markdown page to write.")] = Path("results.md"),
     as_json: Json = False,
 ) -> None:
-    """Run the paper's tables again, beside its figures.
+    """Compute the paper's tables again, beside its own figures.
 
-    Every finished cell is recorded at once and never computed twice: after an
-    interruption the same command goes on. Hours for --all, minutes with --smoke.
+    Each finished cell is recorded at once and never computed twice: after an
+    interruption, run the same command again. Takes hours with --all, minutes with
+    --smoke.
     """
     from ibcb.paper import tables
 
@@ -38,7 +43,7 @@ def reproduce(
     unknown = [number for number in wanted if number not in tables.TABLES]
     if unknown or not wanted:
         reason = f"table {unknown[0]} does not exist" if unknown else "no table was named"
-        raise typer.BadParameter(f"{reason}; the paper has tables 1 to 20. Say --table N, or --all.")
+        raise typer.BadParameter(f"{reason}; the paper has tables 1 to 20. Use --table N, or --all.")
     if smoke:
         results, page = results.with_suffix(".smoke.jsonl"), page.with_suffix(".smoke.md")
     done = tables.reproduce(tables.cells(wanted, seeds), results, jobs=jobs, smoke=smoke, progress=True)

@@ -22,59 +22,120 @@ EXAMPLE = "ibcb simulate run/ --expert sbts --noise 0.1 --seed 3"
 
 @reports_errors
 def simulate(
-    out: Annotated[Path, typer.Argument(help="Folder to write: log.parquet, test.parquet, ood.parquet, run.json.")],
-    environment: Annotated[Literal["synthetic", "movielens", "arms"], typer.Option(help="The world.")] = "synthetic",
+    out: Annotated[
+        Path, typer.Argument(help="Folder to write log.parquet, test.parquet, ood.parquet and run.json to.")
+    ],
+    environment: Annotated[
+        Literal["synthetic", "movielens", "arms"],
+        typer.Option(help="Where the expert acts: the paper's synthetic data, MovieLens 100K, or arms."),
+    ] = "synthetic",
     expert: Annotated[
         str,
         typer.Option(
-            help="The expert: sbucb, sbts, egreedy, softmax, topk, ...", metavar="KIND", callback=kind_of_expert
+            help="Kind of expert: sbucb, sbts, egreedy, softmax, topk, stationary, other.",
+            metavar="KIND",
+            callback=kind_of_expert,
         ),
     ] = "sbucb",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bits.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same log.", min=0, metavar="N")] = 0,
     alpha: Annotated[
-        float | None, typer.Option(help="The expert's exploration weight.", callback=at_least_zero)
+        float | None,
+        typer.Option(help="The expert's exploration weight, as in 0.4.", metavar="NUMBER", callback=at_least_zero),
     ] = None,
-    l2: Annotated[float | None, typer.Option(help="The expert's ridge parameter.", callback=above_zero)] = None,
-    draws: Annotated[Literal["step", "episode"] | None, typer.Option(help="How often SBTS draws.")] = None,
+    l2: Annotated[
+        float | None,
+        typer.Option(help="The expert's ridge parameter, as in 0.3.", metavar="NUMBER", callback=above_zero),
+    ] = None,
+    draws: Annotated[
+        Literal["step", "episode"] | None,
+        typer.Option(help="With sbts: draw a policy at every step, or once per episode."),
+    ] = None,
     top_k: Annotated[
-        int | None, typer.Option(help="sbucb, sbts, topk (2): draw from the k best candidates.", metavar="K", min=1)
+        int | None,
+        typer.Option(
+            help="With sbucb, sbts, topk: choose at random among the K best. Default: 2 with topk, else the best.",
+            metavar="K",
+            min=1,
+        ),
     ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="egreedy (0.2), stationary, other (0): share of random choices.", metavar="SHARE", min=0, max=1
+            help="With egreedy, stationary, other: share of choices at random. Default: 0.2 with egreedy, else 0.",
+            metavar="SHARE",
+            min=0,
+            max=1,
         ),
     ] = None,
     decay: Annotated[
         float | None,
-        typer.Option(help="egreedy (0): after k updates epsilon is divided by (k+1)^decay.", callback=at_least_zero),
+        typer.Option(
+            help="With egreedy: after k updates, divide epsilon by (k+1)^NUMBER. Default: 0.",
+            metavar="NUMBER",
+            callback=at_least_zero,
+        ),
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(help="softmax, stationary, other: scores are divided by it.", callback=above_zero),
+        typer.Option(
+            help="With softmax, stationary, other: divide scores by this; higher is more random.",
+            metavar="NUMBER",
+            callback=above_zero,
+        ),
     ] = None,
-    n_episodes: Annotated[int | None, typer.Option("--episodes", help="N, batches (20; arms 12).", min=1)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="B, steps in a batch (1000; arms 500).", min=1)] = None,
+    n_episodes: Annotated[
+        int | None,
+        typer.Option("--episodes", help="Number of episodes, the paper's N. Default: 20; arms 12.", metavar="N", min=1),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Steps per episode, the paper's B. Default: 1000; arms 500.", metavar="N", min=1)
+    ] = None,
     n_candidates: Annotated[
-        int | None, typer.Option("--candidates", help="M, candidates at a step (10).", min=1)
+        int | None,
+        typer.Option("--candidates", help="Candidates per step, the paper's M. Default: 10.", metavar="N", min=1),
     ] = None,
-    n_features: Annotated[int | None, typer.Option("--features", help="d (10); of a step, arms (5).", min=1)] = None,
+    n_features: Annotated[
+        int | None, typer.Option("--features", help="Features, the paper's d. Default: 10; arms 5.", metavar="N", min=1)
+    ] = None,
     noise: Annotated[
-        float | None, typer.Option(help="Noise on rewards, synthetic (0) and arms (0.3).", callback=at_least_zero)
+        float | None,
+        typer.Option(
+            help="Deviation of the noise on rewards. Default: 0; arms 0.3.", metavar="NUMBER", callback=at_least_zero
+        ),
     ] = None,
-    warmup: Annotated[int | None, typer.Option(help="Random steps at the start, synthetic and arms.", min=0)] = None,
-    dup: Annotated[int | None, typer.Option(help="Batches that are repeated, synthetic only (0).", min=0)] = None,
-    ood_mean: Annotated[float | None, typer.Option(help="Mean of candidate 0 out of distribution (1.4).")] = None,
-    n_arms: Annotated[int | None, typer.Option("--arms", help="Arms, arms only (10).", min=1)] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(help="Steps chosen at random before the expert acts; not with movielens.", metavar="N", min=0),
+    ] = None,
+    dup: Annotated[
+        int | None,
+        typer.Option(
+            help="With synthetic: number of episodes whose candidates come a second time. Default: 0.",
+            metavar="N",
+            min=0,
+        ),
+    ] = None,
+    ood_mean: Annotated[
+        float | None, typer.Option(help="Mean of candidate 0 in ood.parquet. Default: 1.4.", metavar="NUMBER")
+    ] = None,
+    n_arms: Annotated[
+        int | None, typer.Option("--arms", help="With arms: how many there are. Default: 10.", metavar="N", min=1)
+    ] = None,
     n_available: Annotated[
-        int | None, typer.Option("--available", help="Arms that can be chosen at a step, arms only (all).", min=1)
+        int | None,
+        typer.Option(
+            "--available", help="With arms: how many can be chosen at a step. Default: all.", metavar="N", min=1
+        ),
     ] = None,
-    folder: Annotated[Path | None, typer.Option(help="The MovieLens 100K files, a folder or zip.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="With movielens: the folder or zip of MovieLens 100K. Default: downloaded once, with pooch."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let an expert act in a simulated world: one of the paper's, or arms.
+    """Simulate an expert that learns, and log its choices.
 
-    Logs what it does. Unset options take the paper's values.
+    Options that are not given take the paper's values.
     """
     options: dict[str, Any] = {
         "alpha": alpha,

@@ -20,23 +20,23 @@ EXAMPLE = "ibcb validate clicks.csv --column step=request --episode-every 1d"
 @reports_errors
 @reads_logs
 def validate(
-    log: Annotated[Path, typer.Argument(help=f"The log: {LOG}", readable=False)],
+    log: Annotated[Path, typer.Argument(help=f"The log to check: {LOG}", readable=False)],
     *,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings, too, make the command fail.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 on warnings, too.")] = False,
     model: Annotated[
         Path | None,
-        typer.Option(help="A saved model: compare the log's propensities with those it recovers.", metavar="FILE"),
+        typer.Option(help="Compare the log's propensities with those that this saved model recovers.", metavar="FILE"),
     ] = None,
     save_options: Annotated[
-        Path | None, typer.Option(help="Keep the options below in a file, for --options.", metavar="FILE")
+        Path | None, typer.Option(help="Save the options below to a TOML file, for --options.", metavar="FILE")
     ] = None,
     reading: dict[str, Any],
     as_json: Json = False,
 ) -> None:
-    """Explain a log: what it holds, what is wrong, what would fail.
+    """Check a log: what it holds, and what would make a fit fail.
 
-    Exit code 1 if something is wrong, with --strict also if something is doubtful.
-    With --model the log is read as the one that the model was fitted on.
+    Exits with code 1 if there are errors, with --strict also if there are warnings.
+    With --model the log is read in the way the model's own log was read.
     """
     imitator = None if model is None else ibcb.load_model(model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
@@ -62,13 +62,11 @@ def _calibrated(model: Any, log: Any) -> Any:
     from ibcb.report.calibration import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
-        raise typer.BadParameter(
-            "--model needs an IBCB model that was fitted with --forecast: others have no propensities."
-        )
+        raise typer.BadParameter("--model needs an IBCB model fitted with --forecast: others have no propensities.")
     found = calibration(model, log)
     if found is None:
         raise ibcb.LogFormatError(
-            f"{log.name}: no propensities were logged, with which to compare those of the model; name their column: "
+            f"{log.name}: the log has no propensities to compare with the model's; name their column: "
             "--column propensity=NAME, or leave out --model."
         )
     return found

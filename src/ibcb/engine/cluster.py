@@ -96,7 +96,7 @@ class _Connection:
         # Seen twice: new ones may be on their way.
         if not states and self._deserted:
             raise ClusterError(
-                f"no worker is left at {self._address}: those there were have died, or have left. Start workers again "
+                f"no worker is left at {self._address}: they died or left. Start workers again "
                 f"(dask worker {self._address}); what was finished before is kept where a checkpoint was asked for."
             )
         self._deserted = not states

@@ -70,38 +70,38 @@ class IBCB(Imitator):
     Parameters
     ----------
     expert : {"sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other", "auto"}
-        How the decider chose: by upper confidence bounds, by Thompson sampling, the best but at random now and then, or
-        by the softmax of its scores. Of three more kinds the policies are only tracked, and some choices may stray:
-        "topk" draws from its best candidates, "stationary" never learns, "other" moves in no way that is known; rewards
-        are recovered as for "sbts". "auto": the kind under which the log is likeliest, see `ibcb.tracking.selection`.
+        The kind of decider: upper confidence bounds, Thompson sampling, the best but at random now and then, or a
+        softmax of the scores. Three more kinds are tracked without assuming how they learn, and some of their choices
+        may go astray: "topk" draws from its best candidates, "stationary" never learns, "other" changes in an unknown
+        way. "auto": the kind that best predicts the log one episode ahead, see `ibcb.tracking.selection`.
     alpha : float
-        Exploration weight of an SBUCB or SBTS decider. Only weights over alpha can be told from choices, so alpha
-        scales weights and changes nothing else.
+        Exploration weight of an SBUCB or SBTS decider. Choices reveal weights only per unit of alpha, so alpha scales
+        the weights and changes nothing else.
     l2 : float or "auto"
         Ridge parameter lambda of the decider, in the units of the log. "auto": whichever of 0.1 to 10 predicts the log
         best, in units of the features themselves: for a decider that brings features to one scale, or to mean 0 and
-        deviation 1. Then units do not matter. Where features seem to be in different units, a number is
-        compared with these, and kept unless one of them predicts the log clearly better; ``notes_`` say so.
+        deviation 1. Then units do not matter. If features seem to be in different units, a given number is compared
+        with these, and replaced if one of them predicts the log clearly better; ``notes_`` says so.
     sampling_rate : float
-        Share of the decider's choices that the log holds, where it is a random sample of them: its Gram matrix grew by
-        1 / sampling_rate of what the log shows. Choices tell it only together with l2, of which it is a factor, so that
-        l2="auto" finds its way without it; given l2 and alpha, policies and `to_policy` are the decider's own with it.
-        Of an "sbts" decider ``notes_`` say where a smaller one explains the log clearly better.
+        Share of the decider's choices that the log holds, if it is a random sample of them: the decider's Gram matrix
+        grew 1 / sampling_rate times as fast as the log shows. It acts as a factor of l2, so l2="auto" does not need it;
+        with a given l2 and alpha it makes policies and `to_policy` the decider's own. For "sbts", ``notes_`` says if a
+        smaller share explains the log clearly better.
     margin : float
         The paper's epsilon, of SBTS rows ``(s_o - s_c)' G theta <= -margin``: scales ``coef_`` as alpha does for SBUCB.
     top_k : int or "auto"
-        From how many candidates a "topk" decider draws; "auto": 2, 3 or 4, whichever predicts the log best.
+        Number of candidates that a "topk" decider draws from; "auto": 2, 3 or 4, whichever predicts the log best.
     draws : {"step", "episode"}
         How often an "sbts" decider draws its weights. expert="auto" tries both.
     solver : {"auto", "hard", "soft", "robust", "paper"}
         "hard": exact projection; raises `InfeasibleError`, naming the contradicting steps, where the choices have no
         common explanation. "soft": squared hinge. "robust": Huber hinge. "paper": OSQP at the paper's tolerances.
-        "auto": hard while every episode is feasible, otherwise the whole log in robust mode; ``solver_`` and ``notes_``
-        say which. Of a decider that is only followed: robust.
+        "auto": "hard" while every episode is feasible, otherwise "robust" for the whole log; ``solver_`` and ``notes_``
+        say which. Kinds that are only tracked: "robust".
     incremental : bool
         True: one problem per episode, centred on the last solution (Algorithm 2). False: one problem over all.
     prune : bool
-        Solve each problem a second time without the rows that the first solution violates (Algorithm 3), for experts
+        Solve each problem a second time without the rows that the first solution violates (Algorithm 3), for deciders
         that do not always take the best candidate. No effect on "hard", which violates none.
     penalty : float
         Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.inverse.solvers.newton`.
@@ -110,11 +110,11 @@ class IBCB(Imitator):
     tolerance : float
         Of OSQP at its first attempt ("paper"); the paper uses 0.3 for SBTS on MovieLens.
     forecast : {"auto", None}
-        "auto": `predict` acts on the policy that the decider will have right after the log, see `forecast`; None: on
-        what ridge regression makes of ``coef_``. Kinds that are only tracked are tracked all the same.
+        "auto": track the policy, and let `predict` use the one right after the log, see `forecast`. None: Algorithm 2
+        alone; `predict` then uses what ridge regression makes of ``coef_``. Kinds that are only tracked are tracked in
+        any case.
     prior_gram : array of shape (d, d), optional
-        S'S of the contexts chosen before the log begins, for a log that starts in the middle of the decider's life; of
-        all of them, also where the log is a sample.
+        S'S of all contexts chosen before the log begins, for a log that starts in the middle of the decider's life.
     n_jobs : int, optional
         Threads that share the blocks of an episode (of up to 4,096 steps); -1: one per core, None: one. The result is
         the same to the bit.
@@ -124,22 +124,23 @@ class IBCB(Imitator):
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (d,), float
-        Rewards as the decider found them, <coef_, s> + intercept_: the linear ones that explain how its policy evolved.
-        Of a decider of which it is not known how it learns, its policy right after the log, and 0.
+        Rewards as the decider found them, <coef_, s> + intercept_: the linear rewards that explain how its policy
+        evolved. For a decider that learns in an unknown way, its policy right after the log, and 0.
     policy_coefs_ : ndarray of shape (N, d)
         Policy parameters that made each episode's choices; zeros where nothing had been learned.
     next_policy_coef_ : ndarray of shape (d,)
-        Policy parameters right after the log, on which `predict` acts.
+        Policy parameters right after the log, which `predict` uses.
     epsilon_, temperature_ : float or None
-        Of "egreedy", the share of choices at random right after the log; of "softmax", the temperature over the
-        deviation of the scores among the candidates of a step. `exploration_interval` gives their uncertainty.
+        For "egreedy", the share of random choices right after the log; for "softmax", the temperature divided by the
+        standard deviation of the scores within a step. `exploration_interval` gives their uncertainty.
     expert_, l2_, units_, top_k_, draws_ : str, float, str, int or None, str or None
         The kind of decider and its parameters, as given or chosen. ``units_`` are those of ``l2_``: "own" for the
         log's, "scaled" for features over their root mean square, "standardized" for features less their mean, over
-        their standard deviation. ``top_k_`` only of "topk", ``draws_`` only
-        of "sbts".
+        their standard deviation. ``top_k_`` only for "topk",
+        ``draws_`` only for "sbts".
     evidence_ : tuple of ibcb.tracking.selection.Candidate
-        Where something was chosen, every candidate with its log-likelihood and agreement one episode ahead.
+        If something was "auto": every alternative that was tried, with its log-likelihood and agreement one episode
+        ahead.
     diagnostics_ : list of EpisodeDiagnosis
         Per episode: status, violated rows, duality gap, and the share of its choices predicted one episode ahead.
     solver_ : str
@@ -154,9 +155,9 @@ class IBCB(Imitator):
         What ``forecast_model_`` means for the forecast.
     unidentified_features_ : tuple of str or None
         Features, by name or else by number, whose weights the choices do not determine, alone or in combination. None
-        where the fit looked no further than ``coef_``.
+        if the policy was not tracked.
     notes_ : tuple of ibcb.log.notes.Note
-        What a reader of the result should know: each with a code, a severity, words and figures.
+        What a reader should know about the result: each with a code, a severity, words and figures.
     decider_ : ibcb.deciders.Kind
         The kind of decider as an object: what it does, and words for it.
 
@@ -249,10 +250,10 @@ class IBCB(Imitator):
     def fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
         """Recover the parameters from a whole log, forgetting any earlier fit.
 
-        A log on disk (`ibcb.open_log`) is streamed, to the same bits: converted by `ibcb convert` it may be of any
-        size; in other formats one episode at a time must fit in memory. With a ``client`` of a Dask cluster
-        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. Of a log with more than
-        1,024 features, 128 numbers of every row are held in memory. An interrupted fit leaves the model as it was.
+        A log on disk (`ibcb.open_log`) is streamed, with the same result to the last bit. After `ibcb convert` it may
+        be of any size; in other formats one episode at a time must fit in memory. With a ``client`` of a Dask cluster
+        (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. With more than 1,024
+        features, 128 numbers per row are held in memory. An interrupted fit leaves the model as it was.
         """
         reduction = self._reduction_of([log])
         tracked = log if reduction is None else reduction.reduced(log)
@@ -261,14 +262,14 @@ class IBCB(Imitator):
         return self._begin([log], settings, reduction=reduction, tracked=[tracked])
 
     def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
-        """Learn from exactly one more episode; the first may carry a warm-up.
+        """Learn from exactly one more episode; the first may have a warm-up.
 
-        Equal to `fit` on all episodes so far. What "auto" chose in `fit` stays chosen, and `partial_fit` goes on with
-        it. It can begin with l2="auto", but then every episode means that all so far are fitted again, because each may
-        change the choice; a number is quicker. It cannot begin with expert="auto", because one episode tells no kind
-        from another. With solver="auto" the model keeps a reference to the logs it has seen, because one infeasible
-        episode means that all are solved again; a named solver keeps none. A loaded model goes on in the mode, and with
-        the l2, that it had chosen, and raises where all would have to be solved again.
+        Equal to `fit` on all episodes so far. What "auto" chose in `fit` stays chosen. You can begin with l2="auto",
+        but then all episodes so far are fitted again each time, because each may change the choice; a number is faster.
+        You cannot begin with expert="auto": one episode does not show the kind. With solver="auto" the model keeps a
+        reference to the logs it has seen, because one infeasible episode means that all are solved again; a named
+        solver keeps none. A loaded model continues with the solver and the l2 that it had chosen, and raises if all
+        episodes would have to be solved again.
         """
         begun = hasattr(self, "_fit")
         seen = getattr(self, "_seen", None) if begun else None
@@ -280,8 +281,8 @@ class IBCB(Imitator):
         choice = [each for each in settings.open if not each.startswith("l2=")]
         if choice and not begun:
             raise ValueError(
-                f"partial_fit cannot begin with {' and '.join(choice)}: one episode tells nothing of it. Call "
-                "fit on the first episodes, and partial_fit goes on from there; or name it."
+                f"partial_fit cannot begin with {' and '.join(choice)}: one episode says nothing about it. Call "
+                "fit on the first episodes, then partial_fit; or name it."
             )
         if not self.incremental:
             raise ValueError(
@@ -303,7 +304,7 @@ class IBCB(Imitator):
                     "set it back, or call fit on the whole log."
                 )
         if log.warmup:
-            raise ValueError("this episode carries a warm-up, but the model has seen episodes before it.")
+            raise ValueError("this episode has a warm-up, but the model has seen episodes before it.")
         if seen is not None and getattr(self, "_chooses", False):
             return self._begin([*seen, raw], settings, by_episodes=True, reduction=reduction)
         fit = continued(self._fit, log, seen, settings)
@@ -331,7 +332,7 @@ class IBCB(Imitator):
         if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
             raise ValueError(
                 "the log has one episode and nothing before it: its choices were made before anything had been "
-                "learned, so they say nothing of the rewards. fit needs two episodes or more, or a warm-up, or "
+                "learned, so they say nothing about the rewards. fit needs two episodes or more, or a warm-up, or "
                 "prior_gram=; partial_fit takes one at a time."
             )
         _check_choosable(log, settings)
@@ -446,10 +447,10 @@ class IBCB(Imitator):
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:
         """The policy parameters ``updates`` updates after those that made the last episode's choices.
 
-        1 is the policy right after the log, the first that has learned from its last episode. Where the decider was
-        found to learn as ridge regression does, it is projected forward, choosing among candidates like those it has
-        seen, or by one update only if it hardly predicts more than a policy that stays; where it was not, every
-        forecast is its last policy. ``notes_`` say so in both cases. At the scale of ``policy_coefs_``.
+        1 is the policy right after the log, the first that has learned from its last episode. If the decider was found
+        to learn as ridge regression does, it is projected forward, choosing among candidates like those it has seen; if
+        that predicts hardly more than a policy that stays, by one update only. Otherwise every forecast is its last
+        policy. ``notes_`` says which. At the scale of ``policy_coefs_``.
 
         Returns
         -------
@@ -480,18 +481,18 @@ class IBCB(Imitator):
         return logged
 
     def policy_interval(self, level: float = 0.9, *, direction: bool = False) -> Interval:
-        """Between which values each weight of the last episode's policy lies, with the given probability.
+        """Interval of each weight of the last episode's policy, which holds the true weight with the given probability.
 
-        The estimate is the last of ``policy_coefs_``. Where the decider was not seen to learn, and explores little, its
-        choices hardly tell weights against its exploration, but tell the direction well. What no choice tells,
-        ``unidentified_features_``, has no bounds.
+        The estimate is the last row of ``policy_coefs_``. If the decider was not seen to learn and explores little, the
+        choices reveal the direction of its weights well, but hardly their length. ``unidentified_features_``, which the
+        choices do not determine, have no bounds.
 
         Parameters
         ----------
         level : float
             The probability, between 0 and 1.
         direction : bool
-            True: of weights at the length that `direction` gives them.
+            True: intervals of the weights at the length that `direction` gives them.
 
         Returns
         -------
@@ -506,10 +507,10 @@ class IBCB(Imitator):
         return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
 
     def reward_interval(self, level: float = 0.9) -> Interval:
-        """Between which values each weight of the rewards lies, with the given probability, and last the intercept.
+        """Interval of each weight of the rewards, and last of the intercept, at the given probability.
 
-        Of ``coef_`` and ``intercept_``; ``unidentified_features_`` have no bounds. Where rewards are not linear, of the
-        linear ones that explain how the policy evolved.
+        For ``coef_`` and ``intercept_``; ``unidentified_features_`` have no bounds. If rewards are not linear, the
+        intervals are those of the linear rewards that explain how the policy evolved.
 
         Returns
         -------
@@ -529,13 +530,13 @@ class IBCB(Imitator):
         return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
 
     def exploration_interval(self, level: float = 0.9) -> Interval:
-        """Between which values ``epsilon_`` was in every episode, or ``temperature_``, with the given probability.
+        """Interval of ``epsilon_`` in every episode, or of ``temperature_``, at the given probability.
 
         Returns
         -------
         interval : Interval
-            ``estimate``, ``lower`` and ``upper``. Of "egreedy" of shape (N + 1,): epsilon of every episode, and last of
-            the one to come. Of "softmax" of shape (1,).
+            ``estimate``, ``lower`` and ``upper``. For "egreedy" of shape (N + 1,): epsilon of every episode, and last
+            of the next one. For "softmax" of shape (1,).
         """
         check_is_fitted(self, "coef_")
         track = self._known("for intervals")
@@ -550,10 +551,10 @@ class IBCB(Imitator):
         return found
 
     def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
-        """What choices tell well of some weights: at a common length, without what no choice of the log depends on.
+        """Weights at a common length, without what the choices do not determine: the part that choices reveal well.
 
-        The length is that at which the scores of a step's candidates have deviation 1 on average, whatever the units of
-        the features.
+        At this length the scores of a step's candidates have standard deviation 1 on average, whatever the units of the
+        features.
 
         Parameters
         ----------
@@ -573,9 +574,9 @@ class IBCB(Imitator):
         return spread_to_one(np.eye(len(given.T)) if metric is None else metric.matrix / len(given.T), given)
 
     def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
-        """Probability that the decider, right after the log, likes none better than the candidate that `predict` picks.
+        """Probability that the decider, right after the log, likes no candidate better than the one `predict` picks.
 
-        Without exploration, and given that its policies evolve as ``forecast_model_`` says. NaN where nothing has been
+        Without exploration, and assuming that its policies evolve as ``forecast_model_`` says. NaN if nothing has been
         learned.
 
         Parameters
@@ -612,19 +613,19 @@ class IBCB(Imitator):
         return float(found[0]) if alone else found
 
     def propensities(self, log: BehaviorLog | DiskLog | ArrayLike, *, ahead: bool = False) -> NDArray[np.float64]:
-        """Probability of every candidate: how the decider chooses, averaged over what is believed of its policy.
+        """Probability of every candidate: the decider's choice rule, averaged over the belief about its policy.
 
-        Of the log that the model was fitted on, by the policy in force in each episode; the log is gone through again,
-        so this takes about as long as tracking it did. Of any other log, by the policy right after the fitted one.
-        Uniform in a warm-up, and where nothing had been learned or is known yet. Of a decider that does not draw,
-        these are probabilities of the belief alone: importance weights made of them rest on the model.
+        For the log that the model was fitted on, with the policy in force in each episode; this reads the log again and
+        takes about as long as tracking it did. For any other log, with the policy right after the fitted one. Uniform
+        in a warm-up, and while nothing had been learned. For a decider that does not draw, these probabilities express
+        belief alone: importance weights made of them rest on the model.
 
         Parameters
         ----------
         log : BehaviorLog or what `ibcb.open_log` gave, DataFrame, or array of shape (M, d) or (steps, M, d), or a list
             of arrays (M_b, d)
         ahead : bool
-            Of the fitted log: each episode as it was foreseen from the episodes before, instead of by the whole log.
+            For the fitted log: each episode predicted one episode ahead, instead of from the whole log.
 
         Returns
         -------
@@ -663,7 +664,7 @@ class IBCB(Imitator):
         return found if shape is None else found.reshape(shape)
 
     def verdict(self, log: BehaviorLog | DiskLog) -> Any:
-        """How far to rely on this model, judged on the log that it was fitted to, which is gone through once.
+        """How far to rely on this model, judged on the log that it was fitted to, which is read once.
 
         What is judged is what `predict` uses: the policy predicted one episode ahead, over the later half of the
         episodes, beside choice models, item shares and chance.

@@ -78,7 +78,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         if not np.isfinite(scores).all():
             raise ValueError(
                 f"scores leave the range of floating point: features reach {abs(contexts).max():.3g} and weights "
-                f"{np.abs(self.next_policy_coef_).max():.3g}. Rescale the features to about 1, and fit again."
+                f"{np.abs(self.next_policy_coef_).max():.3g}. Rescale the features to about 1 and fit again."
             )
         return scores
 

@@ -33,7 +33,7 @@ _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, Arithme
 
 
 def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a safetensors file, which names the library's version and the log too.
+    """Write a fitted estimator to a safetensors file, which also names the library's version and the log.
 
     A model with solver="auto" is stored without the logs it has seen; see `IBCB.partial_fit`.
     """
@@ -57,7 +57,7 @@ def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a fitted estimator; `partial_fit` goes on where it stopped. Nothing in the file is executed."""
+    """Read a fitted estimator; `partial_fit` continues where it stopped. Nothing in the file is executed."""
     arrays, meta = read_model_file(path)
     name, kind, written_by = Path(path).name, meta.get("class"), meta.get("library_version")
     remedy = "save the model again."

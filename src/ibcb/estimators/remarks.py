@@ -24,7 +24,7 @@ _MOST_NAMES = 12
 NOTHING_LEARNED = Note(
     "nothing-learned",
     "warning",
-    "coef_ is zero, because zero explains every choice so far: the log says nothing of the rewards yet. Either "
+    "coef_ is zero, because zero explains every choice so far: the log says nothing about the rewards yet. Either "
     "candidates do not differ, or steps have one candidate, or exploration alone decided.",
 )
 
@@ -103,7 +103,7 @@ def few_steps(steps: int, features: int) -> tuple[Note, ...]:
     if steps >= features:
         return ()
     text = (
-        f"{steps} steps cannot tell {features} weights apart: most of what is shown rests on assumptions. Use fewer "
+        f"{steps} steps cannot tell {features} weights apart: most of the result rests on assumptions. Use fewer "
         "features, or a longer log."
     )
     return (Note("few-steps", "warning", text, {"steps": steps, "features": features}),)

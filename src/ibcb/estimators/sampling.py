@@ -71,9 +71,9 @@ def looks_sampled(
             "looks-sampled",
             "info",
             f"the first {len(first)} episodes are explained better (log-likelihood +{gain:.0f}) by a decider that "
-            f"made about {1 / rate:.0f} times the choices of the log. If the log is a sample, say so: "
-            f"sampling_rate={rate:g} (--sampling-rate {rate:g}). If it is whole, l2={kind.l2:g} is too large by that "
-            "factor.",
+            f"made about {1 / rate:.0f} times the choices of the log. If the log is a sample, set "
+            f"sampling_rate={rate:g} (--sampling-rate {rate:g}). If it is complete, l2={kind.l2:g} is too large by "
+            "that factor.",
             {"rate": rate, "gain": gain},
         ),
     )

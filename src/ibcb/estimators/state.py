@@ -87,7 +87,7 @@ def unpack(kind: type[T], stored: Any, arrays: Arrays, d: int) -> T:
 def parameters(kind: type[Any], stored: Any, arrays: Arrays) -> dict[str, Any]:
     """Parameters of an estimator of this class, as its ``__init__`` annotates them; its arrays are numbers."""
     if not isinstance(stored, dict):
-        raise ValueError("the parameters are no mapping")
+        raise ValueError("the parameters are not a mapping")
     hints = get_type_hints(kind.__init__)
     for name, value in (stored | arrays).items():
         allowed = get_args(hints[name]) or (hints[name],)
@@ -135,7 +135,7 @@ def _read(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: 
 
 def _tuple(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Any:
     if not isinstance(stored, list):
-        raise ValueError(f"{place} is no list")
+        raise ValueError(f"{place} is not a list")
     # A subclass of tuple says what it holds by its base, as Certificate(tuple[Contradiction, ...]).
     base = kind if get_origin(kind) is tuple else next(b for b in kind.__orig_bases__ if get_origin(b) is tuple)
     inner = get_args(base)[0]
@@ -171,7 +171,7 @@ def _array(base: Any, shape: str, stored: Any, arrays: Arrays, sizes: dict[str, 
 def _kind(stored: Any, arrays: Arrays, sizes: dict[str, int], place: str) -> Kind:
     parts = {"kind", "l2", "top_k", "frame", "rate"}
     if not isinstance(stored, dict) or set(stored) != parts or str(stored["kind"]) not in KINDS:
-        raise ValueError(f"{place} is {stored!r}, no kind of decider that is known")
+        raise ValueError(f"{place} is {stored!r}, not a known kind of decider")
     l2, top_k = number(float, stored["l2"], f"{place}.l2"), number(int, stored["top_k"], f"{place}.top_k")
     rate = number(float, stored["rate"], f"{place}.rate")
     if l2 <= 0 or top_k < 1 or not 0 < rate <= 1:
@@ -184,12 +184,12 @@ def _note(stored: Any, place: str) -> Note:
     try:
         note = Note.from_json(stored)
     except (TypeError, KeyError, AttributeError):
-        raise ValueError(f"{place} is no note") from None
+        raise ValueError(f"{place} is not a note") from None
     listed = [value if isinstance(value, tuple) else (value,) for value in note.figures.values()]
     known = all(isinstance(each, str) or _finite(each) for each in itertools.chain(*listed))
     texts = isinstance(note.code, str) and isinstance(note.text, str) and note.severity in ("info", "warning")
     if not known or not texts:
-        raise ValueError(f"{place} is no note")
+        raise ValueError(f"{place} is not a note")
     return note
 
 
@@ -242,7 +242,7 @@ def _check(record: Any, place: str) -> None:
     elif isinstance(record, Metric):
         wrong = "" if (record.matrix.diagonal() > 0).all() else "its diagonal is not above 0"
     elif isinstance(record, Candidate):
-        wrong = "" if record.expert in experts() else f"{record.expert!r} is no kind of decider that is known"
+        wrong = "" if record.expert in experts() else f"{record.expert!r} is not a known kind of decider"
     elif isinstance(record, Track):
         wrong = _mismatch(record)
     elif isinstance(record, Tracks):

@@ -28,10 +28,9 @@ Matrix = NDArray[np.float64]
 class EpisodeDiagnosis(NamedTuple):
     """How one episode was solved, and how well it was predicted.
 
-    ``status`` is "no history" where nothing had been learned yet, so that the episode gives no rows. ``next_agreement``
-    is the share of its choices predicted from the episodes before it, exploration included: evidence that needs no
-    rewards; None while those had taught nothing, and with incremental=False. ``certificate`` names contradicting steps
-    where the episode was found infeasible.
+    ``status`` is "no history" if nothing had been learned yet, so that the episode gives no rows. ``next_agreement`` is
+    the share of its choices predicted one episode ahead, exploration included; None while nothing had been learned, and
+    with incremental=False. ``certificate`` names the contradicting steps of an infeasible episode.
     """
 
     episode: int

@@ -145,7 +145,7 @@ class ArmRows:
         names = as_text(complete(table, self._column, 0)).to_pylist()
         twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
-            raise LogFormatError(f"arm {shown(twice)} is there twice in the table of arms; keep one row for each.")
+            raise LogFormatError(f"arm {shown(twice)} appears twice in the table of arms; keep one row for each.")
         absent = sorted(arms - set(names))
         if absent:
             raise LogFormatError(

@@ -166,7 +166,7 @@ def check_digits(column: pa.ChunkedArray, name: str, row: int) -> None:
         at = pc.index(large, True).as_py()
         raise LogFormatError(
             f"column {shown(name)} holds {column[at].as_py()} in row {row + at} (from 0), of which not all digits are "
-            "kept, so that it cannot name anything; write names as text, with a letter before the digits in CSV."
+            "kept, so it cannot serve as a name; write names as text, in CSV with a letter before the digits."
         )
 
 
@@ -205,8 +205,8 @@ def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
         )
     if values.dtype == np.uint64 and len(values) and int(values.max()) > np.iinfo(np.int64).max:
         raise LogFormatError(
-            f"row {row + int(values.argmax())}: {shown(name)} is {values.max()}, which is too large to be a position "
-            "or number; correct it, or leave the step out."
+            f"row {row + int(values.argmax())}: {shown(name)} is {values.max()}, too large for a position "
+            "or a number; correct it, or leave the step out."
         )
     return values.astype(np.int64)
 
@@ -268,7 +268,7 @@ def parsed_times(column: pa.ChunkedArray, name: str, form: str, row: int) -> pa.
         except ValueError as error:
             at = row + pc.index(one_array(as_texts(column)), text).as_py()
             raise LogFormatError(
-                f"column {shown(name)} holds {shown(text)} in row {at} (from 0), which is no time as in "
+                f"column {shown(name)} holds {shown(text)} in row {at} (from 0), which is not a time as in "
                 f"{shown(form)} ({error}); correct it, or date_format (--date-format)."
             ) from None
     known = pa.array(np.array(times, dtype="datetime64[us]"), pa.timestamp("us"))

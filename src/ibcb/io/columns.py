@@ -367,7 +367,7 @@ def check_one_hot(
         elif name in options.drop:
             reason = f"it is to be dropped as well; leave it out of one of them (--drop {_argument(name)})"
         else:
-            reason = f"by its name it is no feature; if it is one, {taken_back(name)}"
+            reason = f"its name suggests that it is not a feature; if it is one, {taken_back(name)}"
         raise _not_encoded(name, f"{reason}. The features are {listed(features)}")
 
 
@@ -400,8 +400,8 @@ def _check_type(name: str, kind: pa.DataType, one_hot: bool, tables: _Reader) ->
     drop = dropped(name)
     if not _is_text(kind):
         raise LogFormatError(
-            f"column {shown(name)} holds {shown_type(kind)}, which is no feature; leave it out with {drop}, or turn it "
-            "into numbers first."
+            f"column {shown(name)} holds {shown_type(kind)}, which cannot be a feature; leave it out with {drop}, or "
+            "turn it into numbers first."
         )
     example = _no_number(name, tables)
     comma = ""
@@ -491,7 +491,7 @@ def _fill_values(
     for name, n in zip(names, count, strict=True):
         if missing == "mean" and n == 0:
             raise LogFormatError(
-                f"column {shown(name)} has no value at all, so no mean; leave it out (--drop {_argument(name)})."
+                f"column {shown(name)} has no values, so no mean; leave it out (--drop {_argument(name)})."
             )
     means = total / np.maximum(count, 1) if missing == "mean" else np.zeros(len(names))
     for name, mean in zip(names, means, strict=True):

@@ -30,7 +30,7 @@ _NAMING = {"step": ROLES["step"], "step_id": ROLES["step_id"]}
 _WORDS = {
     "double": "number",
     "int64": "whole number",
-    "bool": "true or false",
+    "bool": "boolean (true or false)",
     "timestamp[s]": "time",
     "date32": "date",
 }
@@ -184,12 +184,12 @@ def _explained(message: str, header: str, delimiter: str, names: list[str]) -> L
             return LogFormatError(f"{place}: the text is not UTF-8; save the file as UTF-8.")
         text = shown(what.removeprefix("invalid value ").strip("'"))
         return LogFormatError(
-            f"{place}: {text} is no {_WORDS.get(kind, kind)}, which the column holds above; correct it, or leave the "
-            "column out (--drop)."
+            f"{place}: {text} is not a {_WORDS.get(kind, kind)}, which the column holds above; correct it, or leave "
+            "the column out (--drop)."
         )
     if "straddling" in message:
         return LogFormatError(
-            f"a row is longer than {_CSV_BLOCK} bytes; is a quotation mark never closed, or the file no CSV?"
+            f"a row is longer than {_CSV_BLOCK} bytes; is a quotation mark never closed, or is the file not CSV?"
         )
     if "Empty CSV" in message:
         return LogFormatError(f"no row follows the header {shown(header)}; a log needs at least one.")

@@ -203,7 +203,7 @@ class DSJsonSource(SparseSource):
 
     def _parsed(self, raw: bytes, place: str) -> Any:
         def refuse(constant: str) -> NoReturn:
-            raise ValueError(f"{constant} is no number of JSON; impute it or leave the line out")
+            raise ValueError(f"{constant} is not a JSON number; impute it or leave the line out")
 
         try:
             line = json.loads(raw.decode("utf-8-sig"), parse_constant=refuse)
@@ -234,16 +234,17 @@ class DSJsonSource(SparseSource):
     def _candidate(self, value: Any, place: str) -> dict[str, float]:
         row: dict[str, float] = {}
         if not isinstance(value, dict):
-            raise self._error(place, f"{_short(value)} is no object; a candidate is an object of features.")
+            raise self._error(place, f"{_short(value)} is not an object; a candidate is an object of features.")
         if "__aid" in value:
             raise self._error(
                 place,
-                "its features are elsewhere (__aid refers to a dictionary of candidates); write them into the log.",
+                "its features are stored elsewhere (__aid refers to a dictionary of candidates); write them into the "
+                "log.",
             )
         try:
             self._flatten(value, None, row, place)
         except RecursionError:
-            raise self._error(place, "objects within objects, too deep to read; flatten them.") from None
+            raise self._error(place, "objects are nested too deeply to read; flatten them.") from None
         return row
 
     def _flatten(self, value: Any, path: str | None, row: dict[str, float], place: str) -> None:
@@ -311,7 +312,7 @@ class DSJsonSource(SparseSource):
                 return None
             raise self._error(
                 place,
-                "no key tells which candidate was chosen; expected _labelIndex, _label_Action or a. Leave such lines "
+                "no key says which candidate was chosen; expected _labelIndex, _label_Action or a. Leave such lines "
                 "out with skip_unlabelled=True (--skip-unlabelled).",
             )
         return next(iter(told.values()), 0)

@@ -59,7 +59,9 @@ class _Rounds:
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         if "action" not in source:
-            raise LogFormatError(f"the feedback has no 'action', what was chosen; it has {some(map(str, source), 12)}.")
+            raise LogFormatError(
+                f"the feedback has no 'action', which says what was chosen; it has {some(map(str, source), 12)}."
+            )
         self.chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
         self.features = _matrix(source["action_context"], "action_context")
         n, k = len(self.chosen), len(self.features)
@@ -70,7 +72,7 @@ class _Rounds:
         outside = (self.chosen < 0) | (self.chosen >= k)
         if outside.any():
             at = int(np.argmax(outside))
-            raise LogFormatError(f"action[{at}] is {self.chosen[at]} but there are {k} actions; they count from 0.")
+            raise LogFormatError(f"action[{at}] is {self.chosen[at]} but there are {k} actions; actions count from 0.")
         self.of_round: dict[str, NDArray[Any]] = {}
         if source.get("context") is not None:
             context = _matrix(source["context"], "context")
@@ -112,8 +114,8 @@ class _Arms:
     def __init__(self, source: Mapping[str, Any], options: ReadOptions) -> None:
         if source.get("context") is None:
             raise LogFormatError(
-                "the feedback has neither context nor action_context, so that nothing tells its rounds or actions "
-                "apart; add one of them."
+                "the feedback has neither context nor action_context, so nothing distinguishes its rounds or "
+                "actions; add one of them."
             )
         refuse_roles(options, self.name)
         context = _matrix(source["context"], "context")

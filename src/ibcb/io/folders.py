@@ -92,8 +92,8 @@ def _check_like(first: Tables, table: Tables, name: str, options: ReadOptions) -
     more = [column for column in table.schema.names if column not in first.schema.names]
     if more and options.features is None and options.preparation is None:
         raise LogFormatError(
-            f"it has a column {shown(more[0])}, which {name} has not; all files of a log need the same columns. Or "
-            "name the features to read: features=[...] (--features)."
+            f"it has a column {shown(more[0])}, which {name} does not have; all files of a log need the same columns. "
+            "Or name the features to read: features=[...] (--features)."
         )
     # The number of features is compared with the data in any case.
     if metadata(first.schema)._replace(n_features=None) != metadata(table.schema)._replace(n_features=None):

@@ -68,81 +68,82 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         (`ibcb.io.lists`), or with columns for each alternative (``alternatives``). Rows of a step stand together, steps
         in the order of time.
     columns : dict, optional
-        Which column plays which role, where its name does not tell: episode, step, chosen, timestamp, step_id,
-        propensity, candidate. ``{"step": "request"}``. A propensity, of every candidate, of the chosen one or of the
-        step, is kept beside the log (``log.propensities``) and never fitted.
+        Which column plays which role, if its name does not tell, as in ``{"step": "request"}``. Roles: episode, step,
+        chosen, timestamp, step_id, propensity, candidate. Propensities are kept beside the log (``log.propensities``)
+        and never fitted.
     features : list of str, optional
-        The features to read, in this order; by default all columns that are left, but those without a name and those
-        whose name says reward. ``log.notes`` has what was left out.
+        The features to read, in this order. By default all columns without another role, except those without a name
+        and those whose name suggests a reward; ``log.notes`` says what was left out.
     drop : list of str
-        Columns that are no features, nor propensities.
+        Columns to ignore.
     keep : list of str
-        Columns that are features though their names say otherwise: a ``cost`` that was known before the choice is no
-        outcome. Of tables with a row per candidate; elsewhere no feature is left out because of its name.
+        Columns to use as features though their names suggest a reward or a probability, such as a ``cost`` that was
+        known before the choice. Only for tables with a row per candidate; other formats leave out no feature because of
+        its name.
     one_hot : list of str, or True
-        Columns to encode as one feature per value, of text, numbers or ids (``["item_id"]``); True: all of text.
+        Columns of text, numbers or ids to encode as one feature per value (``["item_id"]``); True: all text columns.
     min_count : int
-        Values that fewer rows have share one feature of an encoded column, ``item_id=other``; so do values that come
-        later, in new data.
+        Values of an encoded column with fewer rows share one feature, ``item_id=other``; so do values that only new
+        data has.
     cross : list of tuples of str
         Products of features: ``[("user_*", "item_*")]`` multiplies every feature of a user's column with every one of
-        an item's, as ``user_age*item_price``. Names may have the wildcards of a shell; text columns are encoded.
-        Columns that are the same for all candidates of a step, which alone say nothing, are used in products only. In
-        Vowpal Wabbit text and dsjson names are those of namespaces, and ``("ui",)`` is ``-q ui``, their first letters.
+        an item's, as ``user_age*item_price``. Names may have shell wildcards; text columns are encoded. Columns that
+        all candidates of a step share are used in products only. In Vowpal Wabbit text and dsjson the names are those
+        of namespaces, and ``("ui",)`` is ``-q ui``, by their first letters.
     arm : str, optional
-        The column that names the arm chosen, in a table with a row per step whose other columns are features of the
+        For a table with a row per step: the column that names the chosen arm; the other columns are features of the
         step. Every arm is a candidate, with a constant and weights of its own on these features: ``arm=7``,
         ``arm=7:age``.
     available : str, optional
-        With ``arm``: the column of arms that could be chosen at each step, as lists or as texts (``a|b|c``); an empty
-        cell, and a log without such a column, means all of them.
+        With ``arm``: the column that lists the arms available at each step, as a list or as text (``a|b|c``). An empty
+        cell means all arms.
     arm_features : path, or DataFrame, optional
-        With ``arm``: a table with a row per arm, under the same name of the column. Its other columns are features with
-        weights that all arms share.
+        With ``arm``: a table with a row per arm, named in a column of the same name. Its other columns are features
+        whose weights all arms share.
     missing : {"refuse", "mean", "zero"}
-        What to do about missing numbers.
+        Missing numbers: raise an error, or fill in the column's mean or 0.
     standardize : bool
         Centre and scale each feature by its mean and standard deviation, of all candidates' rows; one-hot features stay
-        0 and 1. Means and scales are kept with the log and its model, so that new data goes the same way
-        (``preparation=``); weights are per standard deviation then. Goes through the log once more.
+        0 and 1. Means and scales are kept with the log and its model, which apply them to new data (``preparation=``);
+        weights are then per standard deviation. Reads the log once more.
     episode_every : str, optional
-        Cut episodes by time: "1d", "6h", "30min". Windows are counted from midnight, 1 January 1970, UTC; the steps
-        of one stand before those of the next.
+        Start an episode every "1d", "6h" or "30min", counted from midnight, 1 January 1970, UTC. Steps must be in the
+        order of time.
     episode_size : int, optional
-        Cut episodes by number of steps.
+        Start an episode every so many steps.
     episodes : "auto", or list of int, optional
         "auto": find the updates of the policy from the choices (`ibcb.find_updates`), in one more pass over the log,
         and cut there; ``log.notes`` says what was found. Or the first step of every episode, beginning with 0. Steps
-        are counted after the warm-up that the log's own episodes tell; the rest of these do not matter then.
+        are counted after the warm-up, if the log's own episodes mark one.
     warmup : int, optional
-        How many leading episodes were random. By default those with negative numbers.
+        Number of leading episodes that were chosen at random. By default those with negative numbers.
     sort : bool
         Sort the rows by episode, time and step first; needs all of them in memory.
     max_memory : int or str, optional
-        The most memory that reading may take, in bytes or as "500MB" or "2GB"; half of the machine's unless given. What
-        needs more is refused: a log that is read whole, or a single step of one that is read part by part.
+        Memory that reading may take, in bytes or as "500MB" or "2GB"; by default half of the machine's. What needs more
+        is refused: a whole log, or a single step of one that is read part by part.
     delimiter, decimal : str
-        Of CSV files; by default the delimiter is found in the header, and the decimal point is a point.
+        For CSV files. By default the delimiter is guessed from the header, and the decimal mark is a point.
     format : str, optional
-        The format, where the name of the file does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.
+        The format, if the name of the file does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.
     alternatives : list of str
-        The table has a row per step and columns per alternative, as ``price_car``: these are the alternatives. Their
-        name is a column ``alternative``, which one-hot makes constants of them; see `ibcb.io.wide`.
+        For a table with a row per step and columns such as ``price_car`` and ``price_bus``: the alternatives, ``["car",
+        "bus"]``. A column ``alternative`` holds their names; one-hot, it gives each a constant. See `ibcb.io.wide`.
     items : path, or table
         Features of the items, joined on the id of the candidate (role ``candidate``, or the column that both have).
     date_format : str, optional
         How times are written, as for `datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``.
     deduplicate : bool
-        Leave out rows of a table that repeat an earlier one in all columns that are not dropped; in memory.
+        Leave out rows that repeat an earlier one in all columns that are not dropped; needs the log in memory.
     skip_unlabelled : bool
         Leave out steps without a chosen candidate; by default they are refused.
     choices : bool
         False: candidate sets without choices, for `predict`.
     options : path, optional
-        A TOML file with any of these, which others given here overrule; ``ibcb validate --save-options`` writes one.
+        A TOML file with any of these options; those given here win. ``ibcb validate --save-options`` writes one.
     preparation : Preparation, optional
         Make the features as for another log: ``model.preparation_``. A log that does not say how its features were made
-        is taken to hold raw numbers, to be centred and scaled where those of the other were.
+        is assumed to hold raw numbers, which are centred and scaled if those of the other log were.
 
     Examples
     --------
@@ -158,7 +159,7 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
 
 
 def open_log(source: Any, **options: Any) -> DiskLog:
-    """A log that stays on disk: `ibcb.validate` and `write_log` go through it part by part.
+    """A log that stays on disk: `ibcb.validate` and `write_log` read it part by part.
 
     Takes what `read_log` takes. Nothing but the header is read yet.
     """
@@ -210,16 +211,16 @@ def _found_episodes(steps: Source, how: ReadOptions, kind: str) -> tuple[list[in
 
 
 def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
-    """Write a log; the file appears whole or not at all. A log on disk goes through part by part.
+    """Write a log; the file appears whole or not at all. A log on disk is copied part by part.
 
     Parameters
     ----------
     log : BehaviorLog, or what `open_log` gave
     path : path
-        The suffix tells the format. ``.parquet`` carries everything and is read fastest: one row per step, or with
+        The suffix tells the format. ``.parquet`` keeps everything and is read fastest: one row per step, or with
         ``long=True`` one per candidate. ``.arrow`` and ``.csv`` have one row per candidate; CSV does not keep the float
-        type, nor whether the features had names. ``.npz`` carries everything. ``.dsjson`` and ``.vw`` are for Vowpal
-        Wabbit, with logged propensities in the labels; `ibcb.io.LOST` tells what a format loses.
+        type, nor whether the features had names. ``.npz`` keeps everything. ``.dsjson`` and ``.vw`` are for Vowpal
+        Wabbit, with logged propensities in the labels; `ibcb.io.LOST` says what a format loses.
     """
     if not isinstance(log, (BehaviorLog, DiskLog)):
         raise TypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
@@ -227,7 +228,7 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
     write = None if format is None else (format.write_long if long else None) or format.write
     if format is None or write is None:
         raise LogFormatError(
-            f"{Path(path).name}: a log cannot be written under that name; it must end in one of {', '.join(WRITABLE)}."
+            f"{Path(path).name}: the name does not tell the format; it must end in one of {', '.join(WRITABLE)}."
         )
     with atomic(path) as temporary:
         parts = _some_chosen(log)
@@ -273,7 +274,7 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     found = next((format for format in _TABLES if format.recognises(source)), None)
     if found is None or found.tables is None:
         known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
-        raise LogFormatError(f"{source.name}: the format is not known by the name; it must end in one of {known}.")
+        raise LogFormatError(f"{source.name}: the name does not tell the format; it must end in one of {known}.")
     with named(source.name, found.name):
         how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
         return whole_table(found.tables(source, ReadOptions(**how)), options.memory)
@@ -298,7 +299,7 @@ def _path_format(path: Path, name: str | None = None) -> Format:
         tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
         known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
         raise LogFormatError(
-            f"{path.name}: the format is not known by the name; it must end in one of {known}. Or name it: "
+            f"{path.name}: the name does not tell the format; it must end in one of {known}. Or name it: "
             "format='csv' (--format csv)."
         )
     return found

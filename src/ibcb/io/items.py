@@ -84,7 +84,7 @@ def _check_distinct(ids: pa.Array, name: str) -> None:
     twice = [entry["values"] for entry in ids.value_counts().to_pylist() if entry["counts"] > 1]
     if twice:
         raise LogFormatError(
-            f"items: {plural(len(twice), 'id')} in column {shown(name)} {'is' if len(twice) == 1 else 'are'} there "
+            f"items: {plural(len(twice), 'id')} in column {shown(name)} {'appears' if len(twice) == 1 else 'appear'} "
             f"several times: {listed(twice)}; keep one row for each item."
         )
 

@@ -39,7 +39,8 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
             schema = pa.unify_schemas([schema, found], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise LogFormatError(
-                f"line {line} or one after it: a key holds values of another kind than above ({shown(str(error), 200)}"
+                f"line {line} or one after it: a key holds values of a different type than above "
+                f"({shown(str(error), 200)}"
                 "); write all of them alike."
             ) from None
     if not schema.names:
@@ -86,7 +87,7 @@ def _explained(block: bytes, line: int, message: str) -> LogFormatError:
             return LogFormatError(f"line {number}: not a line of JSON ({error}); every line must be one whole object.")
         if not isinstance(value, dict):
             return LogFormatError(
-                f"line {number}: {shown(value, 40)} is no object; every line must be one, as in "
+                f"line {number}: {shown(value, 40)} is not an object; every line must be one, as in "
                 '{"step": 1, "price": 2.5}.'
             )
         numbers.append(number)
@@ -96,7 +97,8 @@ def _explained(block: bytes, line: int, message: str) -> LogFormatError:
         key = key.replace("/[]", "").replace("/", ".")
         place = numbers[min(int(row), len(numbers) - 1)]
         return LogFormatError(
-            f"line {place}: {shown(key)} holds a {after}, but a {before} in the lines before it; write all alike."
+            f"line {place}: {shown(key)} holds a {after} here but a {before} in the lines before; write the same type "
+            "in every line."
         )
     return LogFormatError(f"line {line} or one after it: not readable ({shown(message, 200)}); write the file again.")
 

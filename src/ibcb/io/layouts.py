@@ -66,7 +66,7 @@ def _dated(tables: Tables, options: ReadOptions, form: str) -> Tables:
     roles, _ = assign_roles(tables.schema.names, options)
     if "timestamp" not in roles:
         raise LogFormatError(
-            "times were to be read by date_format (--date-format), but no column holds them; name it: "
+            "cannot apply date_format (--date-format): no column holds times; name it: "
             "columns={'timestamp': ...} (--column timestamp=NAME)."
         )
     name = roles["timestamp"]

@@ -211,7 +211,7 @@ class NpzSource:
                         if name == info.filename:
                             continue
                         if name in result:
-                            raise LogFormatError(f"array {name!r} is there twice; save the archive again.")
+                            raise LogFormatError(f"array {name!r} appears twice; save the archive again.")
                         if name not in _ARRAYS:
                             result[name] = _Array(name, (), np.dtype(np.float64), False, 0)
                             continue
@@ -395,7 +395,7 @@ class NpzSource:
         if len(places) != len(data) or d < 1 or (len(places) and not (places.min() >= 0 and places.max() < d)):
             raise LogFormatError(
                 f"contexts has {plural(len(data), 'number')} and contexts_columns {len(places)}, of {d} features; they "
-                "do not go together. Write the log again."
+                "do not match. Write the log again."
             )
         return ordered(csr_array((data, places, starts), shape=(len(starts) - 1, d)))
 
@@ -568,7 +568,9 @@ def _exactly(file: IO[bytes], size: int, name: str, *, last: bool = False) -> by
     except _BROKEN as error:
         raise LogFormatError(f"array {name!r} cannot be read ({error}); the file is damaged. Save it again.") from None
     if len(data) != size:
-        raise LogFormatError(f"array {name!r} has not the length that it says; the file is damaged. Save it again.")
+        raise LogFormatError(
+            f"array {name!r} does not have the length it declares; the file is damaged. Save it again."
+        )
     return data
 
 

@@ -146,7 +146,7 @@ class OpenBanditSource:
         ids = [_item_id(row[at], f"{_ITEMS}, line {number}") for number, row in enumerate(rows, start=2)]
         if len(set(ids)) < len(ids):
             twice = next(item for item in ids if ids.count(item) > 1)
-            raise LogFormatError(f"{_ITEMS}: item_id {twice} is there twice; keep one row for each item.")
+            raise LogFormatError(f"{_ITEMS}: item_id {twice} appears twice; keep one row for each item.")
         order = np.argsort(ids)
         # The first column of the dataset's files is a row number without a name.
         names = [column for column in header if column not in ("", "item_id")]
@@ -472,7 +472,7 @@ def _impressions(path: Path) -> Path:
 def _check_distinct(header: list[str], name: str) -> None:
     if len(set(header)) < len(header):
         twice = next(column for column in header if header.count(column) > 1)
-        raise LogFormatError(f"{name}: column {twice!r} is there twice; keep one of them.")
+        raise LogFormatError(f"{name}: column {twice!r} appears twice; keep one of them.")
 
 
 def _item_id(text: str | None, place: str) -> int:

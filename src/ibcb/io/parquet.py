@@ -164,7 +164,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
                 raise beyond(
                     f"the file says that it has {rows} rows, which take {amount(size)} or more",
                     options.memory,
-                    "go through it part by part (validate, convert, fit --stream), ",
+                    "read it part by part (validate, convert, fit --stream), ",
                 )
             tables = iter([pq.read_table(path, columns=list(columns), partitioning=None, **how)])
         else:

@@ -226,7 +226,7 @@ def shared_features(names: Iterable[str], what: str, example: tuple[str, str]) -
     return Note(
         "shared-features",
         "info",
-        f"{what} ({some(every)}) are the same for all candidates of a step, so that no linear policy can depend on "
+        f"{what} ({some(every)}) are the same for all candidates of a step, so no linear policy can depend on "
         f"them; left out. To use them, multiply them with features of the candidates: cross=[({example[0]!r}, "
         f"{example[1]!r})] (--cross '{','.join(example)}').",
         {"features": every},

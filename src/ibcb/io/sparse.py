@@ -189,7 +189,7 @@ class SparseSource:
             raise LogFormatError(f"{self.name}: no candidate has a feature; there is nothing to tell them apart.")
         absent = [name for name in self._options.drop if name not in seen and name not in self._own_keys()]
         if absent:
-            raise LogFormatError(f"{self.name}: {some(absent)} was to be dropped but appears nowhere; check the name.")
+            raise LogFormatError(f"{self.name}: {some(absent)} cannot be dropped: it appears nowhere; check the name.")
         return list(found)
 
     def _own_keys(self) -> tuple[str, ...]:
@@ -221,7 +221,8 @@ class SparseSource:
         if not seen:
             raise LogFormatError(
                 f"{self.name}: none of the {plural(len(asked), 'feature')} asked for ({some(asked)}) appears in it; "
-                f"it has {some(ignored) or 'no features'}. Are names spelt as in the log that the model was fitted to?"
+                f"it has {some(ignored) or 'no features'}. Are the names spelt as in the log that the model was "
+                "fitted to?"
             )
         notes = []
         if ignored:
@@ -341,5 +342,5 @@ def names_to_write(part: BehaviorLog) -> tuple[str, ...]:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise LogFormatError(f"feature name {name!r} is no text that UTF-8 can hold; rename the feature.") from None
+            raise LogFormatError(f"feature name {name!r} cannot be written as UTF-8; rename the feature.") from None
     return names

@@ -67,7 +67,7 @@ def table_source(tables: Tables, options: ReadOptions) -> Source:
     names = tables.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise LogFormatError(f"column {shown(twice[0])} is there twice; names must differ.")
+        raise LogFormatError(f"column {shown(twice[0])} appears twice; names must differ.")
     tables = _bounded(tables, options.memory)
     # Where features were named, nobody need be told that it is none.
     told = "propensity" in options.columns or options.features is not None or options.preparation is not None
@@ -559,7 +559,7 @@ class StepRows:
             owner = np.repeat(np.arange(len(counts)), counts)
             sound = bool((sizes >= 0).all()) and np.array_equal(np.bincount(owner, sizes, len(counts)), each)
         if not sound or (len(columns) and not (columns.min() >= 0 and columns.max() < d)):
-            raise LogFormatError(f"rows {row} to {row + table.num_rows - 1}: lists of a sparse log do not go together.")
+            raise LogFormatError(f"rows {row} to {row + table.num_rows - 1}: lists of a sparse log do not match.")
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         return csr_array((data, columns, offsets), shape=(len(sizes), d)), counts
 

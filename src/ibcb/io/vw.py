@@ -8,7 +8,7 @@ other line is a candidate, and that of the chosen one bears the label ``action:c
     2:-1:0.25 |item price:0.25 |text sale
 
 A candidate's features are ``ns^name`` (``name`` where the namespace has no name), their values the written ones times
-the namespace's weight; without a value it is 1, and what is there several times is added up. A text as value, as in
+the namespace's weight; without a value it is 1, and what appears several times is added up. A text as value, as in
 ``city:paris``, makes the feature ``ns^city^paris`` with value 1, as in Vowpal Wabbit.
 
 Probabilities are kept beside the log, as the logged propensity of the chosen candidate; where all of them are 1, or 0,
@@ -180,7 +180,7 @@ class VWSource(SparseSource):
             if touching and (tag == "shared" or re.fullmatch(r"\d+(:[^:]*){1,2}", tag)):
                 raise self._error(
                     place,
-                    f"{tag!r} touches the '|', so that Vowpal Wabbit takes it for a tag; put a space between them.",
+                    f"{tag!r} touches the '|', so Vowpal Wabbit takes it for a tag; put a space between them.",
                 )
         if not words:
             return ""
@@ -198,7 +198,7 @@ class VWSource(SparseSource):
         )
         raise self._error(
             place,
-            f"{_short(' '.join(words))} is no label; expected nothing, 'shared', or action:cost:probability for the "
+            f"{_short(' '.join(words))} is not a label; expected nothing, 'shared', or action:cost:probability for the "
             f"chosen candidate.{what}",
         )
 
@@ -243,15 +243,15 @@ class VWSource(SparseSource):
         if not namespace or weight is None or weight - weight != 0:
             raise self._error(
                 place,
-                f"{_short(token)} after '|' is no namespace; expected a name, or name:weight with a finite number. A "
-                "space after '|' begins the features of the namespace without a name.",
+                f"{_short(token)} after '|' is not a namespace; expected a name, or name:weight with a finite number. "
+                "A space after '|' begins the features of the namespace without a name.",
             )
         return namespace, weight
 
     def _text_value(self, token: str, raw: str, text: str, place: str) -> tuple[str, float]:
         """The feature that a text as value stands for."""
         if not raw or not text or text[0] in "+-.0123456789" or ":" in text:
-            raise self._error(place, f"{_short(token)} is no feature; expected name or name:number.")
+            raise self._error(place, f"{_short(token)} is not a feature; expected name or name:number.")
         return f"{raw}^{text}", 1.0
 
 

@@ -161,7 +161,7 @@ def _check_complete(
     if bare:
         raise LogFormatError(
             f"no column belongs to the alternative{'s' if len(bare) > 1 else ''} {listed(bare)}; correct alternatives "
-            "(--alternatives), or let 0 stand for all of its features with missing='zero' (--missing zero)."
+            "(--alternatives), or fill in 0 for all of its features with missing='zero' (--missing zero)."
         )
     lacking = [
         f"{shown(feature)} of {listed(without)}"
@@ -171,7 +171,7 @@ def _check_complete(
     if lacking:
         more = f" and {len(lacking) - 12} more" if len(lacking) > 12 else ""
         raise LogFormatError(
-            f"no column for {', '.join(lacking[:12])}{more}; let 0 stand for what an alternative has not with "
+            f"no column for {', '.join(lacking[:12])}{more}; fill in 0 for what an alternative lacks with "
             "missing='zero' (--missing zero), or leave the feature out (--drop)."
         )
 
@@ -240,8 +240,8 @@ def _refuse_others(others: Mapping[str, int], chosen: str, alternatives: Sequenc
         each = ", ".join(f"{shown(value)} ({plural(n, 'row')})" for value, n in list(others.items())[:12])
         more = f" and {len(others) - 12} more" if len(others) > 12 else ""
         raise LogFormatError(
-            f"column {shown(chosen)} holds {each}{more}, which is none of the alternatives {listed(alternatives)}; add "
-            "it to them (--alternatives), or leave these rows out."
+            f"column {shown(chosen)} holds {each}{more}, which is not one of the alternatives {listed(alternatives)}; "
+            "add it to them (--alternatives), or leave these rows out."
         )
 
 

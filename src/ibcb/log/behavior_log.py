@@ -1,7 +1,7 @@
-"""The behaviour log: what a decider saw and chose, batch by batch, and no rewards.
+"""The behaviour log: what a decider saw and chose, episode by episode, and no rewards.
 
 A log is a set of flat, ragged arrays. Candidate rows of all steps lie in one matrix; step offsets cut it
-into steps, episode offsets cut the steps into episodes (the batches between two updates of the policy)::
+into steps, episode offsets cut the steps into episodes (what lies between two updates of the policy)::
 
     contexts         (rows, d)        one row per candidate
     step_offsets     (steps + 1,)     step t owns rows step_offsets[t] : step_offsets[t + 1]
@@ -55,7 +55,7 @@ DENSE_NUMBERS = 1 << 22
 class BehaviorLog:
     """Candidates and choices of a decider, episode by episode.
 
-    Most logs are built with :meth:`from_episodes`; this constructor takes the flat arrays themselves and
+    Most logs are built with `from_episodes`; this constructor takes the flat arrays themselves and
     does not copy them.
 
     Parameters
@@ -70,22 +70,22 @@ class BehaviorLog:
     episode_offsets : array of shape (episodes + 1,)
         First step of every episode, and the number of steps at the end.
     warmup : int
-        How many leading episodes the policy did *not* choose (a random start). They enter the decider's Gram
-        matrix and say nothing of its policy; ``len``, indexing and :meth:`head` do not count them.
+        How many leading episodes the policy did *not* choose (a random start). They enter the decider's Gram matrix but
+        say nothing about its policy; ``len``, indexing and `head` do not count them.
     feature_names : sequence of d str, optional
     timestamps : array of shape (steps,), optional
     step_ids : array of shape (steps,), optional
     candidate_ids : array of shape (rows,), optional
-        What each row's candidate is called: an item's id, an arm's name. `ibcb predict` writes them. Like notes they
-        are no part of what the log says.
+        Names of the candidates, one per row: an item's id, an arm's name. `ibcb predict` writes them. They are not part
+        of the fingerprint.
     propensities : array of shape (rows,) or (steps,), optional
-        The probability with which the decider drew each candidate, as it was logged; NaN where none was. One per step
-        is that of the chosen candidate. Beside the log, for checks: no part of what is fitted, nor of the fingerprint.
+        Logged probability with which the decider drew each candidate; NaN where none was logged. One per step means
+        that of the chosen candidate. Kept for checks; never fitted, and not part of the fingerprint.
     preparation : Preparation, optional
-        How the features were made of raw columns, where a reader made them; models keep it for `predict`.
+        How the features were made from raw columns, if a reader made them; models keep it for `predict`.
     notes : iterable of Note
-        What a reader should know of how the log was read, such as columns that were left out. Slices keep them; they
-        are no part of what the log says, nor of its fingerprint.
+        What a reader should know about how the log was read, such as columns that were left out. Slices keep them; they
+        are not part of the fingerprint.
 
     Examples
     --------
@@ -237,7 +237,7 @@ class BehaviorLog:
         warmup : int
             How many leading episodes were a random start, not chosen by the policy.
         feature_names, timestamps, step_ids, propensities
-            As in :class:`BehaviorLog`; but for the names they are flat, those of one episode after the other.
+            As in `BehaviorLog`. All but the names are flat: those of one episode after the other.
         """
         if isinstance(episodes, BehaviorLog):
             raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
@@ -294,14 +294,14 @@ class BehaviorLog:
             constant is added to features: give a column of ones for weights of an arm's own level. arm: B whole
             numbers from 0.
         n_arms : int, optional
-            By default as many as the largest number, or the names or features of arms, tell.
+            By default found from the largest number, the names or the features of the arms.
         available : sequence, optional
             One entry per episode: None if all arms are available, an array of n_arms bools, one of shape (B, n_arms),
             or B lists of arms. Arms may appear late, and retire.
         arm_features : array of shape (n_arms, q), optional
             Features of the arms, with weights that all arms share.
         warmup, timestamps, step_ids, propensities
-            As in :meth:`from_episodes`; a row is an available arm.
+            As in `from_episodes`; a row is an available arm.
         feature_names, arm_feature_names : sequences of m and of q str, optional
         arm_names : sequence of n_arms names, optional
 
@@ -395,7 +395,7 @@ class BehaviorLog:
         return same
 
     def with_propensities(self, propensities: ArrayLike | None) -> BehaviorLog:
-        """The same log with other propensities beside it, such as ``model.propensities(log)``; None: with none.
+        """The same log with other propensities, such as ``model.propensities(log)``; None removes them.
 
         `ibcb.write_log` then writes them into labels of Vowpal Wabbit, `ibcb.io.to_feedback` gives them to the Open
         Bandit Pipeline.

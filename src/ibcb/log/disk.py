@@ -28,7 +28,7 @@ __all__ = ["DiskLog", "IndexedSource", "gathered", "named", "short_message"]
 
 #: bytes of a file that is read part by part
 _LARGE = 1 << 28
-_PART_BY_PART = "go through it part by part (validate, convert, fit --stream), "
+_PART_BY_PART = "read it part by part (validate, convert, fit --stream), "
 _EMPTY = "the log is empty: it has no step. Is it the right file?"
 
 
@@ -376,7 +376,7 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
             raise
         if isinstance(error, MemoryError):
             raise LogFormatError(
-                f"{name}: not enough memory ({short_message(error)}); go through it part by part (validate, "
+                f"{name}: not enough memory ({short_message(error)}); read it part by part (validate, "
                 "convert), or is the file damaged?"
             ) from None
         raise LogFormatError(

@@ -33,7 +33,7 @@ def row_propensities(
     steps, rows = len(chosen), int(step_offsets[-1])
     chosen_rows = step_offsets[:-1] + chosen
     try:
-        rule = "what is no number is no probability; give NaN where none is known"
+        rule = "a probability must be a number; give NaN where none is known"
         array = number_array(values, "propensities", rule).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise LogFormatError(str(error)) from None
@@ -72,7 +72,7 @@ def wrong_propensity(values: NDArray[np.float64], chosen_rows: NDArray[np.int64]
     if not bad.any():
         return None
     row = int(np.argmax(bad))
-    why = "a probability lies between 0 and 1" if outside[row] else "the candidate was chosen, so it is above 0"
+    why = "a probability must be between 0 and 1" if outside[row] else "the candidate was chosen, so it is above 0"
     return row, f"the propensity is {values[row]:g}; {why}"
 
 

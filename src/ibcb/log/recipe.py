@@ -262,7 +262,7 @@ def _arms(data: Mapping[str, Any]) -> Arms:
     names = tuple(map(_text, _list(data["names"])))
     features = tuple((_text(name), tuple(map(_finite, values))) for name, values in data["features"])
     if any(len(values) != len(names) for _, values in features):
-        raise ValueError(f"a feature of arms has not one number for each of the {len(names)} arms")
+        raise ValueError(f"a feature of arms lacks one number for each of the {len(names)} arms")
     return Arms(_text(data["column"]), names, features, None if data["available"] is None else _text(data["available"]))
 
 
@@ -275,13 +275,13 @@ def _places(values: Any, d: int) -> tuple[int, ...]:
 
 def _list(value: Any) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{shown(value)} is no list")
+        raise ValueError(f"{shown(value)} is not a list")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is no name")
+        raise ValueError(f"{shown(value)} is not a name")
     return value
 
 

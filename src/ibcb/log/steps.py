@@ -166,7 +166,7 @@ class ReadOptions:
         for option in ("available", "arm_features"):
             if getattr(self, option) is not None and self.arm is None and self.preparation is None:
                 raise ValueError(
-                    f"{option} is of arms; name the column that has the arm chosen, too: arm='arm' (--arm)."
+                    f"{option} is about arms; name the column with the chosen arm, too: arm='arm' (--arm)."
                 )
         memory_budget(self.max_memory)
         if self.missing not in ("refuse", "mean", "zero"):
@@ -174,11 +174,11 @@ class ReadOptions:
         for option in ("delimiter", "decimal"):
             sign = getattr(self, option)
             if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
-                raise ValueError(f"{option}={sign!r} cannot be one; give a single sign, such as a comma.")
+                raise ValueError(f"{option}={sign!r} cannot be used; give a single character, such as a comma.")
         if self.alternatives and len({name.casefold() for name in self.alternatives}) < max(2, len(self.alternatives)):
             raise ValueError(
-                f"alternatives={list(self.alternatives)!r} must be two names or more, no two alike; a choice among "
-                "fewer is none."
+                f"alternatives={list(self.alternatives)!r} must be two or more different names; with fewer "
+                "there is nothing to choose."
             )
         if self.date_format is not None and "%" not in self.date_format:
             raise ValueError(f"date_format={self.date_format!r} has no %; write it as in %d.%m.%Y %H:%M.")
@@ -294,9 +294,9 @@ class _Episodes:
             numbers = np.zeros(n, dtype=np.int64)
         else:
             raise LogFormatError(
-                "nothing says where one episode ends and the next begins; name the column that does "
-                "(episode), or cut by time (episode_every='1d', --episode-every 1d) or by count (episode_size=1000, "
-                "--episode-size 1000). If nobody knows when the policy was updated, let it be found from the choices: "
+                "the log does not say where episodes begin; name the column that does (episode), or cut by time "
+                "(episode_every='1d', --episode-every 1d) or by count (episode_size=1000, "
+                "--episode-size 1000). If nobody knows when the policy was updated, have it found from the choices: "
                 "episodes='auto' (--episodes auto)."
             )
         self._steps += n
@@ -334,8 +334,8 @@ class _Episodes:
             at = int(np.argmax(labels < 0))
             raise self._error(
                 at,
-                f"episode {labels[at]} is below 0 and no whole number; store the numbers as integers, or say how many "
-                "leading episodes were random: warmup=1 (--warmup 1).",
+                f"episode {labels[at]} is below 0 and not a whole number; store the numbers as integers, or say how "
+                "many leading episodes were random: warmup=1 (--warmup 1).",
             )
         return (
             self._given(labels.astype(np.int64)) if kind in "iu" and self._warmup is None else self._relabelled(labels)
@@ -379,7 +379,7 @@ class _Episodes:
         """Which window of time each step falls in, counted from 1970."""
         if timestamps is None:
             raise LogFormatError(
-                "episodes were to be cut by time, but no column holds times; name it: columns={'timestamp': ...} "
+                "cannot cut episodes by time: no column holds times; name it: columns={'timestamp': ...} "
                 "(--column timestamp=NAME)."
             )
         timestamps = _times(timestamps)

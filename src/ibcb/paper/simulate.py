@@ -106,7 +106,7 @@ def simulate(
     temperature: float | None = None,
     **settings: Any,
 ) -> Run:
-    """Let an expert learn in an environment and log it.
+    """Let an expert learn in an environment, and log its choices.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def simulate(
         candidates, which are not logged. "other" begins like that, and then its weights walk at random, a step after
         every episode.
     seed : int
-        The same seed gives the same bits; log, test and out-of-distribution streams are independent.
+        The same seed gives the same result, to the bit; log, test and out-of-distribution data are drawn independently.
     alpha, l2 : float, optional
         The expert's exploration weight (0.4; 0.05 for SBTS on MovieLens) and ridge parameter (0.3; 1 on MovieLens and
         arms).

@@ -1,6 +1,6 @@
-"""What a notebook shows of an estimator: what was found, above scikit-learn's table of settings.
+"""What a notebook shows of a model, above scikit-learn's table of settings, and of a verdict.
 
-A notebook has no log at hand, so it says what needs none; `IBCB.verdict` says how far to rely on it.
+A model has no log at hand, so it shows what needs none; `IBCB.verdict` says how far to rely on it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from ibcb.numerics.directions import direction
-from ibcb.report.verdict import statements
+from ibcb.report.verdict import Verdict, statements
 
-__all__ = ["summary_html"]
+__all__ = ["summary_html", "verdict_html"]
 
 _MOST = 8
 _ASK = "model.verdict(log) says how far to rely on it."
+#: of the headline, readable on white and on black
+_COLOURS = {"good": "#1e8449", "fair": "#b9770e", "poor": "#c0392b", "unknown": "#7f8c8d"}
+_BOX = "max-width:46em;margin:.5em 0;line-height:1.45"
 _CELL = "text-align:right;font-variant-numeric:tabular-nums;padding:1px 0 1px 1.2em;border:0;background:none"
 
 
@@ -35,7 +38,18 @@ def summary_html(model: Any) -> str:
             f"solver {escape(model.solver_)}.</div>"
         )
         lines += [f"<div>{escape(said)}</div>" for said in (*statements(model), *map(str, model.notes_), _ASK)]
-    return f'<div style="max-width:46em;margin:.5em 0;line-height:1.45">{"".join(lines)}{_weights(model)}</div>'
+    return f'<div style="{_BOX}">{"".join(lines)}{_weights(model)}</div>'
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """The level and the headline, then the reasons and what to do next."""
+    colour = _COLOURS[verdict.level]
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
+    return (
+        f'<div style="{_BOX}"><div><span style="color:{colour};font-weight:600">{verdict.level}</span> '
+        f'<span style="font-weight:600">{escape(verdict.headline)}</span></div>'
+        f'<ul style="margin:.3em 0">{reasons}</ul><div>→ {escape(verdict.next_step)}</div></div>'
+    )
 
 
 def _weights(model: Any) -> str:

@@ -155,6 +155,11 @@ class Verdict:
         """As plain data."""
         return {**asdict(self), "reasons": list(self.reasons)}
 
+    def _repr_html_(self) -> str:
+        from ibcb.report.notebook import verdict_html
+
+        return verdict_html(self)
+
 
 def judge(model: Any, late: Late | None, agreement: Agreement | None) -> Verdict:
     """Judge a fitted `IBCB`.

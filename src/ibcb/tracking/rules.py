@@ -137,11 +137,11 @@ def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, s
         needed = _SEEN_TO_MOVE if judged.beyond_chance(plain) < _NEARLY_ALL else _SEEN_FOR_SURE
         seen_to_move = _evidence_of_moves(tracks.tracks[plain]) >= needed
         if tracks.episodes >= GROWN_UP and tracks.steadiness(plain) < STEADY and not foreseen:
-            return plain, "nothing is foreseen, and the policy changes from one episode to the next"
+            return plain, "nothing is predicted, and the policy changes from one episode to the next"
         if foreseen and seen_to_move and best == stays:
             return plain, "the policy is seen to move"
     if not foreseen:
-        return stays, "nothing is foreseen"
+        return stays, "nothing is predicted"
     if best == stays or seen_to_move or (kinds[best].has_temperature and _learns(moved)):
         return best, why
     lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])

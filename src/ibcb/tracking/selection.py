@@ -369,8 +369,8 @@ def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> N
     return Note(
         "kind-chosen",
         "info",
-        f"{kind.words.meaning} ({best.name}): log-likelihood {best.log_likelihood:.4f} per choice, each predicted from "
-        f"the episodes before{beside}.",
+        f"{kind.words.meaning} ({best.name}): log-likelihood {best.log_likelihood:.4f} per choice, predicted "
+        f"one episode ahead{beside}.",
         {"kind": best.name} | figures,
     )
 

@@ -15,12 +15,12 @@ __all__ = ["Finding", "LogSummary", "Validation", "validate"]
 
 
 def validate(log: Log) -> Validation:
-    """Explain a log, in one pass over it, and one more where its episodes look wrong.
+    """Check a log: what it holds, and what would make a fit fail. Reads it once, and again if its episodes look wrong.
 
     Parameters
     ----------
     log : BehaviorLog, or a log on disk (`ibcb.open_log`)
-        Memory is bounded whatever the number of steps: a part, d x d sums, and a sample of steps of a few episodes.
+        Memory is bounded, whatever the number of steps.
 
     Returns
     -------
@@ -29,21 +29,20 @@ def validate(log: Log) -> Validation:
 
     Notes
     -----
-    Three findings rest on statistical tests. They speak only where chance is most unlikely, so their silence proves
+    Three findings rest on statistical tests. They are reported only if chance is very unlikely, so their absence proves
     little.
 
-    *Wrong edges* (``episode-edges``) are seen by a change of policy inside an episode (see
-    `ibcb.log.validation.constancy`); the cut that `ibcb.find_updates` finds is then proposed. It
-    cannot see edges where the policy hardly changed at all, as late in a log; edges moved by less than a tenth of an
-    episode; episodes of fewer than 100 steps, or of fewer than 12 a feature in the directions of most variance; nor
-    edges that should not be there, between episodes with the same policy. Beyond 32 episodes it looks at some, beyond
-    768 steps at some.
+    *Wrong edges* (``episode-edges``): the policy changes inside an episode (see `ibcb.log.validation.constancy`). The
+    finding proposes the cut of `ibcb.find_updates`. The test misses edges where the policy hardly changed, as late in a
+    log; edges moved by less than a tenth of an episode; episodes of fewer than 100 steps, or of fewer than 12 steps per
+    feature in the directions of most variance; and superfluous edges between episodes with the same policy. It looks at
+    32 episodes at most, and at 768 steps of each.
 
-    *A random start* (``unmarked-warmup``) is seen by choices that favour no feature, no position and no length. A
-    Thompson sampler that knows nothing can look the same.
+    *A random start* (``unmarked-warmup``): the choices favour no feature, no position and no length. A Thompson sampler
+    that knows nothing can look the same.
 
-    *Logged propensities* (``log.propensities``) that are not those of the decider (``propensities-not-drawn``) are seen
-    by choices that are too unlikely, or too likely, for draws; that takes the propensities of all candidates.
+    *Wrong propensities* (``propensities-not-drawn``): the choices are too unlikely, or too likely, to be draws with the
+    logged propensities. This needs the propensities of all candidates.
 
     Examples
     --------

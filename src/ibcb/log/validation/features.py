@@ -96,7 +96,7 @@ def unmoved(scan: Scan, still: Mask) -> Iterator[Finding]:
             "warning",
             "constant-within-steps",
             f"{_count(shared, scan)} the same for all candidates of each step: such a feature cancels when candidates "
-            "are compared, so the choices do not tell its weight.",
+            "are compared, so the choices do not reveal its weight.",
             None,
             "Read nothing into these weights. If preferences differ with such features (a user's, say), add their "
             "products with features that vary: cross=[('user_*', 'item_*')] (--cross 'user_*,item_*').",

@@ -117,7 +117,7 @@ def logged_findings(found: LoggedScan) -> Iterator[Finding]:
             f"{plural(found.steps - found.chosen, 'choice')} of {found.steps} have no logged propensity; comparisons "
             "are of the others.",
             None,
-            "Nothing need be done, unless they were lost.",
+            "No action needed, unless they were lost.",
         )
     if abs(found.deviations) > _DEVIATIONS:
         how = "less" if found.deviations > 0 else "more"
@@ -133,7 +133,7 @@ def logged_findings(found: LoggedScan) -> Iterator[Finding]:
 
 
 def _even(found: LoggedScan) -> Iterator[Finding]:
-    """Even draws say nothing of a policy; at the beginning they are a random start."""
+    """Even draws say nothing about a policy; at the beginning they are a random start."""
     policy = [(number, told, even) for number, told, even in found.episodes if number >= 0 and told]
     drawn = [even > 0.99 * told for _, told, even in policy]
     if policy and all(drawn):
@@ -141,7 +141,7 @@ def _even(found: LoggedScan) -> Iterator[Finding]:
             "warning",
             "even-propensities",
             "By the logged propensities every candidate was as likely as any other at every step: the choices were "
-            "drawn at random and say nothing of a policy. A fit would follow chance.",
+            "drawn at random and say nothing about a policy. A fit would follow chance.",
             None,
             "Fit the log of the policy that learned; this one serves to evaluate others.",
         )

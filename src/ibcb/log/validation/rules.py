@@ -51,9 +51,10 @@ def _steps(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "warning" if share > 0.5 else "note",
             "one-candidate",
-            f"{plural(single.count, 'step')} ({_percent(share)}) have one candidate: they say nothing of the policy.",
+            f"{plural(single.count, 'step')} ({_percent(share)}) have one candidate: they say nothing about the "
+            "policy.",
             single.place,
-            "Nothing need be done; if there were others to choose from, log them.",
+            "No action needed; if there were others to choose from, log them.",
         )
     if 0 < equal.count < scan.contests:
         share = equal.count / scan.steps
@@ -93,7 +94,7 @@ def _steps(scan: Scan) -> Iterator[Finding]:
             "note",
             "same-position",
             f"The chosen candidate is at position {position} in {_percent(scan.positions[position] / total)} of the "
-            "steps: the order of the candidates tells the choice (sorted by score, or the chosen one first?).",
+            "steps: the order of the candidates gives the choice away (sorted by score, or the chosen one first?).",
             None,
             "ibcb does not use positions, but ties go to the first candidate: shuffle the candidates of each step "
             "before you measure agreement.",
@@ -103,7 +104,7 @@ def _steps(scan: Scan) -> Iterator[Finding]:
 def _episodes(scan: Scan, varying: NDArray[np.bool_]) -> Iterator[Finding]:
     policy, warmup = scan.policy, len(scan.episodes) - len(scan.policy)
     taught = len(policy) - (0 if warmup else 1)
-    remedy = "Add episodes; if the log holds several batches, cut it where the policy was updated."
+    remedy = "Add episodes; if the log spans several updates, cut it where the policy was updated."
     if not policy:
         yield Finding("error", "few-episodes", "All episodes are warm-up: the policy chose none.", None, remedy)
         return
@@ -120,7 +121,8 @@ def _episodes(scan: Scan, varying: NDArray[np.bool_]) -> Iterator[Finding]:
         yield Finding(
             "warning" if taught == 1 else "note",
             "few-episodes",
-            f"The log has {plural(len(policy), 'episode')}.{before} How a policy evolves takes three or more to see.",
+            f"The log has {plural(len(policy), 'episode')}.{before} It takes three or more to see how a policy "
+            "evolves.",
             None,
             remedy,
         )
@@ -135,7 +137,7 @@ def _episodes(scan: Scan, varying: NDArray[np.bool_]) -> Iterator[Finding]:
             f"features that vary, {needed} (the least {least.telling}): alone they do not determine a policy, and the "
             "answer leans on the episodes before.",
             f"episode {least.number}",
-            "Join batches between which the policy was not updated, or use fewer features.",
+            "Join episodes between which the policy was not updated, or use fewer features.",
         )
     # The last one may have been cut off by the end of the log.
     sizes = [episode.steps for episode in (policy[:-1] if len(policy) > 2 else policy)]
@@ -158,7 +160,7 @@ def _times(scan: Scan) -> Iterator[Finding]:
             "missing-times",
             f"{plural(scan.untimed.count, 'step')} have no timestamp; the order of the others was checked.",
             scan.untimed.place,
-            "Nothing need be done where the order of the steps is right.",
+            "No action needed if the steps are in the right order.",
         )
     if scan.backward.count:
         yield Finding(
@@ -268,7 +270,7 @@ def _policy(scan: Scan, find_updates: Callable[[], Updates]) -> Iterator[Finding
             f"No change of policy shows {where}: the decider hardly learned, or had "
             "learned before, or its candidates changed too much to compare.",
             None,
-            "Where it did not learn, a model of the choices alone serves as well: ibcb.ChoiceModel(episodes=None).",
+            "Where it did not learn, a model of the choices alone does as well: ibcb.ChoiceModel(episodes=None).",
         )
 
 

@@ -145,7 +145,7 @@ class MovieLensFiles:
         if path.is_file():
             return cls(*_from_zip(path))
         raise FileNotFoundError(
-            f"{called}: there is no such folder or zip; give the publisher's ml-100k.zip, or the folder unpacked from "
+            f"{called}: no such folder or zip; give the publisher's ml-100k.zip, or the folder unpacked from "
             f"it, which holds {', '.join(_NAMES)}."
         )
 

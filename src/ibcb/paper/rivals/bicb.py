@@ -183,7 +183,7 @@ def _sample(log: BehaviorLog, sample: Any, rng: np.random.Generator) -> NDArray[
         raise ValueError("the log has one step of the policy; the sampler needs two or more.")
     if (np.diff(log.step_offsets)[steps] == 1).all():
         raise ValueError(
-            f"all {len(steps)} steps used have one candidate, so their choices say nothing of the rewards."
+            f"all {len(steps)} steps used have one candidate, so their choices say nothing about the rewards."
         )
     return steps
 

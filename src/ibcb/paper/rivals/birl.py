@@ -261,7 +261,7 @@ class BIRL(Imitator):
         loss = ChoiceLoss(contexts.astype(np.float64, copy=False), offsets, chosen, scale)
         if loss.empty:
             raise ValueError(
-                "no step of the log has candidates that differ, so its choices say nothing of the rewards."
+                "no step of the log has candidates that differ, so its choices say nothing about the rewards."
             )
         # One thread: these products are too small to share, and the bits do not depend on the machine.
         with one_blas_thread():

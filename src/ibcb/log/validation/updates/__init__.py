@@ -129,12 +129,12 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     Parameters
     ----------
     log : BehaviorLog, or a log on disk (`ibcb.open_log`)
-        Its own episodes do not matter, only the order of its steps, and their times where it has them. The warm-up is
-        left out. Beyond 16,384 steps, some of them are looked at, evenly spread; beyond 128 features, these are hashed
-        into 96. Memory is bounded.
+        Only the order of its steps matters, and their times if it has them; its own episodes and its warm-up are
+        ignored. Of more than 16,384 steps an evenly spread sample is used; more than 128 features are hashed into 96.
+        Memory is bounded.
     zone : str, optional
         The time zone in which the policy is updated at the same hour, such as "Europe/Berlin"; times without a zone of
-        their own are UTC. By default UTC, and local time where the log goes over a change of the clocks and this
+        their own are UTC. By default UTC, or local time if daylight saving time begins or ends during the log and
         explains it.
 
     Returns
@@ -144,10 +144,10 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
 
     Notes
     -----
-    A cut is judged by the evidence of a policy that moves at its edges only (`ibcb.log.validation.updates.walk`); a
-    regular schedule (by count, by time, by the local hour) needs few edges that show to be found, and then says where
-    those are that do not. That the policy changes at all, and each edge that no schedule explains, must show in the
-    change test too (`ibcb.log.validation.constancy`), which candidates that drift do not mislead.
+    A cut is judged by the evidence for a policy that moves only at its edges (`ibcb.log.validation.updates.walk`). A
+    regular schedule (by count, by time, by the local hour) is found from a few visible edges, and then gives the
+    others. Any change at all, and each edge that no schedule explains, must also show in the change test
+    (`ibcb.log.validation.constancy`), which drifting candidates do not mislead.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         _check_zone(zone)
     sample, count, warmup, own, times = _gathered(log)
     if sample is None or len(sample.steps) < _LEAST_STEPS:
-        few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to tell when the policy was updated."
+        few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to find when the policy was updated."
         return _nothing("too-few-steps", few)
     if not np.abs(sample.contexts).max() <= LARGEST:
         return _nothing("too-large", f"some features are beyond {LARGEST:g}, too large to compare choices by.")
@@ -181,7 +181,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
             Note(
                 "sampled-steps",
                 "info",
-                f"of {count} steps {len(sample.steps)} were looked at: edges found from the choices are known to "
+                f"{len(sample.steps)} of {count} steps were examined: edges found from the choices are known to "
                 f"within {plural(thin, 'step')}.",
                 {"steps": count, "sampled": len(sample.steps)},
             )
@@ -189,7 +189,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     try:
         walk = Walk(sample, warmup)
     except SolverError:
-        return _nothing("unexplained", "no linear policy explains the choices, so none can be seen to change.")
+        return _nothing("unexplained", "no linear policy explains the choices, so no change can be seen.")
     steps = Steps(count, seconds, sample.steps)
     updates = _found(walk, steps, sample, zone)
     notes = [*updates.notes, *notes]
@@ -228,7 +228,7 @@ def _check_zone(zone: str) -> None:
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"zone={zone!r} is no time zone that is known here; write such as Europe/Berlin.") from None
+        raise ValueError(f"zone={zone!r} is not a known time zone; write one such as Europe/Berlin.") from None
 
 
 def _gathered(log: Log) -> tuple[Sample | None, int, int, NDArray[np.int64], NDArray[Any] | None]:
@@ -269,7 +269,7 @@ def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list
     seconds = seconds_since_1970(times)
     why = ""
     if seconds is None:
-        why = "some are missing, or are no times"
+        why = "some are missing, or are not times"
     elif float(np.max(np.maximum.accumulate(seconds) - seconds)) > _CLOCK_BACK:
         why = "they run backwards; sort the log by time (sort=True, --sort)"
     if why or seconds is None:
