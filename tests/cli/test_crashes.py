@@ -200,6 +200,54 @@ def test_two_hundred_stops_at_any_moment_lose_and_double_nothing(given, whole, t
             assert_goes_on(verb, out, arguments, whole)
 
 
+RUN = ["log.parquet", "ood.parquet", "run.json", "test.parquet"]
+SMALL = ["--episodes", "2", "--batch-size", "20", "--candidates", "3", "--features", "2", "--warmup", "20"]
+
+
+def simulation_stopped(how, out, at, seed=1):
+    """`ibcb simulate` into a folder, stopped where one of its files is about to take its name: code and words."""
+    arguments = ["simulate", str(out), "--seed", str(seed), *SMALL]
+    command = [sys.executable, "-c", STOPPED, how, "0", json.dumps({"simulate": (str(out / at), arguments)})]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["simulate"]
+
+
+def run_of(folder, seed):
+    succeeds("simulate", str(folder), "--seed", str(seed), *SMALL)
+    assert names(folder) == RUN
+    return {name: (folder / name).read_bytes() for name in RUN}
+
+
+@posix
+@pytest.mark.parametrize("at", RUN)
+def test_a_simulation_that_is_killed_is_seen_not_to_be_whole(tmp_path, at):
+    """Into a new folder, and over an older run: a description is only ever that of all files beside it."""
+    wanted = run_of(tmp_path / "wanted", 1)
+    out = tmp_path / "run"
+    for older in (False, True):
+        if older:
+            run_of(out, 2)
+        assert simulation_stopped("kill", out, at) == [-9, ""]
+        assert not (out / "run.json").exists()
+        # The same command again: as if nothing had happened, and nothing is left.
+        assert run_of(out, 1) == wanted
+
+
+@posix
+@pytest.mark.parametrize("how, code", [("term", 143), ("int", 130), ("full", 1)])
+def test_a_simulation_that_is_stopped_politely_leaves_nothing(tmp_path, how, code):
+    found, text = simulation_stopped(how, tmp_path / "run", "log.parquet")
+    assert found == code
+    assert "Traceback" not in text
+    assert not (tmp_path / "run" / "run.json").exists()
+    assert (
+        not [name for name in names(tmp_path / "run") if name.startswith(".")] if (tmp_path / "run").exists() else True
+    )
+    if how == "full":
+        assert "cannot be written (File too large)" in text
+        assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("verb", SOME)
 def test_a_folder_that_cannot_be_written_is_said(given, tmp_path, monkeypatch, verb):
     def refused(*args, **kwargs):

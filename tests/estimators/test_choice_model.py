@@ -32,9 +32,18 @@ def log_loss(w, rows, log, steps):
     return total
 
 
+def squares(rows, log, steps):
+    """Mean square of each feature among the choices of steps that leave one; none is 0 there."""
+    steps = [t for t in steps if log.step_offsets[t + 1] - log.step_offsets[t] > 1]
+    chosen = np.array([rows[log.step_offsets[t] + log.chosen[t]] for t in steps], dtype=float)
+    return (chosen**2).mean(axis=0)
+
+
 def optimum(rows, log, steps, ridge):
+    penalty = ridge * squares(rows, log, steps)
+
     def objective(w):
-        return log_loss(w, rows, log, steps) + ridge / 2 * w @ w
+        return log_loss(w, rows, log, steps) + (penalty * w) @ w / 2
 
     return minimize(objective, np.zeros(rows.shape[1]), options={"gtol": 1e-5}).x
 
@@ -105,7 +114,8 @@ def test_a_separable_log_is_solved_to_its_optimum():
     steps = slice(int(log.episode_offsets[-2]), log.n_steps)
     found = ChoiceLoss(*log.step_arrays(steps)).expand(model.coef_)
     assert model.score(log[len(log) - 1]) > 0.95
-    assert np.linalg.norm(found.gradient + 1e-3 * model.coef_) < 1e-4 * np.linalg.norm(1e-3 * model.coef_)
+    pull = 1e-3 * squares(log.contexts, log, range(steps.start, steps.stop)) * model.coef_
+    assert np.linalg.norm(found.gradient + pull) < 1e-4 * np.linalg.norm(pull)
 
 
 @pytest.mark.parametrize("unit, ridge", [(1e-3, 1e-3), (1.0, 1e-3), (30.0, 1e-6)])
@@ -195,6 +205,29 @@ def test_candidates_that_can_never_be_chosen_change_nothing(rng):
         padded[t, : len(log.candidates(t))] = log.candidates(t)
     model = ChoiceModel(episodes=None, ridge=0.5).fit(BehaviorLog.from_episodes([(padded, log.chosen)]))
     np.testing.assert_allclose(model.coef_, w, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [-139, -100, -30, 0, 50, 139])
+def test_units_do_not_matter(rng, size):
+    """One feature as it is, the others far from 1; one of them shows rarely, one never where it was chosen."""
+    log = ragged_log(rng, warmup=0)
+    rare = np.zeros((log.n_rows, 2))
+    rare[::7, 0], rare[np.setdiff1d(np.arange(log.n_rows), log.chosen_rows)[::5], 1] = 1.0, 2.0
+    contexts, units = np.hstack([log.contexts, rare]), 10.0 ** np.array([0, size, 0, size, size])
+    one, other = (
+        ChoiceModel(episodes=None, width=False).fit(
+            BehaviorLog(each, log.step_offsets, log.chosen, log.episode_offsets)
+        )
+        for each in (contexts, contexts * units)
+    )
+    np.testing.assert_allclose(other.coef_ * units, one.coef_, rtol=1e-6)
+
+
+def test_a_feature_too_small_to_be_squared_is_named(rng):
+    log = ragged_log(rng, warmup=0)
+    tiny = BehaviorLog(log.contexts * [1, 1e-150, 1], log.step_offsets, log.chosen, log.episode_offsets)
+    with pytest.raises(ValueError, match="feature 1 is about .*e-15.; .*Rescale it to about 1"):
+        ChoiceModel(episodes=None).fit(tiny)
 
 
 # -- the estimator -------------------------------------------------------------------------------------------------

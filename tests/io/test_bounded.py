@@ -7,6 +7,8 @@ import gzip
 import io
 import os
 import re
+import subprocess
+import sys
 import time
 import tracemalloc
 import zipfile
@@ -22,7 +24,7 @@ from strategies import assert_same_log
 
 import ibcb
 from ibcb import LogFormatError
-from ibcb.io import open_log
+from ibcb.io import open_log, parquet_footer
 from ibcb.log.memory import machine_memory, memory_budget
 
 FINE = {"contexts": np.ones((4, 2, 2)), "chosen": np.array([0, 1, 1, 0]), "episode": np.array([0, 0, 1, 1])}
@@ -372,3 +374,77 @@ def test_damaged_files_are_refused_or_read(tmp_path, written, suffix, changes):
 @settings(max_examples=20_000, suppress_health_check=QUIET)
 def test_damaged_files_are_refused_or_read_for_long(tmp_path, written, suffix, changes):
     fuzz(tmp_path, written, suffix, changes)
+
+
+# -- Parquet's own numbers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none", "zstd"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_chunks_and_pages_are_those_that_arrow_knows(tmp_path, rng, compression, version):
+    table = pa.table(
+        {
+            "n": rng.integers(1000, size=5000),
+            "text": rng.integers(9, size=5000).astype(str),
+            "list": [list(range(k % 5)) for k in range(5000)],
+            "flag": rng.random(5000) > 0.5,
+        }
+    )
+    path = tmp_path / "t.parquet"
+    how = {"data_page_version": version, "data_page_size": 1 << 12, "row_group_size": 1700, "compression": compression}
+    pq.write_table(table, path, use_dictionary=["text"], store_schema=False, **how)
+    meta = pq.read_metadata(path)
+    groups = parquet_footer.row_groups(path)
+    assert [group.rows for group in groups] == [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+    with path.open("rb") as file:
+        for i, group in enumerate(groups):
+            for j, chunk in enumerate(group.chunks):
+                told = meta.row_group(i).column(j)
+                assert chunk.values == told.num_values
+                assert chunk.by_dictionary == any("DICTIONARY" in each for each in told.encodings)
+                found = parquet_footer.pages(file, chunk)
+                assert found.values == told.num_values
+                assert 0 < found.largest <= told.total_uncompressed_size
+
+
+READ_ALL = """
+import sys, ibcb
+content, start = open(sys.argv[1], "rb").read(), int(sys.argv[2])
+for place in [place for place in range(start, len(content) - 8) if content[place] == 2]:
+    open(sys.argv[1], "wb").write(content[:place] + b"\\0" + content[place + 1 :])
+    try:
+        list(ibcb.open_log(sys.argv[1]).parts())
+    except ibcb.LogFormatError:
+        pass
+print("alive")
+"""
+
+
+def test_a_footer_that_contradicts_itself_does_not_end_the_process(tmp_path, written):
+    """A column that may be missing called one that may not: what is counted of both no longer fits."""
+    path, content = tmp_path / "log.parquet", written[".parquet"]
+    path.write_bytes(content)
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ALL, path, str(start)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "alive\n", done.stderr
+
+
+@pytest.mark.parametrize("field", ["packed", "unpacked"])
+def test_a_page_that_asks_for_much_is_refused_before_it_gets_it(tmp_path, written, field):
+    """Of the first page: its kind, its size unpacked and its size as it is, each in a byte or two."""
+    path, content = tmp_path / "log.parquet", written[".parquet"]
+    start = 4
+    thrift = parquet_footer._Thrift(content[start:])
+    header = thrift.struct()
+    numbers = {"unpacked": header[2], "packed": header[3]}
+    assert max(numbers.values()) < 64
+    at = start + (3 if field == "unpacked" else 5)
+    assert content[at] == 2 * numbers[field]
+    claimed = bytes([0xFE, 0xFF, 0xFF, 0xFF, 0x0F])
+    path.write_bytes(content[:at] + claimed + content[at + 1 :])
+    words = "a page takes 2.1 GB" if field == "unpacked" else "the header of a page makes no sense"
+    for read in (ibcb.read_log, lambda path, **options: list(open_log(path, **options).parts())):
+        with pytest.raises(LogFormatError, match=words):
+            read(path, max_memory="200MB")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -137,6 +137,9 @@ def simulate(
 
     Options that are not given take the paper's values.
     """
+    from ibcb.io.files import atomic
+    from ibcb.io.parquet import write_steps
+
     options: dict[str, Any] = {
         "alpha": alpha,
         "l2": l2,
@@ -163,16 +166,14 @@ def simulate(
     settings |= asdict(run.environment) | asdict(run.expert_settings)
     settings["expert"] = settings.pop("kind")
     logs = {"log": run.log, "test": run.test_log, "ood": run.ood_log}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # All files are written aside first: an interrupted simulation leaves the folder as it was.
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as aside:
+    # All files are written aside first, and what describes them takes its name last: without it a folder is not whole.
+    with contextlib.ExitStack() as stack:
+        description = stack.enter_context(atomic(out / "run.json"))
         for name, log in logs.items():
             if log is not None:
-                ibcb.write_log(log, Path(aside) / f"{name}.parquet")
-        (Path(aside) / "run.json").write_text(json.dumps(settings, indent=2) + "\n")
-        out.mkdir(exist_ok=True)
-        for file in sorted(Path(aside).iterdir()):
-            file.replace(out / file.name)
+                write_steps(log.parts(), stack.enter_context(atomic(out / f"{name}.parquet")))
+        description.write_text(json.dumps(settings, indent=2) + "\n")
+        (out / "run.json").unlink(missing_ok=True)
     if as_json:
         print_json({"folder": str(out), "settings": settings})
     else:

@@ -442,8 +442,8 @@ class Cone:
         rows = self.beforehand(len(mean))
         centre, spread, most = mean, root, max(_SEARCH.few_rows, _SEARCH.first_rows * len(mean))
         for _ in range(_SEARCH.looks - 1):
-            open_rows, ratio = self._open(centre, spread, rows)
-            rows = rows.joined(self._some(open_rows, ratio, most))
+            open_rows, lead, deviation = self._open(centre, spread, rows)
+            rows = rows.joined(self._some(open_rows, lead, deviation, most))
             if len(open_rows) <= most:
                 break
             learned = propagate(rows, mean, root, stray=self.stray, tolerance=_SEARCH.tolerance)
@@ -490,8 +490,12 @@ class Cone:
         found: NDArray[Any] = np.sqrt(np.add.reduce(white, axis=0))
         return found
 
-    def _open(self, mean: Vector, root: Matrix, known: ConeRows) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Rows that neither hold nor fail by `RowSearch.far` deviations, but those known, and by how many each does."""
+    def _open(
+        self, mean: Vector, root: Matrix, known: ConeRows
+    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+        """Rows that neither hold nor fail by `RowSearch.far` deviations, but those known; by how much each does, and
+        its deviation.
+        """
         w = mean.astype(self._leads.dtype)
         lead = np.abs(self._leads @ w)
         # Deviations as if weights were uncorrelated. Rows that are many of these from 0 are the further ones by the
@@ -499,8 +503,8 @@ class Cone:
         rough = np.sqrt(self._squares @ np.einsum("ij,ij->i", root, root).astype(w.dtype))
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = lead / rough
-        sample = ratio[:: _SEARCH.parts]
-        close = np.partition(sample, len(sample) // _SEARCH.parts)[len(sample) // _SEARCH.parts]
+        part = len(ratio) // _SEARCH.parts
+        close = np.partition(ratio, part)[part]
         rows = np.flatnonzero(ratio <= close)
         deviation = self._deviations(w, root, rows)
         if not close >= _SEARCH.far * (deviation / rough[rows]).max(initial=0.0):
@@ -509,13 +513,17 @@ class Cone:
         is_open = lead[rows] < _SEARCH.far * deviation
         is_open &= ~np.isin(rows, known.places)
         rows, deviation = rows[is_open], deviation[is_open]
-        return rows, lead[rows] / deviation
+        return rows, lead[rows], deviation
 
-    def _some(self, rows: NDArray[np.int64], ratio: NDArray[Any], most: int) -> ConeRows:
-        """The most open rows; equals in any order."""
-        if len(rows) > most:
-            mixed = np.random.default_rng(0).permutation(len(rows))
-            rows = rows[mixed[np.argpartition(ratio[mixed], most - 1)[:most]]] if most > 0 else rows[:0]
+    def _some(self, rows: NDArray[np.int64], lead: NDArray[Any], deviation: NDArray[Any], most: int) -> ConeRows:
+        """The most open rows; where nothing is known any, the same for every order of candidates and features."""
+        if most <= 0:
+            return self._exactly(rows[:0])
+        if len(rows) > most and lead.any():
+            rows = rows[np.argpartition(lead / deviation, most - 1)[:most]]
+        elif len(rows) > most:
+            named = np.lexsort((deviation, self._block.step_of(self._rows[rows])))
+            rows = rows[named[np.random.default_rng(0).permutation(len(rows))[:most]]]
         return self._exactly(rows)
 
     def _failing(self, mean: Vector, known: ConeRows) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -584,7 +592,7 @@ def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
     n, d = block.n_rows, block.contexts.shape[1]
     # Equal candidates have equal products with any vector; with this one others hardly do.
     mixture = np.cos(np.arange(1, d + 1))
-    some = np.arange(n) if n <= _LOOKED_AT else np.random.default_rng(0).choice(n, _LOOKED_AT, replace=False)
+    some = _rows_of_some_steps(block)
     of_chosen = block.chosen_rows[block.step_of(some)]
     names = _pair_names(block.contexts[some] @ mixture, block.contexts[of_chosen] @ mixture)[0]
     if len(np.unique(names)) > _FEW_COPIES * len(some):
@@ -603,6 +611,15 @@ def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
     order = np.argsort(first)
     order = order[times[order] > 0]
     return first[order], times[order], float(counts.min(axis=1).sum())
+
+
+def _rows_of_some_steps(block: Block) -> NDArray[np.int64]:
+    """At least `_LOOKED_AT` rows of a block, or all: those of random steps, so that their order there is no matter."""
+    counts = np.diff(block.offsets)
+    steps = np.random.default_rng(0).permutation(len(counts))
+    kept = np.zeros(len(counts), dtype=bool)
+    kept[steps[: int(np.searchsorted(np.cumsum(counts[steps]), _LOOKED_AT)) + 1]] = True
+    return np.flatnonzero(np.repeat(kept, counts))
 
 
 def _pair_names(one: Vector, other: Vector) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

@@ -38,7 +38,7 @@ from ibcb.numerics.contexts import (
     step_products,
     step_sums,
 )
-from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
+from ibcb.numerics.gaussians import Beliefs, Site, draws_root, site_at, symmetric_inverse
 from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
 
@@ -114,8 +114,8 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], np.diff(block.offsets)
     # A feature that is always 0 takes no part in the luck either.
     shown = shown_features(X)
-    spread = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix
-    spread = spread[spread.any(axis=1)]
+    L = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix
+    spread = draws_root(p[shown], L.T @ L)
     scores = X @ p
     X = X[:, shown] if not shown.all() else X
     best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
@@ -123,14 +123,16 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     steps = len(greedy)
     against = steps - int(np.count_nonzero(scores[greedy] <= scores[block.chosen_rows]))
     lead = np.repeat(scores[greedy], counts) - scores
+    # Candidates that the mean does not tell apart are left out: no length does.
+    told = lead > 0
     rng, thresholds = np.random.default_rng(0), list[Vector]()
-    for _ in range(-(-_DRAWS // steps)):
-        drawn = rng.standard_normal((steps, len(spread))) @ spread
+    for _ in range(-(-_DRAWS // (2 * steps))):
+        drawn = rng.standard_normal((steps, len(spread))) @ spread.T
         luck = step_products(X, drawn, counts)
-        luck = np.repeat(luck[greedy], counts) - luck
-        # Candidates that the mean does not tell apart are left out: no length does.
-        ratio = np.divide(-luck, lead, out=np.full(len(lead), -np.inf), where=lead > 0)
-        thresholds.append(np.maximum.reduceat(ratio, starts))
+        luck -= np.repeat(luck[greedy], counts)
+        ratio = np.divide(luck, lead, out=luck, where=told)
+        # Every draw and its opposite: together they err less.
+        thresholds += [np.maximum.reduceat(np.where(told, each, -np.inf), starts) for each in (ratio, -ratio)]
     share = (steps - against + 0.5) / (steps + 1)
     factor = float(np.quantile(np.concatenate(thresholds), share, method="lower"))
     known = against / (against + _DOUBT)

@@ -22,7 +22,7 @@ from ibcb.deciders.ridge_policy import IndexPolicy
 from ibcb.engine import Block, CandidateMoments
 from ibcb.numerics.checks import one_of
 from ibcb.numerics.contexts import Contexts, is_sparse, scaled_rows, step_sums
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.gaussians import Beliefs, draws_root
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["DRAWS", "SBTS", "SbtsEpisodeKind", "SbtsKind"]
@@ -113,8 +113,8 @@ class SbtsKind(Kind):
 
     def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
         scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
-        # L'^-1 z has the covariance Psi^-1.
-        drawn = (rng.standard_normal((len(counts), len(p))) @ now.whitener.matrix).astype(contexts.dtype)
+        L = now.whitener.matrix
+        drawn = (rng.standard_normal((len(counts), len(p))) @ draws_root(p, L.T @ L).T).astype(contexts.dtype)
         scores += np.einsum("rd,rd->r", contexts, np.repeat(drawn, counts, axis=0))
         return scores
 

@@ -13,7 +13,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.history import history
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.contexts import with_column
+from ibcb.numerics.contexts import SMALLEST, Contexts, is_sparse, with_column
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import Stopping
 from ibcb.numerics.ridge import ridge
@@ -30,11 +30,13 @@ class ChoiceModel(Imitator):
 
     Minimises, over one weight w_f per feature (and one for the width, if asked for),
 
-        F(w) = sum_steps -log softmax(<w, s>)[chosen]  +  ridge / 2 |w|^2,
+        F(w) = sum_steps -log softmax(<w, s>)[chosen]  +  ridge / 2 sum_f (u_f w_f)^2,
 
-    the log-loss summed, not averaged, over the steps. The warm-up's steps are left out; a step with one candidate
-    contributes nothing. A decider that always takes its best candidate leaves choices that are separable, so without
-    the ridge the weights would grow for ever. ``coef_`` is what it prefers, in units of its choices' randomness.
+    the log-loss summed, not averaged, over the steps. u_f is the feature's unit: its root mean square where it is not
+    0, among the chosen candidates, or among all if these never show it. So units do not matter: a feature times a
+    number has its weight divided by it. The warm-up's steps are left out; a step with one candidate contributes
+    nothing. A decider that always takes its best candidate leaves choices that are separable, so without the ridge the
+    weights would grow for ever. ``coef_`` is what it prefers, in units of its choices' randomness.
 
     Parameters
     ----------
@@ -97,7 +99,15 @@ class ChoiceModel(Imitator):
                 "nothing to tell the chosen ones apart from. Raise episodes, or set it to None."
             )
         n = loss.n_features
-        found = summarise(loss, np.zeros(n), penalty * np.eye(n), stopping=_STOPPING)
+        squares = _mean_squares(contexts, offsets, chosen)
+        for column in np.flatnonzero(squares < SMALLEST**2)[:1].tolist():
+            name = column if log.feature_names is None else repr(log.feature_names[column])
+            size = np.sqrt(squares[column])
+            raise ValueError(
+                f"feature {name} is about {size:.3g}; squares of numbers below {SMALLEST:g} vanish. Rescale it to "
+                "about 1, or leave it out."
+            )
+        found = summarise(loss, np.zeros(n), penalty * np.diag(squares), stopping=_STOPPING)
         coef, of_width = found.mode[: log.n_features], found.mode[log.n_features :]
         return self._become(
             log,
@@ -118,6 +128,25 @@ class ChoiceModel(Imitator):
         width = state["width_coef"]
         self.width_coef_ = None if width is None else number(float, width, "width_coef")
         self.n_passes_ = number(int, state["n_passes"], "n_passes")
+
+
+def _mean_squares(contexts: Contexts, offsets: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each feature where it is not 0, among the chosen candidates or, if none of these shows it, among all.
+
+    1 if none does. Steps with one candidate are left out.
+    """
+    found, counts = np.ones(contexts.shape[1]), np.diff(offsets)
+    several = counts > 1
+    for rows in (contexts[np.flatnonzero(np.repeat(several, counts))], contexts[(offsets[:-1] + chosen)[several]]):
+        if is_sparse(rows):
+            values = rows.data.astype(np.float64)
+            squares = np.bincount(rows.indices, values**2, minlength=len(found))
+            present = np.bincount(rows.indices[values != 0], minlength=len(found))
+        else:
+            squares = np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
+            present = np.count_nonzero(rows, axis=0)
+        found = np.where(present > 0, squares / np.maximum(present, 1), found)
+    return found
 
 
 def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:

@@ -27,6 +27,7 @@ from ibcb.io.cells import KEY, VERSION, check_size, sound
 from ibcb.io.files import beginning, refuse_disguise
 from ibcb.io.format import table_format
 from ibcb.io.longform import extras, long_tables, write_tables
+from ibcb.io.parquet_footer import pages, row_groups
 from ibcb.io.tables import RowGroups, Tables
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
@@ -148,7 +149,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     schema, rows = meta.schema.to_arrow_schema(), meta.num_rows
     if not schema.names:
         raise LogFormatError("the file has no columns; a log has one for the step, the choice, and each feature.")
-    chunks = _Chunks(meta, schema)
+    chunks = _Chunks(path, meta, schema, options.memory)
     # Texts come as they are encoded, until it is known how much they take.
     how = {"page_checksum_verification": True, "read_dictionary": chunks.texts, "pre_buffer": False}
     # Unbuffered reads would hold all of a column chunk, which in a file of one row group is all of the file.
@@ -191,7 +192,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         return map(plain, batches(columns, groups))
 
     def batches(columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
-        batch = max(1, int(numbers / chunks.numbers_per_row(columns, options.memory)))
+        batch = max(1, int(numbers / chunks.numbers_per_row(columns)))
         for part in file.iter_batches(batch, row_groups=groups, columns=list(columns)):
             yield pa.Table.from_batches([part])
 
@@ -204,43 +205,74 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
 
 
 class _Chunks:
-    """What the footer says of the values of each column; of lists there are many in a row."""
+    """What a file says of the values of each column; of lists there are many in a row."""
 
-    def __init__(self, meta: pq.FileMetaData, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, meta: pq.FileMetaData, schema: pa.Schema, memory: int) -> None:
+        self._path, self._memory, self._groups = path, memory, row_groups(path)
         tops = [field.name for field in schema for _ in range(_leaves(field.type))]
-        self._groups: list[tuple[int, dict[str, list[tuple[int, int, bool]]]]] = []
-        texts: dict[str, None] = {}
-        for i in range(meta.num_row_groups):
-            group, found = meta.row_group(i), dict[str, list[tuple[int, int, bool]]]()
-            for j in range(group.num_columns):
-                chunk, leaf = group.column(j), meta.schema.column(j)
-                size = _WIDTHS.get(leaf.physical_type, 8) * chunk.num_values
-                found.setdefault(tops[j], []).append((chunk.num_values, size, leaf.max_repetition_level > 0))
-                is_text = leaf.physical_type == "BYTE_ARRAY" and leaf.path == tops[j]
-                if is_text and any("DICTIONARY" in encoding for encoding in chunk.encodings):
-                    texts[leaf.path] = None
-            self._groups.append((group.num_rows, found))
+        self._leaves: dict[str, list[int]] = {}
+        for place, top in enumerate(tops):
+            self._leaves.setdefault(top, []).append(place)
+        leaves = [meta.schema.column(place) for place in range(len(tops))]
+        self._widths = [_WIDTHS.get(leaf.physical_type, 8) for leaf in leaves]
+        self._are_lists = [leaf.max_repetition_level > 0 for leaf in leaves]
+        if any(len(group.chunks) != len(tops) for group in self._groups):
+            raise LogFormatError("a row group lacks columns; the file is damaged. Copy it again, or write it again.")
         #: columns of texts that are encoded by a dictionary
-        self.texts = list(texts)
+        self.texts = [
+            leaf.path
+            for place, (leaf, top) in enumerate(zip(leaves, tops, strict=True))
+            if leaf.physical_type == "BYTE_ARRAY"
+            and leaf.path == top
+            and any(group.chunks[place].by_dictionary for group in self._groups)
+        ]
+        self._known: dict[int, list[int]] = {}
+
+    def _values(self, name: str, place: int) -> list[int]:
+        """How many values a column has in each row group, by the footer or its pages, whichever says more.
+
+        Arrow takes as much memory as the header of a page asks for, before it has seen what is in it.
+        """
+        if place not in self._known:
+            found = list[int]()
+            with self._path.open("rb") as file:
+                for number, group in enumerate(self._groups):
+                    chunk = group.chunks[place]
+                    told = pages(file, chunk)
+                    if told is None:
+                        raise LogFormatError(
+                            f"not a readable Parquet file (column {name!r}, row group {number}: the header of a page "
+                            "makes no sense); it is damaged. Copy it again, or write it again."
+                        )
+                    if told.largest > self._memory:
+                        raise beyond(
+                            f"column {name!r}, row group {number}: a page takes {amount(told.largest)}",
+                            self._memory,
+                            "write it in smaller pages, ",
+                        )
+                    found.append(max(chunk.values, told.values))
+            self._known[place] = found
+        return self._known[place]
 
     def size(self, columns: Sequence[str]) -> int:
         """Bytes of all values of some columns; of texts only where they begin."""
-        return sum(size for _, found in self._groups for name in columns for _, size, _ in found.get(name, ()))
+        places = [(name, place) for name in columns for place in self._leaves.get(name, ())]
+        return sum(self._widths[place] * sum(self._values(name, place)) for name, place in places)
 
-    def numbers_per_row(self, columns: Sequence[str], memory: int) -> float:
+    def numbers_per_row(self, columns: Sequence[str]) -> float:
         """How many values a row of some columns has, where it has most, and one at least."""
-        most = 1.0
-        for place, (rows, found) in enumerate(self._groups):
-            chunks = [chunk for name in columns for chunk in found.get(name, ())]
+        most, places = 1.0, [(name, place) for name in columns for place in self._leaves.get(name, ())]
+        values = {place: self._values(name, place) for name, place in places}
+        for number, group in enumerate(self._groups):
             # Which of its rows has the long list is not known before it is read.
-            size = sum(size for _, size, is_list in chunks if is_list)
-            if size > memory:
+            size = sum(self._widths[place] * values[place][number] for _, place in places if self._are_lists[place])
+            if size > self._memory:
                 raise beyond(
-                    f"row group {place} holds lists that take {amount(size)}",
-                    memory,
+                    f"row group {number} holds lists that take {amount(size)}",
+                    self._memory,
                     "write it in smaller row groups, ",
                 )
-            most = max(most, sum(values for values, _, _ in chunks) / max(rows, 1))
+            most = max(most, sum(values[place][number] for _, place in places) / max(group.rows, 1))
         return most
 
 

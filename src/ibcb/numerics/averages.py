@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ibcb.numerics.contexts import Contexts
-from ibcb.numerics.gaussians import factor
+from ibcb.numerics.gaussians import draws_root
 
 __all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
 
@@ -41,7 +41,7 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 6
 
 def best_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance: Matrix, draws: int) -> Vector:
     """Probability that each candidate has the best score of its step. Shape (rows,)."""
-    root, left = factor(covariance), _LEFT / np.sqrt(draws)
+    root, left = draws_root(mean, covariance), _LEFT / np.sqrt(draws)
     weights = mean[:, None] + np.sqrt(1 - left) * (root @ _points(draws, len(mean)).T)
     if len(mean) > _PROBES:
         # As many random directions tell the variance well enough.
@@ -64,7 +64,7 @@ def best_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance
 
 def softmax_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance: Matrix, draws: int) -> Vector:
     """Probability of each candidate under the softmax of the scores of its step. Shape (rows,)."""
-    weights = mean[:, None] + factor(covariance) @ _points(draws, len(mean)).T
+    weights = mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
 
     def rule(sets: CandidateSets) -> Matrix:
         scores = sets.scores(weights)
@@ -81,7 +81,7 @@ def top_k_of_draws(
 
     Whether a candidate is among the best is told as `ibcb.numerics.choice_likelihood` does. Shape (rows,).
     """
-    weights = mean[:, None] + factor(covariance) @ _points(draws, len(mean)).T
+    weights = mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
 
     def rule(sets: CandidateSets) -> Matrix:
         scores = sets.scores(weights)

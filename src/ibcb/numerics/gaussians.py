@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-__all__ = ["Beliefs", "Site", "Transition", "factor", "site_at", "symmetric_inverse"]
+__all__ = ["Beliefs", "Site", "Transition", "draws_root", "factor", "site_at", "symmetric_inverse"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -24,6 +24,7 @@ _SURELY = 1e3
 _ROUNDING = 1e-13
 #: of an interval, for a share of 1e-12 of it
 _HALVINGS = 40
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,21 @@ def factor(covariance: Matrix) -> Matrix:
         root = V * np.sqrt(np.maximum(values, 1e-10))[..., None, :]
     found: Matrix = unit[..., :, None] * root
     return found
+
+
+def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
+    """A root of a covariance for draws about a mean: another order or other units of the features give the same draws.
+
+    Its columns come in the order of the means in deviations, those that are 0 last; of equals, the feature that is the
+    most correlated with others comes first.
+    """
+    deviation = np.sqrt(np.maximum(covariance.diagonal(), _TINY))
+    ahead, together = mean / deviation, np.abs(covariance / deviation / deviation[:, None]).sum(axis=1)
+    # Sums in another order round otherwise.
+    order = np.lexsort((-np.round(together, 9), np.where(ahead == 0, np.inf, -ahead)))
+    root = np.empty_like(covariance)
+    root[order] = factor(covariance[np.ix_(order, order)])
+    return root
 
 
 def symmetric_inverse(matrices: Matrix) -> Matrix:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ibcb.numerics.contexts import Contexts
-from ibcb.numerics.gaussians import Beliefs, factor
+from ibcb.numerics.gaussians import Beliefs, draws_root
 from ibcb.numerics.ridge import ridge
 from ibcb.tracking.rewards import Rewards
 from ibcb.tracking.tracker import LEAST_ALPHA, Track
@@ -150,7 +150,7 @@ def _drawn(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
     rng = np.random.default_rng(0)
     return np.concatenate(
         [
-            mean + rng.standard_normal((count, len(mean))) @ factor(covariance).T
+            mean + rng.standard_normal((count, len(mean))) @ draws_root(mean, covariance).T
             for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence, draws), strict=True)
         ]
     )
@@ -165,7 +165,7 @@ def _per_alpha(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
         below = ndtr(-mean[-1] / deviation)
         alpha = mean[-1] + deviation * ndtri(below + (1 - below) * rng.random(count))
         slope = covariance[:-1, -1] / covariance[-1, -1]
-        root = factor(covariance[:-1, :-1] - np.outer(slope, covariance[:-1, -1]))
+        root = draws_root(mean[:-1], covariance[:-1, :-1] - np.outer(slope, covariance[:-1, -1]))
         p = mean[:-1] + np.outer(alpha - mean[-1], slope) + rng.standard_normal((count, len(root))) @ root.T
         drawn.append(p / np.maximum(alpha, LEAST_ALPHA)[:, None])
     return np.concatenate(drawn)

@@ -17,6 +17,8 @@ __all__ = ["Certificate", "Contradiction", "InfeasibleError", "Solution", "Solve
 #: combinations of rows that reach 0 <= -1 within this are contradictions: the rounding that non-negative least squares
 #: may add up
 _CERTIFICATE_TOLERANCE = 1e-7
+#: weights below this share of the largest are rounding; not tuned
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def contradiction(view: View, rows: RowSet) -> Certificate | None:
         return None
     if residual > _CERTIFICATE_TOLERANCE * max(1.0, float(weights.sum())):
         return None
-    used = np.flatnonzero(weights)
+    used = np.flatnonzero(weights > _ROUNDING * weights.max())
     scale = weights[used] / (size * lengths[used])
     found = sorted(zip(view.places(rows.key[used]).tolist(), scale.tolist(), strict=True))
     return Certificate(Contradiction(e, step, chosen, other, weight) for (e, step, chosen, other), weight in found)

@@ -1,0 +1,184 @@
+"""What a Parquet file says of its columns, read by ourselves.
+
+Arrow ends the process where numbers of a damaged footer contradict each other, and takes as much memory as the header
+of a page asks for. Both are in Thrift's compact protocol, of which a few lines are enough here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from ibcb.log.arrays import LogFormatError
+
+__all__ = ["Chunk", "Pages", "RowGroup", "pages", "row_groups"]
+
+#: structures in structures; those of Parquet have five
+_DEEPEST = 16
+#: bytes of the header of a page that are read at first, and at most, as Arrow does
+_HEADER, _MOST_HEADER = 1 << 12, 1 << 24
+#: some files count the header of a dictionary not among the bytes of its column
+_SLACK = 128
+#: numbers of the encodings by a dictionary
+_DICTIONARIES = (2, 8)
+
+
+class Chunk(NamedTuple):
+    """One column of a row group, as the footer has it.
+
+    Attributes
+    ----------
+    values : int
+        How many there are, lists unfolded.
+    by_dictionary : bool
+        Whether some are encoded by a dictionary.
+    start, length : int
+        Where its pages are, in bytes.
+    """
+
+    values: int
+    by_dictionary: bool
+    start: int
+    length: int
+
+
+class RowGroup(NamedTuple):
+    """How many rows it has, and its columns."""
+
+    rows: int
+    chunks: list[Chunk]
+
+
+class Pages(NamedTuple):
+    """What the pages of a chunk say themselves: how many values they have, and the bytes of the largest, unpacked."""
+
+    values: int
+    largest: int
+
+
+def row_groups(path: Path) -> list[RowGroup]:
+    """All of a file whose footer Arrow has read."""
+    with path.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - length, os.SEEK_END)
+        content = file.read(length)
+    try:
+        return [
+            RowGroup(group[3], [_chunk(column[3]) for column in group[1]]) for group in _Thrift(content).struct()[4]
+        ]
+    except (KeyError, IndexError, TypeError, RecursionError) as error:
+        raise LogFormatError("the footer is damaged. Copy the file again, or write it again.") from error
+
+
+def _chunk(column: dict[int, Any]) -> Chunk:
+    start = min(column[9], column.get(11) or column[9])
+    return Chunk(column[5], any(encoding in _DICTIONARIES for encoding in column[2]), start, column[7])
+
+
+def pages(file: BinaryIO, chunk: Chunk) -> Pages | None:
+    """By the headers of the pages; None where one is damaged."""
+    at, end, seen, largest = chunk.start, chunk.start + chunk.length, 0, 0
+    while at < end and seen < chunk.values:
+        found = _page(file, at) if at >= 0 else None
+        if found is None:
+            return None
+        header, length = found
+        # Dictionaries have no values of the column.
+        told = header.get(5, header.get(8, {}))
+        numbers: list[Any] = [header.get(2), header.get(3), told.get(1, 0) if isinstance(told, dict) else None]
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            return None
+        size, packed, values = numbers
+        at, seen, largest = at + length + packed, seen + values, max(largest, size)
+        if at > end + _SLACK:
+            return None
+    return Pages(seen, largest)
+
+
+def _page(file: BinaryIO, at: int) -> tuple[dict[int, Any], int] | None:
+    """The header of the page at a place, and its length; None where none is."""
+    size = _HEADER
+    while size <= _MOST_HEADER:
+        file.seek(at)
+        content = file.read(size)
+        thrift = _Thrift(content)
+        try:
+            return thrift.struct(), thrift.at
+        except IndexError:
+            if len(content) < size:
+                return None
+            size *= 16
+        except RecursionError:
+            return None
+    return None
+
+
+class _Thrift:
+    """Thrift's compact protocol: a structure is a dict by the numbers of its fields.
+
+    Raises IndexError where bytes are missing, RecursionError where structures are too deep.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self.at = content, 0
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        if depth > _DEEPEST:
+            raise RecursionError("structures in structures")
+        found, field = dict[int, Any](), 0
+        while True:
+            head = self._byte()
+            if head == 0:
+                return found
+            field = field + (head >> 4) if head >> 4 else self._signed()
+            kind = head & 15
+            # Of a field that is a truth value the kind says which.
+            found[field] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (4, 5, 6):
+            return self._signed()
+        if kind == 8:
+            return self._take(self._unsigned())
+        if kind == 12:
+            return self.struct(depth + 1)
+        if kind in (9, 10):
+            head = self._byte()
+            count = head >> 4 if head >> 4 < 15 else self._unsigned()
+            return [self._value(head & 15, depth + 1) for _ in range(count)]
+        if kind == 11:
+            count = self._unsigned()
+            kinds = self._byte() if count else 0
+            return [(self._value(kinds >> 4, depth + 1), self._value(kinds & 15, depth + 1)) for _ in range(count)]
+        if kind in (1, 2, 3):
+            return self._byte()
+        if kind == 7:
+            return self._take(8)
+        raise IndexError(f"no kind {kind}")
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._content[self.at - 1]
+
+    def _take(self, count: int) -> bytes:
+        self.at += count
+        if self.at > len(self._content):
+            raise IndexError(self.at)
+        return self._content[self.at - count : self.at]
+
+    def _unsigned(self) -> int:
+        found = shift = 0
+        while True:
+            byte = self._byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+            shift += 7
+            if shift > 63:
+                raise IndexError("a number without end")
+
+    def _signed(self) -> int:
+        value = self._unsigned()
+        return (value >> 1) ^ -(value & 1)
