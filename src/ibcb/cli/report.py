@@ -34,7 +34,8 @@ def report(
     """Write one page that shows what a model found, and how far to trust it.
 
     The page needs no network. The log is gone through part by part, twice, first
-    for the warnings of ibcb validate: it may be larger than memory.
+    for the warnings of ibcb validate: it may be larger than memory. --json prints
+    all that the page shows, under "facts", for pages of your own.
     """
     from ibcb.report import write_report
 
@@ -54,7 +55,7 @@ def report(
     if as_json:
         judged = {"verdict": found.verdict.to_json(), "notes": list(found.notes)}
         of_log = {"log_notes": [note.to_json() for note in known]}
-        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log})
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": found.to_json()})
     else:
         print_verdict(found.verdict)
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")
