@@ -47,7 +47,7 @@ class EGreedyKind(BestKind):
         "the decider learns, takes the best, and now and then any candidate at random",
         "epsilon-greedy: takes the best, now and then any at random",
         explored="are made at random",
-        exploration="Epsilon is the share of choices that it makes at random.",
+        exploration="Shown is epsilon with its interval, not what happened to be random.",
         misfits="An epsilon-greedy decider chooses at random now and then: most of these are such choices.",
         misfit="Choices at random have no explanation",
         contradictions="No reward weights explain these choices together, as is usual where some are made at random.",

@@ -192,6 +192,10 @@ class Facts:
         """The reasons of the verdict without those in ``exact``."""
         return tuple(reason for reason in self.verdict.reasons if reason not in self.exact)
 
+    def determined(self, weight: Weight) -> bool:
+        """Whether the choices determine a weight, alone or against the others of its group."""
+        return weight.told or any(group.told and group.name == weight.group for group in self.groups)
+
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data; the kind of the decider by name, title and label."""
         kind = {"name": self.kind.name, "title": self.kind.title, "label": self.kind.label}

@@ -81,7 +81,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "n_episodes": facts.n_episodes,
         "n_steps": facts.n_steps,
         "names": [facts.weights[line].name for line in facts.lines],
-        "told": [facts.weights[line].told for line in facts.lines],
+        "told": [facts.determined(facts.weights[line]) for line in facts.lines],
         "evolution": facts.evolution,
         "lower": facts.lower,
         "upper": facts.upper,

@@ -277,6 +277,8 @@ def _rounded(values: Any, digits: int) -> list[float]:
 
 
 def as_text(value: Any) -> str:
-    """An id or a time, cut where nobody would read on."""
+    """An id or a time, cut where nobody would read on; of times, seconds and no more where they are whole."""
+    if isinstance(value, np.datetime64) and value == value.astype("datetime64[s]"):
+        value = value.astype("datetime64[s]")
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= 1000 else text[:999] + "…"

@@ -44,8 +44,11 @@ def weight_rows(facts: Facts) -> tuple[list[dict[str, Any]], float]:
             seen.add(group.name)
             left, width = at(0.0), round(at(group.influence) - at(0.0), 3)
             bar = {"left": left, "width": width if group.told else 0.0}
-            rows.append({"group": group, "name": group.name, "share": group.influence, "more": tops > SHOWN, **bar})
-        known = weight.told or (group is not None and group.told)
+            own = [each.name for each in facts.weights if each.group == group.name]
+            ends = {"best": own[0], "least": own[-1]}
+            top = {"group": group, "name": group.name, "share": group.influence, "more": tops > SHOWN}
+            rows.append({**top, **bar, **ends})
+        known = facts.determined(weight)
         rows.append(
             {
                 "group": None,
@@ -103,6 +106,8 @@ def _own_decimals(values: Sequence[float | None]) -> int:
 
 def _sparks(facts: Facts) -> dict[int, str]:
     """The past of each shown feature as a small line, on its own scale with zero in it."""
+    if not facts.kind.moves:
+        return {}
     history = [*facts.evolution, *facts.forecast[:1]]
     found = {}
     for line, place in enumerate(facts.lines):

@@ -61,6 +61,8 @@ function lineChart(figure, chart) {
   const last = chart.x.length - 1;
   const [low, high] = chart.y;
   const span = chart.x[last] - chart.x[0] || 1;
+  // Bars need room at both ends.
+  const inset = chart.bars ? (right - left) / (2 * (last + 1)) : 0;
   const frame = {
     left,
     right,
@@ -69,7 +71,7 @@ function lineChart(figure, chart) {
     room,
     last,
     tickCount: chart.small ? 2 : height > 300 ? 6 : height < 200 ? 3 : 4,
-    xOf: (episode) => left + ((episode - chart.x[0]) / span) * (right - left),
+    xOf: (episode) => left + inset + ((episode - chart.x[0]) / span) * (right - left - 2 * inset),
     x: (place) => frame.xOf(chart.x[place]),
     y: (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - top),
   };
@@ -98,7 +100,8 @@ function addAxes(svg, chart, { left, right, bottom, last, tickCount, xOf, y }) {
     const text = chart.share ? `${Math.round(100 * tick)}%` : number(tick, decimals);
     add(svg, "line", { class: kind, x1: left, x2: right, y1: y(tick), y2: y(tick) });
     // Many decimals of a small weight: the number, not its zeros.
-    const fits = text.length <= 6 ? text : plain(Number(tick.toPrecision(2)).toExponential().replace("+", ""));
+    const whole = text.length <= 6 || kind === "base";
+    const fits = whole ? text.replace(/^0\.0+$/, "0") : plain(Number(tick.toPrecision(2)).toExponential());
     add(svg, "text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, fits);
   }
   const first = chart.x[0];
@@ -179,8 +182,7 @@ function addBars(svg, series, { left, right, bottom, last, x, y }) {
   const group = add(svg, "g", { "data-series": series.name });
   const width = Math.max(1, Math.min(26, (0.7 * (right - left)) / (last + 1)));
   series.values.forEach((value, i) => {
-    const at = Math.min(Math.max(x(i) - width / 2, left), right - width);
-    add(group, "rect", { x: at, width, y: y(value), height: Math.max(0, bottom - y(value)), fill: series.colour });
+    add(group, "rect", { x: x(i) - width / 2, width, y: y(value), height: Math.max(0, bottom - y(value)), fill: series.colour });
   });
   return { series, group, dot: add(group, "circle", { r: 3, fill: series.colour, visibility: "hidden" }), end: last };
 }

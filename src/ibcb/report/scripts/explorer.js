@@ -184,7 +184,7 @@ function said(shown, number, step) {
 // A link, an address that was typed, or the way back.
 function arrive(hash) {
   follow(hash);
-  $("#explorer").scrollIntoView();
+  $("#explorer").scrollIntoView({ behavior: "instant" });
   focusStage();
 }
 

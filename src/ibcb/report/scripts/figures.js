@@ -141,6 +141,7 @@ function drawMisfits() {
 
 function drawMultiples() {
   const place = $("#multiples");
+  if (!place) return;
   place.textContent = "";
   const shown = allMultiples || onPaper ? data.names.length : Math.min(MULTIPLES, data.names.length);
   for (let line = 0; line < shown; line++) drawMultiple(place, line);

@@ -3,6 +3,7 @@ startToggle();
 startWeights();
 startMisfits();
 startPrinting();
-startExplorer();
 addEventListener("resize", redraw);
+// Charts take room: only then an address can be scrolled to.
 redraw();
+startExplorer();
