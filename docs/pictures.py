@@ -67,12 +67,12 @@ def evolution() -> None:
 
 
 def report() -> None:
-    """The report of the ten-minute tutorial: verdict to evolution by day, the explorer by night."""
+    """The report of the ten-minute tutorial: first screen, weights and evolution by day, the explorer by night."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "tutorial" / "ten-minutes.md").read_text(), re.M | re.S)
-    width, gap = 820, 24
+    width, gap = 1024, 24
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         os.chdir(folder)
         exec("\n".join(blocks), {})
@@ -82,12 +82,12 @@ def report() -> None:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page.goto(Path("report.html").resolve().as_uri())
-            page.locator(".filters label").nth(3).click()
+            page.locator(".filters label", has_text="Exploration decided").click()
             page.locator("#pick-episode").select_option("1")
             page.evaluate("document.querySelector('.top').style.position = 'static'; scrollTo(0, 0)")
-            edges = {name: page.locator(f"#{name}").bounding_box() for name in ("chart-evolution", "prediction")}
-            top = 0 if scheme == "light" else edges["prediction"]["y"]
-            height = edges["chart-evolution"]["y"] + edges["chart-evolution"]["height"] + 12
+            edges = {name: page.locator(f"#{name}").bounding_box() for name in ("read-today", "prediction", "explorer")}
+            height = edges["read-today"]["y"] + 12
+            top = 0 if scheme == "light" else edges["explorer"]["y"]
             clip = {"x": 0, "y": top, "width": width, "height": height}
             page.screenshot(path=f"{scheme}.png", clip=clip, full_page=True)
             shots.append(Image.open(f"{scheme}.png").convert("RGB"))
