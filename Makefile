@@ -33,7 +33,13 @@ test: $(VENV)/developer ## the tests, under six minutes on two cores
 test-all: $(VENV)/developer ## the tests and the slow proofs
 	$(THREADS) $(BIN)/python -m pytest -q -m ''
 
-browser: $(VENV)/browser ## Playwright and Debian's Chromium, for the tests of the report's page
+browser: $(VENV)/browser $(VENV)/axe-core ## Playwright, Debian's Chromium and axe-core, for the tests of the report's page
+
+# Accessibility is checked where npm is there; without it the tests say loudly that it was not.
+AXE := axe-core@4.10.2
+$(VENV)/axe-core:
+	@mkdir -p $@ && cd $@ && { npm pack $(AXE) --silent >/dev/null && tar -xzf axe-core-*.tgz && rm axe-core-*.tgz; } \
+	  || { cd .. && rm -rf axe-core; echo "axe-core was NOT fetched (it takes npm): accessibility will not be tested"; }
 
 $(VENV)/browser: $(VENV)/developer
 	$(PIP) install -c pins.txt -e '.[browser]'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from pathlib import Path
 
 #: as root in a container it has no sandbox of its own; the rest keeps it from calling home
 ARGUMENTS = [
@@ -22,6 +23,13 @@ def chromium() -> str | None:
     """The browser's program: IBCB_CHROMIUM, or Debian's, or what is on the path."""
     named = os.environ.get("IBCB_CHROMIUM")
     return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def axe() -> Path | None:
+    """The script of axe-core, which checks accessibility: IBCB_AXE, or what `make browser` fetched."""
+    named = os.environ.get("IBCB_AXE")
+    found = Path(named) if named else Path(__file__).parents[1] / ".venv" / "axe-core" / "package" / "axe.min.js"
+    return found if found.exists() else None
 
 
 def missing() -> str | None:

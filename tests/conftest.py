@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from browser import ARGUMENTS, chromium, missing
+from browser import ARGUMENTS, axe, chromium, missing
 from hypothesis import settings
 
 import ibcb
@@ -80,3 +80,6 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     if missing() is not None and skipped:
         terminalreporter.section("NOT TESTED IN A BROWSER", sep="!", red=True, bold=True)
         terminalreporter.line(f"{missing()}: nothing has looked at the report's page. `make browser` installs both.")
+    elif axe() is None and skipped:
+        terminalreporter.section("ACCESSIBILITY NOT TESTED", sep="!", red=True, bold=True)
+        terminalreporter.line("axe-core is not installed: `make browser` fetches it where npm is there.")

@@ -44,6 +44,19 @@
     return found;
   },
 
+  // Lines of charts whose contrast with the page is below 3, as WCAG 2 asks of graphics.
+  faint() {
+    const parse = (text) => (text.match(/[\d.]+/g) || []).map(Number);
+    const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+    const ground = light(parse(getComputedStyle(document.body).backgroundColor));
+    return [...document.querySelectorAll(".chart path.series, .chart path.leader")].flatMap((node) => {
+      const lights = [light(parse(getComputedStyle(node).stroke)), ground].sort((a, b) => b - a);
+      const ratio = (lights[0] + 0.05) / (lights[1] + 0.05);
+      return ratio < 3 ? [[node.parentNode.dataset.series, ratio.toFixed(2)]] : [];
+    });
+  },
+
   // Texts whose contrast with their ground is below 4.5, as WCAG 2 computes it.
   pale() {
     const parse = (text) => (text.match(/[\d.]+/g) || []).map(Number);

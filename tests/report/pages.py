@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 
 import numpy as np
 
@@ -93,3 +94,61 @@ def shared() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
     names = ["price", "stars", "near", "new", "<b>age</b> of the user", "always 0"]
     log = ibcb.BehaviorLog.from_episodes(pairs, warmup=1, feature_names=names)
     return ibcb.IBCB(expert="sbucb", l2=0.3).fit(log), log
+
+
+@functools.cache
+def shop() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """Mixed units, a one-hot feature with a long name, and a step every few minutes for a week."""
+    rng, size = np.random.default_rng(3), (120, 8)
+    names = [
+        "price_cents",
+        "rating",
+        "distance_km",
+        "genre=drama",
+        "genre=comedy",
+        f"genre={HOSTILE[-1] * 4}",
+        "is_new",
+    ]
+    worth, unit = np.array([-0.6, 0.8, -0.4, 0.3, -0.2, 0.1, 0.4]), np.array([1500.0, 1, 8, 1, 1, 1, 1])
+    decider, pairs = ibcb.SBUCB(7, alpha=0.4, l2=1.0), []
+    for _ in range(7):
+        genre = np.eye(3)[rng.integers(3, size=size)]
+        own = [rng.integers(500, 5000, size), rng.uniform(1, 5, size), rng.gamma(2, 4, size)]
+        X = np.concatenate([np.stack(own, axis=2), genre, (rng.random(size) < 0.3)[..., None]], axis=2)
+        chosen = decider.act(X / unit)
+        S = X[np.arange(len(X)), chosen] / unit
+        decider.update(S, S @ worth + 0.1 * rng.normal(size=len(X)))
+        pairs.append((X, chosen))
+    days = np.repeat(np.datetime64("2024-02-27", "m") + np.arange(7) * np.timedelta64(1440, "m"), size[0])
+    times = days + np.tile(np.arange(size[0]) * np.timedelta64(7, "m"), 7)
+    log = ibcb.BehaviorLog.from_episodes(pairs, feature_names=names, timestamps=times)
+    with warnings.catch_warnings():
+        # Of its own units, which the decider did not have.
+        warnings.simplefilter("ignore")
+        return ibcb.IBCB(expert="sbucb", l2=0.3).fit(log), log
+
+
+@functools.cache
+def dirty() -> tuple[ibcb.IBCB, ibcb.BehaviorLog, ibcb.BehaviorLog]:
+    """An SBUCB decider's log in which 1 in 20 choices was replaced by one at random, and the log as it was."""
+    clean = ibcb.simulate("synthetic", n_episodes=10, batch_size=300, seed=1).log
+    rng, chosen = np.random.default_rng(0), clean.chosen.copy()
+    changed = (rng.random(len(chosen)) < 0.05) & (np.arange(len(chosen)) >= clean.episode_offsets[clean.warmup])
+    chosen[changed] = rng.integers(np.diff(clean.step_offsets)[changed])
+    log = ibcb.BehaviorLog(clean.contexts, clean.step_offsets, chosen, clean.episode_offsets, warmup=clean.warmup)
+    return ibcb.IBCB(expert="sbucb", l2=0.3).fit(log), log, clean
+
+
+@functools.cache
+def arms() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    run = ibcb.simulate("arms", n_episodes=5, batch_size=150, seed=0)
+    return ibcb.IBCB(expert="sbucb", l2=0.3).fit(run.log), run.log
+
+
+@functools.cache
+def settled() -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
+    """A decider that does not learn."""
+    rng = np.random.default_rng(0)
+    worth, sets = rng.normal(size=5), rng.normal(size=(6, 100, 6, 5))
+    log = ibcb.BehaviorLog.from_episodes([(X, (X @ worth).argmax(axis=1)) for X in sets])
+    return ibcb.IBCB(expert="stationary").fit(log), log

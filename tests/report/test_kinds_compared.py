@@ -114,7 +114,7 @@ def test_the_page_has_the_same_table():
     page = words_of(render(found))
     assert found.exploration == exploration(model)
     assert found.exploration in page
-    (table,) = re.findall(r'<details id="kinds">.*?</details>', page, re.S)
+    (table,) = re.findall(r'<table class="evidence">.*?</table>', page, re.S)
     names = re.findall(r'<th scope="row">(.*?)</th>', table)
     assert names == [row.best.name for row in compared(model)]
     assert table.count("chosen</td>") == 1

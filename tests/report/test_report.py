@@ -184,7 +184,7 @@ def test_weights_that_no_choice_tells_are_marked_and_have_no_interval():
     assert {weight.name for weight in found.weights if not weight.told} == set(model.unidentified_features_)
     assert all((weight.low is None) == (not weight.told) for weight in found.weights)
     page = render(found)
-    assert page.count('class="untold"') == 2
+    assert page.count('class="undetermined"') == 2
     assert any("do not determine the weights of features" in note for note in found.notes)
     assert "<b>age" not in page
 
@@ -216,8 +216,8 @@ def test_contradicting_steps_are_named_and_always_in_the_sample():
     sampled = {(episode.number, step.step) for episode in found.sample for step in episode.steps if step.contradicts}
     assert sampled == {(row.episode, row.step) for row in found.contradictions}
     assert any("contradict each other" in reason for reason in found.verdict.reasons)
-    assert 'id="contradictions"' in render(found)
-    assert 'id="contradictions"' not in render(facts(*hostile()))
+    assert 'class="contradictions"' in render(found)
+    assert 'class="contradictions"' not in render(facts(*hostile()))
 
 
 # -- the page ------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def test_many_features_and_candidates_are_cut_to_what_matters():
     found = facts(ibcb.IBCB(l2=1.0).fit(log), log)
     assert len(found.weights) == 200
     assert len(found.lines) == 40
-    assert any("200 largest of 300" in note for note in found.notes)
+    assert any("200 of 300 weights" in note for note in found.notes)
     for episode in found.sample:
         assert len(episode.features) == 24
         for step in episode.steps:
@@ -485,6 +485,10 @@ def test_the_command_writes_the_page(files):
     said = json.loads(result.stdout)
     assert said["bytes"] == shared.stat().st_size < 200_000
     assert said["verdict"]["level"] in ("good", "fair")
+    model, run = fitted()
+    assert said["facts"] == json.loads(json.dumps(facts(model, run.log, steps=False, title="For <you>").to_json())) | {
+        "log_name": "log.parquet"
+    }
     assert "For &lt;you&gt;" in shared.read_text()
 
 

@@ -39,7 +39,8 @@ def report(
     """Write a report: what a model found, and how far to trust it.
 
     The report is one HTML file that needs no network. The log is read part by part,
-    so it may be larger than memory.
+    so it may be larger than memory. --json prints all that the report shows, under
+    "facts", for pages of your own.
     """
     from ibcb.report import write_report
 
@@ -59,7 +60,7 @@ def report(
     if as_json:
         judged = {"verdict": found.verdict.to_json(), "notes": list(found.notes)}
         of_log = {"log_notes": [note.to_json() for note in known]}
-        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log})
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": found.to_json()})
     else:
         print_verdict(found.verdict)
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")

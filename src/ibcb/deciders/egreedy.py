@@ -46,8 +46,9 @@ class EGreedyKind(BestKind):
     words = Words(
         "the decider learns, takes the best, and now and then any candidate at random",
         "epsilon-greedy: takes the best, now and then any at random",
-        exploration="It takes a candidate at random now and then: a choice that is not the best expected one is that, "
-        "or noise.",
+        explored="are made at random",
+        exploration="Shown is epsilon with its interval, not what happened to be random.",
+        misfits="An epsilon-greedy decider chooses at random now and then: most of these are such choices.",
         misfit="Choices at random have no explanation",
         contradictions="No reward weights explain these choices together, as is usual where some are made at random.",
     )

@@ -122,9 +122,12 @@ class Words:
     length : str
         How much its choices tell of the length of its weights.
     explored : str
-        What is counted as exploration: the end of "choices that ...".
+        What its exploration does: the end of "choices that ..."; empty of kinds that do not explore, or not in a way
+        that is known.
     exploration : str
         The same in a sentence.
+    misfits : str
+        What choices that do not fit mean: a sentence.
     misfit : str
         What choices against the fit mean; empty where an exact fit is to be expected.
     contradictions : str
@@ -134,10 +137,9 @@ class Words:
     meaning: str
     title: str
     length: str = "not"
-    explored: str = "were not the best expected one"
-    exploration: str = (
-        "How this decider explores is not known: a choice that is not the best expected one is exploration, or noise."
-    )
+    explored: str = ""
+    exploration: str = ""
+    misfits: str = "Look here first for changed records, or for choices that somebody else made."
     misfit: str = "The choices of a decider of this kind have no exact explanation"
     contradictions: str = "No reward weights explain these choices together, as is usual for a decider that draws."
 

@@ -53,8 +53,10 @@ class SbtsKind(Kind):
     words = Words(
         "the decider learns, and draws from its posterior",
         "SBTS: Thompson sampling",
-        exploration="A Thompson sampler draws its weights: a choice that is not the best expected one is exploration, "
-        "or noise.",
+        explored="its draws decide",
+        exploration="A Thompson sampler draws its weights. Shown is how often its draws prefer another candidate than "
+        "the one it expects most of.",
+        misfits="They are further off than its draws explain: look here for changed records.",
         misfit="A Thompson sampler's luck has no exact explanation",
     )
     scales = Scales(policy=10.0, rewards=2.0, first_policy=0.1)

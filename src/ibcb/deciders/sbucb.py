@@ -34,12 +34,11 @@ class SbucbKind(BestKind):
         "the decider learns, and adds a confidence bonus",
         "SBUCB: adds a confidence bonus, takes the best",
         length="but little of",
-        explored="the exploration bonus decided",
-        exploration="Exploration decided where the best score with the bonus is another candidate's than the best "
-        "score without it.",
+        explored="the exploration bonus decides",
+        exploration="The bonus decides where another candidate has the best score without it.",
         misfit="",
         contradictions="No reward weights explain these choices together. Look here first for changed records, wrong "
-        "batch edges, or a decider that is not what was assumed.",
+        "episode edges, or a decider that is not what was assumed.",
     )
     # Only ratios matter, so scales are loose; alpha is of the order of 1.
     scales = Scales(policy=3.0, rewards=8.0, alpha=2.0, per_feature=False, first_policy=3.0)

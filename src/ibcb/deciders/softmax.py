@@ -36,8 +36,10 @@ class SoftmaxKind(LogitKind):
         "the decider learns, and draws by the softmax of its scores",
         "draws by the softmax of its scores",
         length="and much of",
-        exploration="It draws with probabilities that rise with the score: a choice that is not the best expected one "
-        "is that draw, or noise.",
+        explored="its draws decide",
+        exploration="It draws with probabilities that rise with the score. Shown is how often it draws another "
+        "candidate than the one it expects most of.",
+        misfits="They are further off than its draws explain: look here for changed records.",
         misfit="The draws of a softmax have no exact explanation",
     )
     scales = Scales(policy=10.0, rewards=3.0, first_policy=0.1)

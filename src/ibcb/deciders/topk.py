@@ -34,8 +34,9 @@ class TopKKind(LogitKind):
     words = Words(
         "the decider draws from its best candidates",
         "draws from its best candidates",
-        exploration="It draws from its best candidates: a choice that is not the best expected one is that draw, or "
-        "noise.",
+        explored="its draws decide",
+        exploration="It draws from its best candidates. Shown is how often it draws another than the very best.",
+        misfits="They are not among its best candidates: look here for changed records.",
     )
     motions = FOLLOWED
     draws_from_best = True

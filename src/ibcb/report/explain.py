@@ -13,14 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders.topk import TopKKind
-from ibcb.engine import Block
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.history import history
-from ibcb.numerics.laplace import read_choices
+from ibcb.report.misfits import read_alone
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
@@ -159,7 +157,7 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
         tally.add(scores)
         episodes.append(tally.thoughts(decider, entry.number))
         chosen = part.chosen_rows
-        astray = _read_alone(part, scores.width, model.top_k_ or 1)
+        astray = read_alone(part, scores.width, model.top_k_ or 1)
         parts = scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored
         steps.append((*parts, astray, _preferred(decider, entry.number, scores, part)))
     found = (np.concatenate(of_episodes) for of_episodes in zip(*steps, strict=True))
@@ -177,11 +175,3 @@ def _preferred(decider: Decider, number: int, scores: Scores, episode: BehaviorL
         return np.full(episode.n_steps, -1)
     # An exact solution ties the chosen candidate with others, but for rounding.
     return np.where(other, first, episode.chosen)
-
-
-def _read_alone(episode: BehaviorLog, width: Vector, top_k: int) -> Vector:
-    """How probable it is that each choice of an episode went astray, told by the episode alone; see `Explanation`."""
-    contexts = np.column_stack([episode.contexts.astype(np.float64, copy=False), width])
-    block = Block(contexts, episode.chosen_rows, episode.step_offsets, episode.candidates_per_step, 0, 0)
-    scores, counts = contexts @ TopKKind(top_k=top_k).policy_alone(block), np.diff(episode.step_offsets)
-    return read_choices(scores, counts, episode.chosen, top_k).strayed

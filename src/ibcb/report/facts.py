@@ -1,13 +1,13 @@
 """The adapter between model, log and page: everything that the page says, as plain data.
 
-All that the report knows of estimators is in this module. Weights are scaled by `IBCB.direction`: choices tell their
+Weights are scaled by `IBCB.direction`: choices tell their
 direction well, but little of their length. Scores of single candidates, which have an exploration bonus beside them,
 are in units of alpha for an upper-confidence decider.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,41 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.estimators.ibcb import IBCB
+from ibcb.estimators.published import unit_of
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.numerics.directions import direction
 from ibcb.report.calibration import Calibration, calibration
+from ibcb.report.episode_facts import EpisodeFacts, episode_facts
+from ibcb.report.evolution import agreements, ribbons, today_begins
+from ibcb.report.influence import StepSpread, groups_of, influences
 from ibcb.report.kinds import Compared, compared, exploration
+from ibcb.report.misfits import Misfits
 from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
-from ibcb.report.verdict import Agreement, Verdict, judge
-from ibcb.report.walk import LogWalk, Prediction, walk
-from ibcb.tracking import Interval, Track
+from ibcb.report.verdict import Agreement, Verdict, judge, statements
+from ibcb.report.walk import Counts, LogWalk, Prediction, walk
+from ibcb.report.weight_facts import (
+    LEVEL,
+    Group,
+    Weight,
+    exact,
+    feature_names,
+    group_facts,
+    intervals,
+    last_policy,
+    ranked,
+    told,
+    weight_facts,
+)
+from ibcb.tracking import Track
 
 __all__ = [
     "Contradicting",
     "EpisodeFacts",
     "Facts",
+    "Group",
     "Weight",
     "decider",
     "facts",
@@ -46,8 +65,6 @@ Vector = NDArray[np.float64]
 
 #: updates after the log that the evolution goes on for
 FORECAST = 5
-#: probability of the intervals
-LEVEL = 0.9
 #: policies drawn from what is believed of the next one, and how many of them are in memory at once
 _DRAWS, _AT_ONCE = 400, 20
 #: a cautious bound leaves this share of the draws below it, at so many times the deviation believed: beliefs are too
@@ -56,37 +73,6 @@ _UNLIKELY, _DOUBT = 0.05, 2.0
 _MOST_WEIGHTS = 200
 _MOST_LINES = 40
 _MOST_EPISODES = 400
-
-
-@dataclass(frozen=True)
-class Weight:
-    """One feature: its weight in the last logged policy, with an interval, in the policy right after it, and in the
-    rewards. ``told`` is False where the choices do not determine it; it has no interval then.
-    """
-
-    name: str
-    last: float
-    low: float | None
-    high: float | None
-    policy: float
-    reward: float
-    told: bool
-
-
-@dataclass(frozen=True)
-class EpisodeFacts:
-    """One episode. Shares are of its steps; None where there is nothing to tell."""
-
-    number: int
-    steps: int
-    status: str
-    violated: int
-    predicted: float | None
-    rival: float | None
-    chance: float | None
-    explored: float | None
-    agreed: float | None
-    regret: float | None
 
 
 @dataclass(frozen=True)
@@ -116,12 +102,15 @@ class Facts:
     compared : tuple of Compared
         The kinds of decider that the log chose from.
     verdict : Verdict
+    exact : tuple of str
+        Whether the choices have an exact explanation; sentences that the verdict has among its reasons.
     notes : tuple of str
         What a reader should know, of the fit and of this page.
     unit : str
         Of all weights.
     weights : tuple of Weight
-        The largest of the last policy first.
+        Those that decide most first; the features of a group stand together.
+    groups : tuple of Group
     level : float
         Probability of their intervals.
     n_features : int
@@ -132,12 +121,22 @@ class Facts:
         Of the episodes shown; see ``n_episodes``.
     evolution : tuple of tuple of float
         Per shown episode, the policy's weight of each of ``lines``.
+    lower, upper : tuple of tuple of float, or None
+        Bounds of ``evolution``; None where there are none.
     forecast : tuple of tuple of float
         The same after 1, 2, ... updates that follow the log.
+    forecast_today : tuple of float
+        The share of today's choices that these policies would make.
+    today_steps : int
+        Steps that such shares are of.
     learns : bool
         Whether the forecast projects a learner; False where it is the last policy, or the one right after the log.
     n_episodes, n_steps, n_rows, warmup_steps, fewest, most : int
         Size of the log; ``fewest`` and ``most`` candidates at a step.
+    counts : Counts
+        Of the whole log.
+    misfits : Misfits
+        Choices that do not fit.
     contradictions : tuple of Contradicting
     sample : tuple of SampledEpisode, or None
         None: the page was asked to show no steps.
@@ -157,15 +156,21 @@ class Facts:
     exploration: str
     compared: tuple[Compared, ...]
     verdict: Verdict
+    exact: tuple[str, ...]
     notes: tuple[str, ...]
     unit: str
     weights: tuple[Weight, ...]
+    groups: tuple[Group, ...]
     level: float
     n_features: int
     lines: tuple[int, ...]
     episodes: tuple[EpisodeFacts, ...]
     evolution: tuple[tuple[float, ...], ...]
+    lower: tuple[tuple[float, ...], ...] | None
+    upper: tuple[tuple[float, ...], ...] | None
     forecast: tuple[tuple[float, ...], ...]
+    forecast_today: tuple[float, ...]
+    today_steps: int
     learns: bool
     n_episodes: int
     n_steps: int
@@ -173,12 +178,29 @@ class Facts:
     warmup_steps: int
     fewest: int
     most: int
+    counts: Counts
+    misfits: Misfits
     contradictions: tuple[Contradicting, ...]
     sample: tuple[SampledEpisode, ...] | None
     columns: tuple[str, ...]
     calibration: Calibration | None
     fingerprint: str
     version: str
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The reasons of the verdict without those in ``exact``."""
+        return tuple(reason for reason in self.verdict.reasons if reason not in self.exact)
+
+    def determined(self, weight: Weight) -> bool:
+        """Whether the choices determine a weight, alone or against the others of its group."""
+        return weight.told or any(group.told and group.name == weight.group for group in self.groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data; the kind of the decider by name, title and label."""
+        kind = {"name": self.kind.name, "title": self.kind.title, "label": self.kind.label}
+        # Kinds hold arrays, which asdict would copy and JSON does not know.
+        return {**asdict(replace(self, kind=None)), "kind": kind, "verdict": self.verdict.to_json()}  # type: ignore[arg-type]
 
 
 def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title: str = "") -> Facts:
@@ -203,31 +225,22 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     # Where nothing is believed of a policy, no choice has a probability.
     calibrated = None if model.forecast_model_ is None else calibration(model, log)
     model, log = _tracked(model, log)
-    view = _walked(model, log, steps=steps)
-    judged = _judged(model, view)
     names = feature_names(model)
-    reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
-    bounds = intervals(model)
-    policies = model.direction(model.policy_coefs_)
-    last = policies[-1] if bounds is None else bounds.estimate
-    order = [int(feature) for feature in np.argsort(-np.abs(last), kind="stable")[:_MOST_WEIGHTS]]
-    known = told(model)
-    claimed = known & judged.supported
-    weights = tuple(
-        Weight(
-            name=names[feature],
-            last=_exact(last[feature]),
-            low=_exact(bounds.lower[feature]) if bounds is not None and claimed[feature] else None,
-            high=_exact(bounds.upper[feature]) if bounds is not None and claimed[feature] else None,
-            policy=_exact(policy[feature]),
-            reward=_exact(reward[feature]),
-            told=bool(known[feature]),
-        )
-        for feature in order
-    )
-    lines = _lines(policies, policy, order)
+    groups = groups_of(names)
+    policies, last = model.direction(model.policy_coefs_), last_policy(model)
+    view = _walked(model, log, StepSpread(last, groups), steps=steps)
+    judged = _judged(model, view)
+    decides = influences(last, view.spreads, groups)
+    order = ranked(decides, groups, last)[:_MOST_WEIGHTS]
+    today = model.direction(model.next_policy_coef_)
+    # Those that ever moved scores most.
+    peak = (np.abs([*policies, today]).max(axis=0) * view.spreads.features)[order]
+    lines = sorted(int(place) for place in np.argsort(-peak, kind="stable")[:_MOST_LINES])
     columns = [order[line] for line in lines]
     shown = _episodes_shown(len(policies))
+    # Of another log than the fitted one nothing can be retraced.
+    band = ribbons(model, log, LEVEL) if judged.supported and not _mismatch(model, view) else None
+    ahead = forecasts(model)
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
         log_name=log_name,
@@ -236,33 +249,27 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         exploration=exploration(model, LEVEL),
         compared=compared(model),
         verdict=judged,
+        exact=tuple(statements(model)),
         notes=(
             *_mismatch(model, view),
             *(_sentence(str(note)) for note in model.notes_),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
         unit="scaled so that the scores of a step spread by 1",
-        weights=weights,
+        weights=weight_facts(
+            model, order, decides, view.spreads, groups, intervals(model) if judged.supported else None
+        ),
+        groups=group_facts(model, groups, decides),
         level=LEVEL,
         n_features=len(names),
         lines=tuple(lines),
-        episodes=tuple(
-            EpisodeFacts(
-                number=number,
-                steps=model.diagnostics_[number].steps,
-                status=model.diagnostics_[number].status,
-                violated=model.diagnostics_[number].violated,
-                predicted=view.tallies[number].predicted,
-                rival=view.tallies[number].rival,
-                chance=view.tallies[number].chance,
-                explored=_known(view.tallies[number].thoughts.explored),
-                agreed=view.tallies[number].agreed,
-                regret=_known(view.tallies[number].thoughts.regret_share),
-            )
-            for number in shown
-        ),
-        evolution=tuple(tuple(_exact(x) for x in policies[number, columns]) for number in shown),
-        forecast=tuple(tuple(_exact(x) for x in row[columns]) for row in forecasts(model)),
+        episodes=episode_facts(model, view, shown, agreements(policies[shown], today, view.today)),
+        evolution=tuple(tuple(exact(x) for x in policies[number, columns]) for number in shown),
+        lower=None if band is None else _side([each.lower for each in band], shown, columns),
+        upper=None if band is None else _side([each.upper for each in band], shown, columns),
+        forecast=tuple(tuple(exact(x) for x in row[columns]) for row in ahead),
+        forecast_today=tuple(exact(x) for x in agreements(np.stack(ahead), today, view.today)),
+        today_steps=view.today.n_steps,
         learns=model.forecast_note_ is not None and model.forecast_note_.code == "learner-forecast",
         n_episodes=len(policies),
         n_steps=view.n_steps,
@@ -270,6 +277,8 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         warmup_steps=view.warmup_steps,
         fewest=view.fewest,
         most=view.most,
+        counts=Counts(*(sum(each) for each in zip(*(tally.counts for tally in view.tallies), strict=True))),
+        misfits=view.misfits if steps else _bare(view.misfits),
         contradictions=_contradictions(model),
         sample=tuple(view.sample) if steps else None,
         columns=names,
@@ -283,7 +292,7 @@ def verdict(model: IBCB, log: BehaviorLog | DiskLog) -> Verdict:
     """How far to rely on a model; what `IBCB.verdict` gives."""
     _check(model, log)
     model, log = _tracked(model, log)
-    return _judged(model, _walked(model, log, steps=False))
+    return _judged(model, _walked(model, log, StepSpread(model.next_policy_coef_, {}), steps=False))
 
 
 def _tracked(model: IBCB, log: BehaviorLog | DiskLog) -> tuple[IBCB, BehaviorLog | DiskLog]:
@@ -292,25 +301,20 @@ def _tracked(model: IBCB, log: BehaviorLog | DiskLog) -> tuple[IBCB, BehaviorLog
     return (model, log) if reduction is None else (model.as_tracked(), reduction.reduced(log))
 
 
-def _walked(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool) -> LogWalk:
+def _walked(model: IBCB, log: BehaviorLog | DiskLog, spread: StepSpread, *, steps: bool) -> LogWalk:
     named = {(row.episode, row.step) for row in _contradictions(model)}
-    view = walk(log, decider(model), prediction(model), contradicting=named, steps=steps)
+    today = today_begins([entry.steps for entry in model.diagnostics_])
+    view = walk(log, decider(model), prediction(model), spread, today=today, contradicting=named, steps=steps)
     _same_size(model, view)
     return view
 
 
 def _judged(model: IBCB, view: LogWalk) -> Verdict:
-    return judge(model, view.late, None if view.late is None else _next_agreement(model, view.late.sample))
+    agreement = None if view.late is None else _next_agreement(model, view.late.sample)
+    return judge(model, view.late, agreement, view.misfits.total)
 
 
 # -- what is asked of the model ------------------------------------------------------------------------------------
-
-
-def intervals(model: IBCB) -> Interval | None:
-    """Of the last logged policy's direction; None where the model has none, or has learned nothing."""
-    if model.forecast_model_ is None or not model.coef_.any():
-        return None
-    return model.policy_interval(LEVEL, direction=True)
 
 
 def forecasts(model: IBCB) -> list[Vector]:
@@ -318,13 +322,6 @@ def forecasts(model: IBCB) -> list[Vector]:
     if model.forecast_model_ is None:
         return [model.direction(model.next_policy_coef_)]
     return [model.direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
-
-
-def told(model: IBCB) -> NDArray[np.bool_]:
-    """Which features' weights the choices determine, shape (d,)."""
-    names = model.feature_names_in_ or tuple(map(str, range(model.n_features_in_)))
-    unidentified = set(model.unidentified_features_ or ())
-    return np.array([name not in unidentified for name in names])
 
 
 def decider(model: IBCB) -> Decider:
@@ -339,11 +336,14 @@ def decider(model: IBCB) -> Decider:
 
 def prediction(model: IBCB) -> Prediction:
     """What `predict` uses, one episode ahead: the tracker's prediction, or Algorithm 2's where there is no tracker."""
-    kind, track, evolution = model._fit.kind, model._fit.track, model._fit.evolution
+    fit = model._fit
+    kind, track, evolution = fit.kind, fit.track, fit.evolution
+    unit = unit_of(fit, float(model._fitted_with["alpha"])) / model.to_policy().alpha if kind.adds_bonus else None
     if track is None:
         known = tuple(entry.next_agreement is not None for entry in model.diagnostics_)
-        return Prediction(kind, None, evolution.policies, known, evolution.metric)
-    return Prediction(kind, track.ahead, track.policies, tuple(bool(policy.any()) for policy in track.ahead), None)
+        return Prediction(kind, None, evolution.policies, known, evolution.metric, unit, fit.scale)
+    known = tuple(bool(policy.any()) for policy in track.ahead)
+    return Prediction(kind, track.ahead, track.policies, known, None, unit, fit.scale)
 
 
 def _next_agreement(model: IBCB, sample: BehaviorLog) -> Agreement | None:
@@ -395,11 +395,6 @@ def _contradictions(model: IBCB) -> tuple[Contradicting, ...]:
     return tuple(Contradicting(*place, tuple(sorted(found))) for place, found in sorted(others.items()))
 
 
-def feature_names(model: IBCB) -> tuple[str, ...]:
-    """Names of the features, made up where the log had none."""
-    return model.feature_names_in_ or tuple(f"feature {column}" for column in range(model.n_features_in_))
-
-
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
     kind = model.decider_
     own = {
@@ -421,6 +416,15 @@ def _version() -> str:
     from ibcb.version import __version__
 
     return __version__
+
+
+def _side(bounds: list[Vector], shown: list[int], columns: list[int]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(exact(x) for x in bounds[number][columns]) for number in shown)
+
+
+def _bare(misfits: Misfits) -> Misfits:
+    """Without ids and times of steps."""
+    return misfits._replace(listed=tuple(each._replace(id=None, time=None) for each in misfits.listed))
 
 
 # -- does the log belong to it? ------------------------------------------------------------------------------------
@@ -465,12 +469,6 @@ def _mismatch(model: IBCB, view: LogWalk) -> tuple[str, ...]:
 # -- what fits on a page -------------------------------------------------------------------------------------------
 
 
-def _lines(policies: NDArray[np.float64], now: Vector, order: list[int]) -> list[int]:
-    """Places in ``order`` of the features that ever weighed most."""
-    peak = np.maximum(np.abs(policies).max(axis=0), np.abs(now))[order]
-    return sorted(int(place) for place in np.argsort(-peak, kind="stable")[:_MOST_LINES])
-
-
 def _episodes_shown(count: int) -> list[int]:
     """All episodes, or of many every k-th and the last."""
     every = -(-count // _MOST_EPISODES)
@@ -482,15 +480,15 @@ def _on_the_page(view: LogWalk, n_features: int, n_episodes: int, lines: int) ->
     kept = sum(len(episode.steps) for episode in view.sample)
     if 0 < kept < view.n_steps:
         found.append(
-            f"The explorer holds {kept:,} of {view.n_steps:,} steps: contradicting steps first, then steps that were "
-            "not predicted or not explained, then others, drawn by a fixed rule. All other figures are of all steps."
+            f"The explorer holds {kept:,} of {view.n_steps:,} steps: those that do not fit first, then those not "
+            "predicted, then others, drawn by a fixed rule. All other figures are of all steps."
         )
     if view.rival_sampled:
         found.append("The choice model of an episode learned from a sample of its steps, where they are many.")
     if n_features > _MOST_WEIGHTS:
-        found.append(f"The {_MOST_WEIGHTS} largest of {n_features:,} weights are shown.")
+        found.append(f"{_MOST_WEIGHTS} of {n_features:,} weights are shown: those that decide most.")
     if n_features > lines:
-        found.append(f"The evolution shows the {lines} features that ever weighed most.")
+        found.append(f"The evolution shows the {lines} features that ever decided most.")
     shown = len(_episodes_shown(n_episodes))
     if shown < n_episodes:
         found.append(f"Charts and tables show {shown} of {n_episodes:,} episodes, evenly spaced.")
@@ -500,12 +498,3 @@ def _on_the_page(view: LogWalk, n_features: int, n_episodes: int, lines: int) ->
 def _sentence(note: str) -> str:
     """A note with a capital, unless it begins with a name of the code."""
     return note if "_" in note.partition(" ")[0] else note[:1].upper() + note[1:]
-
-
-def _known(share: float) -> float | None:
-    return None if np.isnan(share) else share
-
-
-def _exact(value: Any) -> float:
-    """Nine digits: more than the page shows, fewer than rounding disturbs."""
-    return float(f"{float(value):.9g}")

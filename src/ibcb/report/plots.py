@@ -73,11 +73,12 @@ def weights(model: IBCB, *, ax: Any = None, largest: int = 24) -> Any:
 
 
 def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> Any:
-    """Share of each episode's choices that exploration decided; see `ibcb.report`."""
+    """How much the decider explores in each episode, by its own rule as estimated; see `ibcb.report`."""
     found = facts(model, log, steps=False)
     axes = _axes(ax)
-    axes.plot([e.number for e in found.episodes], [e.explored for e in found.episodes], color=_COLOURS[1], marker="o")
-    axes.set(xlabel="episode", ylabel=f"share of choices that {found.kind.words.explored}", ylim=(0, None))
+    shares = [np.nan if e.exploration is None else e.exploration for e in found.episodes]
+    axes.plot([e.number for e in found.episodes], shares, color=_COLOURS[1], marker="o")
+    axes.set(xlabel="episode", ylabel=f"share of choices that {found.kind.words.explored or 'explore'}", ylim=(0, None))
     return axes
 
 

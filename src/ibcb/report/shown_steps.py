@@ -13,11 +13,13 @@ from ibcb.log import BehaviorLog
 from ibcb.report.scores import Scores
 
 __all__ = [
+    "LIKELY",
     "EpisodeSample",
     "Keeper",
     "Picks",
     "SampledEpisode",
     "SampledStep",
+    "as_text",
     "room_per_episode",
     "step_keys",
     "within_budget",
@@ -28,7 +30,9 @@ Vector = NDArray[np.float64]
 #: numbers of an episode's sampled steps in memory
 _SAMPLE_NUMBERS = 1 << 22
 #: characters of step data on a page
-_PAGE_CHARACTERS = 4_000_000
+_PAGE_CHARACTERS = 3_400_000
+#: a choice does not fit where it more probably went astray than not
+LIKELY = 0.5
 _MOST_FEATURES = 24
 _MOST_CANDIDATES = 40
 
@@ -36,7 +40,9 @@ _MOST_CANDIDATES = 40
 class SampledStep(NamedTuple):
     """One step as the explorer shows it; candidates are counted from 0, the best-scored come first.
 
-    ``values`` has a row per shown candidate and a column per feature of the `SampledEpisode`.
+    ``values`` has a row per shown candidate and a column per feature of the `SampledEpisode`. ``strayed`` is how
+    probable it is that the choice went astray, ``ahead`` what was expected of the candidates one episode ahead, where
+    another choice than the decider's was predicted.
     """
 
     step: int
@@ -49,18 +55,29 @@ class SampledStep(NamedTuple):
     predicted: int | None
     explored: bool
     contradicts: bool
+    strayed: float
     candidates: list[int]
     expected: list[float]
     width: list[float]
     values: list[list[float]]
+    ahead: list[float] | None
+
+    @property
+    def always(self) -> bool:
+        """Whether it is shown before others."""
+        return self.contradicts or self.strayed > LIKELY
 
 
 class SampledEpisode(NamedTuple):
-    """The sampled steps of an episode, and the policy's weights of the features that they show."""
+    """The sampled steps of an episode, and the policy's weights of the features that they show.
+
+    ``ahead``: those of the policy predicted one episode ahead; None where none could be.
+    """
 
     number: int
     features: list[int]
     weights: list[float]
+    ahead: list[float] | None
     steps: list[SampledStep]
 
 
@@ -126,35 +143,41 @@ class EpisodeSample:
     number : int
         Of the episode.
     policy : ndarray of shape (d,)
+    ahead : ndarray of shape (d,) or None
+        The policy predicted one episode ahead, in the same unit.
     named : collection of int
         Steps that contradict others; they are always shown.
     size : int
         How many steps to show.
     """
 
-    def __init__(self, number: int, policy: Vector, named: Collection[int], size: int) -> None:
-        self.number, self.policy, self.named, self.size = number, policy, named, size
-        # Half of the room at most for steps that were not predicted or not explained.
-        self._all, self._odd = Keeper(size), Keeper(max(1, size // 2))
+    def __init__(self, number: int, policy: Vector, ahead: Vector | None, named: Collection[int], size: int) -> None:
+        self.number, self.policy, self.ahead, self.named, self.size = number, policy, ahead, named, size
+        # Half of the room at most for steps that were not predicted or not explained, and so for those that do not fit.
+        self._all, self._odd, self._astray = Keeper(size), Keeper(max(1, size // 2)), Keeper(max(1, size // 2))
         self._steps: dict[int, SampledStep] = {}
         self._contexts: dict[int, NDArray[Any]] = {}
 
-    def add(self, part: BehaviorLog, first: int, scores: Scores, picks: Picks) -> None:
-        """A part of the episode that begins with its step ``first``."""
+    def add(self, part: BehaviorLog, first: int, scores: Scores, picks: Picks, strayed: Vector) -> None:
+        """A part of the episode that begins with its step ``first``; ``strayed``: how probably each choice did."""
         steps, keys = np.arange(first, first + part.n_steps), step_keys(self.number, first, part.n_steps)
         odd = picks.picked != part.chosen
         if picks.predicted is not None:
             odd |= picks.predicted != part.chosen
         self._all.offer(steps, keys)
         self._odd.offer(steps[odd], keys[odd])
-        kept = {*self.named, *self._all.steps, *self._odd.steps}
+        astray = strayed > LIKELY
+        # The most probable first.
+        ranks = (np.uint64(1 << 62) * (1 - strayed[astray])).astype(np.uint64)
+        self._astray.offer(steps[astray], ranks)
+        kept = {*self.named, *self._all.steps, *self._odd.steps, *self._astray.steps}
         self._steps = {step: content for step, content in self._steps.items() if step in kept}
         self._contexts = {step: content for step, content in self._contexts.items() if step in kept}
         for step in sorted(kept.intersection(range(first, first + part.n_steps))):
-            self._steps[step], self._contexts[step] = self._shown(part, step, step - first, scores, picks)
+            self._steps[step], self._contexts[step] = self._shown(part, step, step - first, scores, picks, strayed)
 
     def _shown(
-        self, part: BehaviorLog, step: int, inside: int, scores: Scores, picks: Picks
+        self, part: BehaviorLog, step: int, inside: int, scores: Scores, picks: Picks, strayed: Vector
     ) -> tuple[SampledStep, NDArray[Any]]:
         rows = slice(int(part.step_offsets[inside]), int(part.step_offsets[inside + 1]))
         total = picks.total[rows]
@@ -162,36 +185,43 @@ class EpisodeSample:
         # The pick first: another may tie with it.
         order = sorted(range(len(total)), key=lambda place: (place != picked, -total[place]))
         wanted = {chosen, picked, *order[:_MOST_CANDIDATES]}
+        predicted = None if picks.predicted is None else int(picks.predicted[inside])
+        if predicted is not None:
+            wanted.add(predicted)
         shown = [place for place in order if place in wanted]
+        contexts = part.contexts[rows][shown]
+        ahead = None if self.ahead is None or predicted == chosen else _rounded(contexts @ self.ahead, 6)
         return SampledStep(
             step=step,
-            id=None if part.step_ids is None else _text(part.step_ids[inside]),
-            time=None if part.timestamps is None else _text(part.timestamps[inside]),
+            id=None if part.step_ids is None else as_text(part.step_ids[inside]),
+            time=None if part.timestamps is None else as_text(part.timestamps[inside]),
             n_candidates=len(total),
             chosen=chosen,
             picked=picked,
             greedy=int(picks.greedy[inside]),
-            predicted=None if picks.predicted is None else int(picks.predicted[inside]),
+            predicted=predicted,
             explored=bool(scores.explored[inside]),
             contradicts=step in self.named,
+            strayed=round(float(strayed[inside]), 3),
             candidates=shown,
             expected=_rounded(scores.expected[rows][shown], 6),
             width=_rounded(scores.width[rows][shown], 6),
             values=[],
-        ), part.contexts[rows][shown]
+            ahead=ahead,
+        ), contexts
 
     def episode(self) -> SampledEpisode:
-        """The sample: all contradicting steps, the odd ones up to half of the rest, and others to fill it."""
+        """The sample: all contradicting steps, those that do not fit, the odd ones, and others to fill it."""
         named = [step for step, content in self._steps.items() if content.contradicts]
-        wanted = list(dict.fromkeys([*named, *self._odd.steps, *self._all.steps]))
+        wanted = list(dict.fromkeys([*named, *self._astray.steps, *self._odd.steps, *self._all.steps]))
         chosen = sorted(wanted[: max(self.size, len(named))])
         features = self._telling(chosen)
         shown = []
         for step in chosen:
             values = self._contexts[step][:, features]
             shown.append(self._steps[step]._replace(values=[_rounded(row, 4) for row in values]))
-        weights = [float(f"{weight:.8g}") for weight in self.policy[features]]
-        return SampledEpisode(self.number, features, weights, shown)
+        ahead = None if self.ahead is None else _rounded(self.ahead[features], 8)
+        return SampledEpisode(self.number, features, _rounded(self.policy[features], 8), ahead, shown)
 
     def _telling(self, steps: list[int]) -> list[int]:
         """The features that move scores most among these steps; all of them if they are few."""
@@ -219,7 +249,13 @@ def within_budget(sample: list[SampledEpisode]) -> list[SampledEpisode]:
         return 120 + sum(22 + 7 * len(row) for row in step.values) + len(step.id or "")
 
     entries = [
-        (not step.contradicts, int(step_keys(episode.number, step.step, 1)[0]), size(step), episode.number, step.step)
+        (
+            not step.always,
+            int(step_keys(episode.number, step.step, 1)[0]),
+            size(step),
+            episode.number,
+            step.step,
+        )
         for episode in sample
         for step in episode.steps
     ]
@@ -240,6 +276,9 @@ def _rounded(values: Any, digits: int) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values.tolist()]
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """An id or a time, cut where nobody would read on; of times, seconds and no more where they are whole."""
+    if isinstance(value, np.datetime64) and value == value.astype("datetime64[s]"):
+        value = value.astype("datetime64[s]")
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= 1000 else text[:999] + "…"

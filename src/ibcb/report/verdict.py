@@ -161,7 +161,7 @@ class Verdict:
         return verdict_html(self)
 
 
-def judge(model: Any, late: Late | None, agreement: Agreement | None) -> Verdict:
+def judge(model: Any, late: Late | None, agreement: Agreement | None, misfits: int = 0) -> Verdict:
     """Judge a fitted `IBCB`.
 
     Parameters
@@ -171,10 +171,17 @@ def judge(model: Any, late: Late | None, agreement: Agreement | None) -> Verdict
         How the later half of its log was predicted; None where nothing was.
     agreement : Agreement or None
         By what is believed of the next policy; None where nothing is.
+    misfits : int
+        Choices that do not fit the rest of their episodes.
     """
     figures = None if late is None else _figures(late, agreement)
     level, found, next_step = _judged(model, figures)
-    reasons = [*([] if figures is None else [_prediction(figures)]), *found, *statements(model)]
+    reasons = [
+        *([] if figures is None else [_prediction(figures)]),
+        *found,
+        *_misfits(model, misfits),
+        *statements(model),
+    ]
     return Verdict(level, _HEADLINES[level], tuple(reasons), next_step, figures)
 
 
@@ -366,6 +373,13 @@ def _next_policy(expected: float, low: float) -> str:
         f"predict picks what the decider's next policy prefers on about {expected:.1%} of steps; by a cautious bound, "
         f"on at least {low:.1%}."
     )
+
+
+def _misfits(model: Any, misfits: int) -> list[str]:
+    if not misfits or model.decider_.explores_at_random:
+        return []
+    steps = sum(entry.steps for entry in model.diagnostics_)
+    return [f"{misfits:,} of {steps:,} choices ({misfits / steps:.1%}) do not fit the rest; ibcb.explain names them."]
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,0 +1,113 @@
+"""How the behaviour evolved: what each past policy would choose today, and how well each is known.
+
+The log is gone through once more, as it was tracked, for what was believed of the policy once each episode was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import episodes, one_blas_thread
+from ibcb.estimators.ibcb import IBCB
+from ibcb.inverse.constraints import Experience, experienced
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.tracking import Interval, Track
+from ibcb.tracking.forecast import interval
+
+__all__ = ["Ribbon", "agreements", "ribbons", "today_begins"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: steps that agreement is counted on: a standard error of .007 in a share of .9
+_TODAY = 2000
+#: policies whose scores are in memory at once
+_AT_ONCE = 20
+
+
+class Ribbon(NamedTuple):
+    """Bounds of a policy's weights, shape (d,) each."""
+
+    lower: Vector
+    upper: Vector
+
+
+def today_begins(steps: Sequence[int]) -> int:
+    """The first of the episodes that stand for today: the last one, or as many as make up enough steps."""
+    gathered = 0
+    for number in range(len(steps) - 1, -1, -1):
+        gathered += steps[number]
+        if gathered >= _TODAY:
+            return number
+    return 0
+
+
+def agreements(policies: Matrix, today: Vector, log: BehaviorLog) -> Vector:
+    """The share of today's choices that each policy would make, without exploration. Shape (policies,).
+
+    Where a policy does not tell candidates apart it draws among them: nothing learned agrees as often as chance.
+    """
+    starts, counts = log.step_offsets[:-1], np.diff(log.step_offsets)
+    own = log.contexts @ today
+    picked = np.add.reduceat(_best(own[:, None], starts, counts)[:, 0], starts)
+    shares = []
+    for some in np.array_split(policies, -(-len(policies) // _AT_ONCE)):
+        best = _best(log.contexts @ some.T, starts, counts)
+        both = np.add.reduceat(best * _best(own[:, None], starts, counts), starts)
+        shares.append((both / (np.add.reduceat(best, starts) * picked[:, None])).mean(axis=0))
+    return np.concatenate(shares)
+
+
+def _best(scores: Matrix, starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Matrix:
+    """1 where a candidate is the best of its step, or as good but for rounding. Shape of ``scores``."""
+    slack = 1e-12 * np.abs(scores).max(axis=0, initial=0.0)
+    best: Matrix = (scores >= np.repeat(np.maximum.reduceat(scores, starts), counts, axis=0) - slack).astype(np.float64)
+    return best
+
+
+def ribbons(model: IBCB, log: BehaviorLog | DiskLog, level: float) -> list[Ribbon] | None:
+    """Intervals of the direction of every episode's policy; None where nothing was tracked.
+
+    Parameters
+    ----------
+    model : IBCB
+        Fitted to ``log``.
+    log : BehaviorLog, or what `ibcb.open_log` gave
+    level : float
+        Their probability.
+    """
+    track = model._fit.track
+    if track is None or not model.coef_.any():
+        return None
+    if not track.kind.moves:
+        return [_about(model.policy_interval(level, direction=True))] * len(track.policies)
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        return _retraced(model, log, track, level)
+
+
+def _retraced(model: IBCB, log: BehaviorLog | DiskLog, track: Track, level: float) -> list[Ribbon]:
+    d = track.d
+    prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
+    now, found = Track.begin(track.kind, track.kind.rate * prior), list[Ribbon]()
+    estimates = model.direction(model.policy_coefs_)
+    for by_policy, rows in episodes(log):
+        before = now.kind.regularization.ridge(now.chosen)
+        lesson = Experience.join(list(rows.map(experienced)))
+        now = now.after(rows if by_policy else None, before, lesson)
+        if by_policy:
+            estimate = estimates[len(found)]
+            known = now.policies[-1].any() and estimate.any()
+            bounds = interval(now, level, direction=True) if known else None
+            found.append(Ribbon(estimate, estimate) if bounds is None else _about(bounds, estimate))
+    return found
+
+
+def _about(bounds: Interval, estimate: Vector | None = None) -> Ribbon:
+    """Bounds about the estimate that is shown, should another one have been retraced."""
+    moved = 0.0 if estimate is None else estimate - bounds.estimate
+    return Ribbon(bounds.lower + moved, bounds.upper + moved)
