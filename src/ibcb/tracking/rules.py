@@ -106,10 +106,8 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _PLAINLY:
         best, why = plain, f"{kinds[best].label} is not seen to learn"
     if exact:
-        likely = sorted(exact, key=lambda place: judged.log_likelihoods[place], reverse=True)
-        # Whoever draws once an episode is explained by a bonus too, but what it draws is not foreseen.
-        bonus = (place for place in likely if kinds[place].adds_bonus and judged.loss(likely[0], place) < _LITTLE)
-        exactly = next(bonus, likely[0])
+        # Of one draw an episode the choices hang together, which only the evidence of whole episodes tells.
+        exactly = max(exact, key=lambda place: _evidence(tracks.tracks[place]))
         if best != exactly:
             best, why = exactly, f"every choice is exactly what {kinds[exactly].label} prefers"
     elif assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
@@ -173,6 +171,11 @@ def followed(tracks: Tracks) -> int | None:
     """The place of the kind that assumes nothing but that a policy moves."""
     places = (place for place in tracks.running if assumes_nothing(tracks.kinds[place]) and tracks.kinds[place].moves)
     return next(places, None)
+
+
+def _evidence(track: Track | None) -> float:
+    """Log-likelihood of all episodes, each as a whole, under the best model."""
+    return -np.inf if track is None else float(track.seen.evidence.max())
 
 
 def _evidence_of_moves(track: Track | None) -> float:
