@@ -341,8 +341,7 @@ def _gains(items: list[Record], moves: Record, days: list[str]) -> list[str]:
         "Recovered propensity, mean of the day, of the items chosen most often; policy in force:\n",
         *_table(["item", *days], rows),
         f"Of these, {gains} gains most from the first day to the last, and {loses} loses most. This is not a slow "
-        "drift: "
-        f"policies an hour apart differ by a total variation of {moves['1 h']:.2f} on average, six hours apart by "
+        f"drift: policies an hour apart differ by a total variation of {moves['1 h']:.2f} on average, six hours apart by "
         f"{moves['6 h']:.2f}, a day apart by {moves['24 h']:.2f}. The documentation of the dataset takes the policy "
         "for converged and fixed. Its choices say otherwise, and so do its logged propensities:\n",
         "![Recovered and logged propensities of four items over the week](../images/open-bandit.svg)\n",
@@ -386,8 +385,7 @@ def _likelihoods(fits: list[Record], fit: Record) -> list[str]:
         f"{told['one episode ahead']}, and those of the policy in force {told['in force']}. The latter have seen the "
         "choice in question, so they look better than they are: use them to weight a log, and the former to judge a "
         f"model. One logit over the log, often used where propensities are missing, tells {told['logit, whole log']}, "
-        "and knows "
-        "these choices, too.\n",
+        "and knows these choices, too.\n",
         f"Fading counts halve what a choice counts every {half_lives[0]:g} to {half_lives[-1]:g} hours, and add some "
         "even counts; the table has the best of all settings, chosen by these very choices. For a decider without "
         f"context they are a strong rival: {of['fading counts']:.3f} with what the recovered ones know, and "
