@@ -341,8 +341,8 @@ def _gains(items: list[Record], moves: Record, days: list[str]) -> list[str]:
         "Recovered propensity, mean of the day, of the items chosen most often; policy in force:\n",
         *_table(["item", *days], rows),
         f"Of these, {gains} gains most from the first day to the last, and {loses} loses most. This is not a slow "
-        f"drift: policies an hour apart differ by a total variation of {moves['1 h']:.2f} on average, six hours apart by "
-        f"{moves['6 h']:.2f}, a day apart by {moves['24 h']:.2f}. The documentation of the dataset takes the policy "
+        f"drift: policies an hour apart differ by a total variation of {moves['1 h']:.2f} on average, six hours apart "
+        f"by {moves['6 h']:.2f}, a day apart by {moves['24 h']:.2f}. The documentation of the dataset takes the policy "
         "for converged and fixed. Its choices say otherwise, and so do its logged propensities:\n",
         "![Recovered and logged propensities of four items over the week](../images/open-bandit.svg)\n",
         "Means of four hours. Logged propensities are known of chosen items only; each stands for as many steps as one "

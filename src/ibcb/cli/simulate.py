@@ -110,7 +110,7 @@ def simulate(
     dup: Annotated[
         int | None,
         typer.Option(
-            help="With synthetic: repeat each of the first N episodes right after itself. Default: 0.",
+            help="With synthetic: show the candidates of the first N episodes again in the next N. Default: 0.",
             metavar="N",
             min=0,
         ),
@@ -130,7 +130,7 @@ def simulate(
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="With movielens: the folder or zip of MovieLens 100K. Default: what IBCB_ML100K names, or downloaded once."
+            help="With movielens: folder or zip of MovieLens 100K. Default: what IBCB_ML100K names, or downloaded once."
         ),
     ] = None,
     as_json: Json = False,
