@@ -227,7 +227,7 @@ def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monke
     recovered = names["features"] @ names["model"].coef_
     assert np.corrcoef(truth, recovered)[0, 1] > 0.98
     assert names["verdict"].predicted > 0.95
-    assert "warning, reward-like-columns: left out: 'clicked' (by name what came of the choice)" in shown
+    assert "warning, reward-like-columns: left out: 'clicked' (the name suggests an outcome)" in shown
     assert "genre" in shown
 
     pacsv.write_csv(names["tomorrow"], "tomorrow.csv")

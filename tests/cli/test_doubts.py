@@ -59,7 +59,7 @@ def test_fit_repeats_the_warnings_of_validate_once_each(doubtful, tmp_path, how)
     assert not warnings_of(result) & {"collinear", "constant-within-steps"}
     lines = result.stderr.splitlines()
     assert len(set(lines)) == len(lines)
-    assert any(line.startswith("warning: left out: 'cost' (by name what came of the choice)") for line in lines)
+    assert any(line.startswith("warning: left out: 'cost' (the name suggests an outcome)") for line in lines)
     assert any(line.startswith("warning: the chosen candidate alone has the largest score") for line in lines)
 
 
@@ -82,7 +82,7 @@ def test_python_shows_the_warnings_of_reading_on_the_page(doubtful, tmp_path):
     ibcb.report.write_report(model, log, tmp_path / "full.html", notes=ibcb.validate(log).notes)
     plain, full = ((tmp_path / name).read_text() for name in ("plain.html", "full.html"))
     for page in (plain, full):
-        assert page.count("by name what came of the choice") == 1
+        assert page.count("the name suggests an outcome") == 1
     assert "depend linearly on each other" in full
     assert "depend linearly on each other" not in plain
 

@@ -321,10 +321,10 @@ def test_what_is_left_out_by_name_is_said_with_the_reason_and_the_remedy():
     (reward_like, labels, logged) = ibcb.read_log(table).notes
     assert (reward_like.code, reward_like.severity) == ("reward-like-columns", "warning")
     assert reward_like.figures == {"columns": ("cost",)}
-    for words in ("'cost' (by name what came of", "keep=['cost'] (--keep cost)", "--drop cost"):
+    for words in ("'cost' (the name suggests an outcome", "keep=['cost'] (--keep cost)", "--drop cost"):
         assert words in str(reward_like)
     assert (logged.code, logged.severity, logged.figures) == ("propensities-read", "info", {"column": "pscore"})
-    for words in ("(by name how the choice was drawn)", "never fitted", "--keep pscore", "--drop pscore"):
+    for words in ("(the name suggests it)", "never fitted", "--keep pscore", "--drop pscore"):
         assert words in str(logged)
     assert (labels.code, labels.severity, labels.figures) == ("label-columns", "info", {"columns": ("arm",)})
     assert "keep=['arm'] (--keep arm)" in str(labels)

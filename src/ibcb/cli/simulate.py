@@ -110,7 +110,7 @@ def simulate(
     dup: Annotated[
         int | None,
         typer.Option(
-            help="With synthetic: number of episodes whose candidates come a second time. Default: 0.",
+            help="With synthetic: show the candidates of the first N episodes again in the next N. Default: 0.",
             metavar="N",
             min=0,
         ),
@@ -129,7 +129,9 @@ def simulate(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="With movielens: the folder or zip of MovieLens 100K. Default: downloaded once, with pooch."),
+        typer.Option(
+            help="With movielens: folder or zip of MovieLens 100K. Default: what IBCB_ML100K names, or downloaded once."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -286,21 +286,22 @@ def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step
     named = {*options.encoded, *options.crossed}
     plain = [name for name in free if name not in named and normal_name(name) in labels | ROW_NUMBERS]
     if plain:
-        text = f"{listed(plain)} left out: by name it numbers or names rows; {taken_back(plain[0])} if it is a feature."
+        names = f"{listed(plain)} (the name suggests an id or a number of the row)"
+        text = f"left out: {names}. If it is a feature, {taken_back(plain[0])}."
         notes.append(Note("label-columns", "info", text, {"columns": tuple(plain)}))
     return [name for name in ordinary if name not in (*outcomes, *draws, *plain)]
 
 
 def _reward_like(outcomes: Sequence[str], draws: Sequence[str]) -> Note:
     """That columns were left out because of what their names say."""
-    reasons = ((outcomes, "what came of the choice"), (draws, "how the choice was drawn"))
-    each = "; ".join(f"{listed(names)} (by name {reason})" for names, reason in reasons if names)
+    reasons = ((outcomes, "an outcome"), (draws, "a probability of the choice"))
+    each = "; ".join(f"{listed(names)} (the name suggests {reason})" for names, reason in reasons if names)
     columns = (*outcomes, *draws)
     return Note(
         "reward-like-columns",
         "warning",
-        f"left out: {each}, which no decider knows before it chooses. If it did know one, as the cost of a journey, "
-        f"{taken_back(columns[0])}; {dropped(columns[0])} confirms that it is none.",
+        f"left out: {each}. A decider does not know this before it chooses. If yours did, as with the cost of a "
+        f"journey, {taken_back(columns[0])}; {dropped(columns[0])} confirms that it is not a feature.",
         {"columns": columns},
     )
 

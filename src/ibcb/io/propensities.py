@@ -33,7 +33,7 @@ class Logged(NamedTuple):
         if self.told:
             return ()
         text = (
-            f"{shown(self.column)} read as logged propensities (by name how the choice was drawn): kept beside the "
+            f"{shown(self.column)} read as logged propensities (the name suggests it): kept beside the "
             f"log for checks, no feature and never fitted. If it is a feature, {taken_back(self.column)}; if it is "
             f"something else, leave it out with {dropped(self.column)}."
         )

@@ -51,8 +51,7 @@ def _steps(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "warning" if share > 0.5 else "note",
             "one-candidate",
-            f"{plural(single.count, 'step')} ({_percent(share)}) have one candidate: they say nothing about the "
-            "policy.",
+            f"{_steps_have(single.count, share)} one candidate, which says nothing about the policy.",
             single.place,
             "No action needed; if there were others to choose from, log them.",
         )
@@ -62,7 +61,7 @@ def _steps(scan: Scan) -> Iterator[Finding]:
             "warning" if share > 0.5 else "note",
             "equal-candidates",
             f"In {plural(equal.count, 'step')} ({_percent(share)}) all candidates have the same features: such steps "
-            "say nothing of the policy.",
+            "say nothing about the policy.",
             equal.place,
             "Add features that tell these candidates apart, if the decider had them.",
         )
@@ -71,9 +70,7 @@ def _steps(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "warning" if chosen > 0.1 else "note",
             "twin-candidates",
-            f"{plural(twins.count, 'step')} ({_percent(share)}) have candidates with equal features; in "
-            f"{scan.chosen_twins.count} ({_percent(chosen)}) the chosen one has a twin, so no model can tell which of "
-            "them was chosen, and agreement stays below 100%.",
+            f"{_steps_have(twins.count, share)} candidates with equal features; {_chosen_twins(scan, chosen)}.",
             twins.place,
             "Remove candidates that were listed twice; if they differ, add the features in which they do.",
         )
@@ -306,4 +303,17 @@ def _proposal(updates: Updates) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.001 else f"{share:.2g} of all"
+    return f"{share:.1%}" if share >= 0.001 or share == 0 else f"{share:.1g} of all"
+
+
+def _steps_have(count: int, share: float) -> str:
+    return f"{plural(count, 'step')} ({_percent(share)}) {'has' if count == 1 else 'have'}"
+
+
+def _chosen_twins(scan: Scan, share: float) -> str:
+    if not scan.chosen_twins.count:
+        return "none of them was chosen"
+    return (
+        f"in {scan.chosen_twins.count} ({_percent(share)}) the chosen one has a twin, so no model can tell which of "
+        "them was chosen, and agreement stays below 100%"
+    )
