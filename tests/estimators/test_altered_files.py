@@ -146,7 +146,8 @@ CHANGES = {
 def changed_cell(array, rng):
     found = array.copy()
     if found.size:
-        found.flat[rng.integers(found.size)] = rng.choice(CELLS)
+        with np.errstate(invalid="ignore"):
+            found.flat[rng.integers(found.size)] = np.float64(rng.choice(CELLS)).astype(found.dtype)
     return found
 
 
