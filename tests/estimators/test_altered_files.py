@@ -146,7 +146,8 @@ CHANGES = {
 def changed_cell(array, rng):
     found = array.copy()
     if found.size:
-        found.flat[rng.integers(found.size)] = rng.choice(CELLS)
+        with np.errstate(invalid="ignore"):
+            found.flat[rng.integers(found.size)] = np.float64(rng.choice(CELLS)).astype(found.dtype)
     return found
 
 
@@ -359,3 +360,15 @@ def test_bounds_that_are_not_known_of_all_other_features_leave_the_kept_ones_the
     np.testing.assert_array_equal(estimate, [1.0, 3.0, -0.5])
     np.testing.assert_array_equal(lower, [-np.inf, 2.0, -np.inf])
     np.testing.assert_array_equal(upper, [np.inf, 4.0, np.inf])
+
+
+@pytest.mark.parametrize("name", ["unit", "within"])
+def test_moments_whose_sums_overflow_are_refused(folder, name):
+    stored("sbts", folder)
+    arrays, meta = read_model_file(folder / "sbts.safetensors")
+    arrays = {key: array.copy() for key, array in arrays.items()}
+    arrays[f"fit.track.now.{name}"][1, 1] = 1.7e308
+    path, content = folder / "moments.safetensors", json.dumps(meta)
+    save_file(arrays, path, {"ibcb": content, "blake2b": content_digest(arrays, content)})
+    with pytest.raises(ModelFileError, match=rf"{name} has numbers beyond 1e\+300"):
+        ibcb.load_model(path)

@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 
 import ibcb
 from ibcb import IBCB, BaseSVC, BehaviorLog, ChoiceModel, LogFormatError, SolverError
+from ibcb.estimators.outliers import largest_outlier
 from ibcb.numerics.contexts import LARGEST, SMALLEST
 
 #: powers of two change no digit; about 1e135 and 1e-100
@@ -167,3 +168,58 @@ def test_a_model_of_far_numbers_is_the_same_from_a_file(tmp_path, factor):
     ibcb.save_model(model, tmp_path / "model.safetensors")
     loaded = ibcb.load_model(tmp_path / "model.safetensors")
     assert_array_equal(loaded.forecast(3), model.forecast(3), strict=True)
+
+
+# -- one number that is far from all others --------------------------------------------------------------------------
+
+
+def with_an_outlier(value, *, ones, chosen, episode=2, seed=0):
+    """Three episodes; at step 7 of one of them the feature "cost" of a candidate is what it is nowhere else."""
+    rng = np.random.default_rng(seed)
+    theta, episodes = rng.normal(size=4), []
+    for number in range(3):
+        X = rng.normal(size=(40, 5, 4))
+        if ones:
+            X[..., 1] = 1.0
+        picks = (X @ theta).argmax(axis=1)
+        place = int(picks[7] if chosen else (picks[7] + 1) % 5)
+        if number == episode:
+            X[7, place, 1], there = value, place
+        episodes.append((X, picks))
+    return BehaviorLog.from_episodes(episodes, feature_names=["a", "cost", "c", "d"]), there
+
+
+@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.parametrize("ones", [True, False])
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("expert", ["sbucb", "softmax", "stationary", "other", "choice model"])
+def test_one_number_far_from_all_others_is_borne_or_named(tmp_path, expert, ones, chosen):
+    for power in (12, 40, 139):
+        for episode in (0, 2):
+            log, place = with_an_outlier(10.0**power, ones=ones, chosen=chosen, episode=episode, seed=power)
+            model = ChoiceModel(episodes=None) if expert == "choice model" else IBCB(expert=expert)
+            try:
+                model.fit(log)
+            except (ValueError, SolverError) as error:
+                named = f"episode {episode}, step 7, candidate {place}: feature 'cost' is 1e+{power:02d}, but about "
+                assert named in str(error)  # noqa: PT017
+                assert str(error).endswith("elsewhere. Correct it, or leave the step out.")  # noqa: PT017
+                if expert != "choice model":
+                    ibcb.write_log(log, tmp_path / "log.parquet")
+                    with pytest.raises(type(error), match=re.escape(named)):
+                        IBCB(expert=expert).fit(ibcb.open_log(tmp_path / "log.parquet"))
+            else:
+                assert np.isfinite(model.coef_).all()
+                assert np.isfinite(np.asarray(model.decision_function(log))).all()
+
+
+def test_an_outlier_among_sparse_contexts_is_found():
+    """Arms that show now and then: its size is held against where its feature is not 0."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2, 30, 2))
+    X[1, 11, 1] = -1e60
+    log = BehaviorLog.from_arms([(x, rng.integers(4, size=30)) for x in X], n_arms=4)
+    told = largest_outlier([log])
+    assert "episode 1, step 11, candidate " in told
+    assert " is -1e+60, but about 0." in told
+    assert largest_outlier([log[:1]]) == ""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.estimators.imitator import Imitator, check_log
+from ibcb.estimators.outliers import largest_outlier
 from ibcb.estimators.state import number
 from ibcb.log import BehaviorLog
 from ibcb.log.history import history
@@ -15,7 +16,7 @@ from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.contexts import SMALLEST, Contexts, is_sparse, with_column
 from ibcb.numerics.laplace import summarise
-from ibcb.numerics.newton import Stopping
+from ibcb.numerics.newton import SolverError, Stopping
 from ibcb.numerics.ridge import ridge
 
 __all__ = ["ChoiceModel"]
@@ -107,7 +108,10 @@ class ChoiceModel(Imitator):
                 f"feature {name} is about {size:.3g}; squares of numbers below {SMALLEST:g} vanish. Rescale it to "
                 "about 1, or leave it out."
             )
-        found = summarise(loss, np.zeros(n), penalty * np.diag(squares), stopping=_STOPPING)
+        try:
+            found = summarise(loss, np.zeros(n), penalty * np.diag(squares), stopping=_STOPPING)
+        except SolverError as error:
+            raise SolverError(f"{error} {largest_outlier([log])}".rstrip()) from error
         coef, of_width = found.mode[: log.n_features], found.mode[log.n_features :]
         return self._become(
             log,

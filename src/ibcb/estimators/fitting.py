@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import KINDS, Kind
 from ibcb.engine import CandidateMoments, Rows, first_steps, one_blas_thread, workers
+from ibcb.estimators.outliers import largest_outlier
 from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
 from ibcb.estimators.sampling import looks_sampled
 from ibcb.inverse.constraints import Experience
@@ -29,7 +30,7 @@ from ibcb.log.validation.first_episode import missing_past
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Frame, Ridge
 from ibcb.tracking import Track
-from ibcb.tracking.contenders import Tracks
+from ibcb.tracking.contenders import Tracks, UntrackedError
 from ibcb.tracking.selection import Candidate, Selection, select
 
 __all__ = ["Fit", "Settings", "choose", "continued", "fit_logs"]
@@ -181,16 +182,22 @@ def choose(
 ) -> Selection:
     """What is left open, by all episodes; ``begun`` and ``watch`` as in `select`."""
     with one_blas_thread(), workers(settings.n_jobs) as team:
-        return select(
-            logs,
-            settings.candidates(),
-            settings.prior_gram,
-            begun=begun,
-            watch=watch,
-            progress=settings.verbose,
-            client=settings.client,
-            team=team,
-        )
+        try:
+            return select(
+                logs,
+                settings.candidates(),
+                settings.prior_gram,
+                begun=begun,
+                watch=watch,
+                progress=settings.verbose,
+                client=settings.client,
+                team=team,
+            )
+        except (UntrackedError, SolverError) as error:
+            told = largest_outlier(logs, settings.client)
+            if not told:
+                raise
+            raise type(error)(f"{error} {told}") from error
 
 
 def fit_logs(logs: Sequence[Log], settings: Settings, found: Selection | None = None) -> Fit:

@@ -20,6 +20,8 @@ _DEEPEST = 16
 _HEADER, _MOST_HEADER = 1 << 12, 1 << 24
 #: some files count the header of a dictionary not among the bytes of its column
 _SLACK = 128
+#: kinds of whole numbers in Thrift
+_WHOLE = (4, 5, 6)
 #: numbers of the encodings by a dictionary
 _DICTIONARIES = (2, 8)
 
@@ -127,18 +129,23 @@ class _Thrift:
     def struct(self, depth: int = 0) -> dict[int, Any]:
         if depth > _DEEPEST:
             raise RecursionError("structures in structures")
-        found, field = dict[int, Any](), 0
+        found, field, content = dict[int, Any](), 0, self._content
         while True:
-            head = self._byte()
+            head = content[self.at]
+            self.at += 1
             if head == 0:
                 return found
-            field = field + (head >> 4) if head >> 4 else self._signed()
             kind = head & 15
-            # Of a field that is a truth value the kind says which.
-            found[field] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
+            field = field + (head >> 4) if head > 15 else self._signed()
+            if kind in _WHOLE:
+                value = self._unsigned()
+                found[field] = (value >> 1) ^ -(value & 1)
+            else:
+                # Of a field that is a truth value the kind says which.
+                found[field] = kind == 1 if kind < 3 else self._value(kind, depth)
 
     def _value(self, kind: int, depth: int) -> Any:
-        if kind in (4, 5, 6):
+        if kind in _WHOLE:
             return self._signed()
         if kind == 8:
             return self._take(self._unsigned())
@@ -169,15 +176,18 @@ class _Thrift:
         return self._content[self.at - count : self.at]
 
     def _unsigned(self) -> int:
-        found = shift = 0
-        while True:
+        found = self._content[self.at]
+        self.at += 1
+        if found < 128:
+            return found
+        found, shift = found & 127, 7
+        while shift <= 63:
             byte = self._byte()
             found |= (byte & 127) << shift
             if byte < 128:
                 return found
             shift += 7
-            if shift > 63:
-                raise IndexError("a number without end")
+        raise IndexError("a number without end")
 
     def _signed(self) -> int:
         value = self._unsigned()

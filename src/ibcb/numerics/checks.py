@@ -26,6 +26,9 @@ __all__ = [
 
 _NUMBERS = "give real numbers, float32 or float64"
 
+#: of sums of squares of features, the largest of which is 1e140
+_LARGEST_SQUARE = 1e300
+
 
 def finite(name: str, value: Any) -> float:
     """The value as a finite float."""
@@ -154,6 +157,8 @@ def gram_matrix(name: str, value: ArrayLike, d: int) -> NDArray[np.float64]:
         raise ValueError(f"{name} has shape {phi.shape}; S'S of contexts of {d} features has ({d}, {d}).")
     if not np.isfinite(phi).all() or not np.allclose(phi, phi.T, rtol=1e-6, atol=1e-9 * np.abs(phi).max(initial=0)):
         raise ValueError(f"{name} must be finite and symmetric: S'S of the contexts chosen before.")
+    if np.abs(phi).max(initial=0) > _LARGEST_SQUARE:
+        raise ValueError(f"{name} has numbers beyond {_LARGEST_SQUARE:g}, whose sums overflow. Rescale the contexts.")
     if np.linalg.eigvalsh(phi)[0] < -1e-6 * np.abs(phi).max(initial=0):
         raise ValueError(f"{name} has a negative eigenvalue; S'S of the contexts chosen before has none.")
     return phi

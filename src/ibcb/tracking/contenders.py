@@ -15,11 +15,12 @@ from ibcb.deciders import Kind
 from ibcb.engine import Block, Rows
 from ibcb.inverse.constraints import Experience
 from ibcb.log.fingerprint import NO_LOG, with_episode
+from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Regularization, Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
 from ibcb.tracking.tracker import Look, Track
 
-__all__ = ["Judged", "Out", "Ridges", "Scored", "Tracks", "scored"]
+__all__ = ["Judged", "Out", "Ridges", "Scored", "Tracks", "UntrackedError", "scored"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -29,6 +30,10 @@ Ridges = dict[Regularization, Ridge]
 
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
+
+
+class UntrackedError(ValueError):
+    """Numbers cannot hold what is believed of the policy, of any kind that was asked for."""
 
 
 class Out(NamedTuple):
@@ -175,7 +180,7 @@ class Tracks:
         by_policy = rows is not None
         if by_policy and not any(looks):
             whom = self.kinds[0].label if len(self.kinds) == 1 else "any kind of decider"
-            raise ValueError(
+            raise UntrackedError(
                 f"the choices cannot be tracked as those of {whom}: numbers leave the range of floating point "
                 f"({failures[0]}). Rescale the contexts to about 1."
             )
@@ -230,8 +235,8 @@ def _step(
     try:
         look = track.look(rows, now)
         track = track.given(look, now, lesson)
-    except (np.linalg.LinAlgError, ArithmeticError) as error:
-        return None, str(error) or type(error).__name__, changes, None
+    except (np.linalg.LinAlgError, ArithmeticError, SolverError) as error:
+        return None, str(error).partition(". ")[0] or type(error).__name__, changes, None
     held = (track.now, track.predicted[-1:], track.own_moves[-1:], track.policies[-1:], look.likelihoods)
     if not _is_finite(held):
         return None, "a belief is not finite", changes, None

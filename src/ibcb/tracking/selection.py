@@ -31,7 +31,7 @@ from ibcb.log.disk import DiskLog
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale
 from ibcb.numerics.ridge import Chosen
-from ibcb.tracking.contenders import Judged, Out, Ridges, Scored, Tracks, scored
+from ibcb.tracking.contenders import Judged, Out, Ridges, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
 
@@ -307,7 +307,7 @@ def _selection(state: Selecting) -> Selection:
         steady = tracks.steadiness(plain) if plain is not None and state.episodes >= GROWN_UP else 1.0
         notes += _unexplained(steady, judged.beyond_chance(chosen))
     if track is None:
-        raise ValueError(
+        raise UntrackedError(
             f"the choices cannot be tracked as those of {kind.label}: numbers leave the range of floating point "
             f"({tracks.failures[chosen]}). Rescale the contexts to about 1."
         )

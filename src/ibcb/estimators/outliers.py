@@ -1,0 +1,71 @@
+"""The number that stands out most in a log: what to look at first where numbers cannot hold what a fit needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.engine import Block, episodes
+from ibcb.log import BehaviorLog
+from ibcb.log.disk import DiskLog
+from ibcb.numerics.contexts import is_sparse
+
+__all__ = ["largest_outlier"]
+
+#: times the typical size of its feature above which a number stands out; not tuned
+_FAR = 1e4
+
+
+class _Sizes(NamedTuple):
+    """Of each feature of a block: the largest number with its step and candidate, and the median of those not 0."""
+
+    value: NDArray[np.float64]
+    step: NDArray[np.int64]
+    candidate: NDArray[np.int64]
+    typical: NDArray[np.float64]
+
+
+def largest_outlier(logs: Sequence[BehaviorLog | DiskLog], client: Any = None) -> str:
+    """Which number is the most times as large as its feature mostly is, in words; "" where none is far off."""
+    found = list[tuple[int, _Sizes]]()
+    place = -logs[0].warmup
+    for log in logs:
+        for _, rows in episodes(log, client=client):
+            found += [(place, sizes) for sizes in rows.map(_sizes)]
+            place += 1
+    typical = np.array([sizes.typical for _, sizes in found])
+    typical = np.nanmedian(np.where(typical > 0, typical, np.nan), axis=0) if np.any(typical > 0) else typical[0]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratios = np.array([np.abs(sizes.value) for _, sizes in found]) / typical
+    ratios = np.where(np.isfinite(ratios), ratios, 0.0)
+    block, column = np.unravel_index(int(ratios.argmax()), ratios.shape)
+    if ratios[block, column] < _FAR:
+        return ""
+    (episode, sizes), names = found[block], logs[0].feature_names
+    name = str(column) if names is None else repr(names[column])
+    where = f"episode {episode}{' (warm-up)' * (episode < 0)}, step {sizes.step[column]}"
+    return (
+        f"Look at {where}, candidate {sizes.candidate[column]}: feature {name} is {sizes.value[column]:.6g}, but about "
+        f"{typical[column]:.3g} elsewhere. Correct it, or leave the step out."
+    )
+
+
+def _sizes(block: Block) -> _Sizes:
+    X = block.contexts
+    d = X.shape[1]
+    value, row, typical = np.zeros(d), np.zeros(d, dtype=np.int64), np.zeros(d)
+    for column in range(d):
+        if is_sparse(X):
+            at = np.flatnonzero(X.indices == column)
+            numbers, rows = X.data[at], np.searchsorted(X.indptr, at, side="right") - 1
+        else:
+            numbers, rows = X[:, column], np.arange(len(X))
+        shown = np.abs(numbers[numbers != 0]).astype(np.float64)
+        if len(shown):
+            place = int(np.abs(numbers).argmax())
+            value[column], row[column], typical[column] = numbers[place], rows[place], np.median(shown)
+    step = block.step_of(row)
+    return _Sizes(value, block.first_step + step, row - block.offsets[step], typical)
