@@ -33,9 +33,9 @@ def report(
 ) -> None:
     """Write one page that shows what a model found, and how far to trust it.
 
-    The page needs no network. The log is gone through part by part, twice, first
-    for the warnings of ibcb validate: it may be larger than memory. --json prints
-    all that the page shows, under "facts", for pages of your own.
+    The page needs no network. The log is gone through part by part, first for
+    the warnings of ibcb validate: it may be larger than memory. --json prints all
+    that the page shows, under "facts", for pages of your own.
     """
     from ibcb.report import write_report
 
