@@ -84,7 +84,7 @@ def test_the_audit_finds_the_episode_that_was_changed(here):
     names = run_page(AUDIT)
     named = {row.episode for entry in names["suspect"].diagnostics_ for row in entry.certificate or ()}
     assert 6 in named
-    assert 'id="contradictions"' in (here / "audit.html").read_text()
+    assert 'class="contradictions"' in (here / "audit.html").read_text()
     assert (here / "audit-to-share.html").stat().st_size < (here / "audit.html").stat().st_size
     ibcb.save_model(names["suspect"], "model.safetensors")
     ibcb.write_log(names["changed"], "log.parquet")

@@ -285,12 +285,14 @@ def test_a_kind_has_words(kind, name):
     assert (f"{kind.l2:g}" in kind.label) == kind.learns
     assert (str(kind.top_k) in kind.label) == kind.draws_from_best
     words = asdict(kind.words) | {"title": kind.title}
+    explores = bool(kind.words.explored)
+    assert explores == bool(kind.words.exploration) == (name not in ("stationary", "other"))
     for part, text in words.items():
-        assert text or (part == "misfit" and not kind.draws)
+        assert text or (part == "misfit" and not kind.draws) or (part in ("explored", "exploration") and not explores)
         assert text == text.strip()
         assert not text.endswith("..")
         # A sentence ends in a full stop; what others make sentences of does not.
-        assert text.endswith(".") == (part in ("exploration", "contradictions")), part
+        assert text.endswith(".") == (bool(text) and part in ("exploration", "misfits", "contradictions")), part
     assert f'"{kind.name}"' in IBCB.__doc__
     others = [make(other) for other in KINDS if other != name]
     assert kind.words.meaning not in [other.words.meaning for other in others]

@@ -1,11 +1,13 @@
 """How behaviour evolved: agreement with today's policy, ribbons, exploration, times; each found in another way too."""
 
+import warnings
+
 import numpy as np
 import pytest
-from pages import dirty, fitted, plain, settled, shop
+from pages import arms, dirty, fitted, plain, settled, shop
 
 import ibcb
-from ibcb.report import facts
+from ibcb.report import facts, render
 from ibcb.report.cards import cards
 from ibcb.report.evolution import agreements, ribbons, today_begins
 from ibcb.report.tables import weight_rows
@@ -67,10 +69,34 @@ def test_the_first_screen_says_what_the_facts_say():
 
 
 def test_a_group_drives_as_one():
-    model, log = shop()
-    (driver,) = [driver for driver in cards(facts(model, log, steps=False)).drivers if driver.way == "both"] or [None]
-    if driver is not None:
-        assert driver.best.startswith("genre=")
+    model, log = arms()
+    found = facts(model, log, steps=False)
+    for driver, group in zip(cards(found).drivers, found.groups, strict=False):
+        assert (driver.name, driver.share, driver.way) == (group.name, group.influence, "both")
+        members = {weight.name: weight.last for weight in found.weights if weight.group == group.name}
+        assert members[driver.best] == max(members.values())
+
+
+def test_where_nothing_was_learned_the_first_screen_claims_nothing():
+    log = ibcb.BehaviorLog.from_episodes([(np.zeros((20, 3, 2)), np.zeros(20, dtype=int))] * 3)
+    found = facts(ibcb.IBCB(expert="sbucb", l2=1.0).fit(log), log, steps=False)
+    shown = cards(found)
+    assert shown.drivers == ()
+    assert not shown.learned
+    assert shown.predicted is None
+    page = render(found)
+    assert "Nothing was learned." in page
+    assert "→ 100%" not in page
+
+
+def test_a_model_not_to_be_relied_on_says_so_beside_what_drives_it():
+    rng = np.random.default_rng(0)
+    log = ibcb.BehaviorLog.from_episodes([(rng.normal(size=(80, 4, 3)), rng.integers(4, size=80)) for _ in range(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = facts(ibcb.IBCB(expert="sbucb", l2=1.0).fit(log), log, steps=False)
+    assert not found.verdict.supported
+    assert "Not to be relied on" in render(found)
 
 
 # -- ribbons -----------------------------------------------------------------------------------------------------------

@@ -300,9 +300,12 @@ def test_long_tables_begin_short_and_open(visit):
 
 def test_hostile_names_and_ids_are_shown_as_text(visit):
     seen = visit("changed")
-    shown = set(seen.page.locator(".weights tbody bdi").evaluate_all("nodes => nodes.map(n => n.textContent)"))
-    # HTML text cannot hold NUL.
-    assert shown == {name.replace("\x00", "") for name in HOSTILE}
+    shown = seen.page.locator(".weights tbody bdi").evaluate_all("nodes => nodes.map(n => [n.title, n.textContent])")
+    # HTML cannot hold NUL: an attribute has U+FFFD instead, text nothing.
+    assert {title for title, _ in shown} == {name.replace("\x00", "\ufffd") for name in HOSTILE}
+    for title, text in shown:
+        whole, (head, _, tail) = title.replace("\ufffd", ""), text.partition("…")
+        assert text == whole or (len(text) <= 80 and whole.startswith(head) and whole.endswith(tail))
     assert seen.page.locator("#stage img, #stage b, main script").count() == 0
     assert seen.page.locator("#stage .meta").evaluate("n => n.textContent").startswith("<b>id 0:")
     assert seen.page.evaluate("window.alerted") is None
@@ -559,4 +562,5 @@ def test_it_prints_light_without_its_controls(visit, tmp_path):
     assert not seen.page.locator(".controls").is_visible()
     assert not seen.page.locator("#theme").is_visible()
     assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert seen.page.evaluate(f"{LOOKS}.pale()") == seen.page.evaluate(f"{LOOKS}.faint()") == []
     assert len(seen.page.pdf()) > 10_000

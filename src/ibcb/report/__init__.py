@@ -40,7 +40,7 @@ def write_report(
     """Write the page of a model and the log that it was fitted to; returns what it says of the model.
 
     The file appears whole or not at all, needs no network, and is the same for the same model and log. A log on disk
-    (`ibcb.open_log`) is gone through once, part by part.
+    (`ibcb.open_log`) is gone through part by part: once, and once more for the intervals of past policies.
 
     Parameters
     ----------

@@ -9,6 +9,8 @@ from ibcb.report.facts import Facts
 __all__ = ["Cards", "Driver", "cards"]
 
 _MOST_DRIVERS = 3
+#: what would be shown as 0%
+_LEAST_SHARE = 0.005
 
 
 class Driver(NamedTuple):
@@ -37,8 +39,8 @@ class Cards(NamedTuple):
     rival_name : str or None
     first, last : float
         Shares of today's choices that the first policy and the last logged one would have made.
-    learns : bool
-        False of kinds whose policy does not change.
+    learns, learned : bool
+        Whether its kind learns, and whether anything was learned of it.
     misfits, steps : int
         Choices that do not fit, and all.
     """
@@ -51,6 +53,7 @@ class Cards(NamedTuple):
     first: float
     last: float
     learns: bool
+    learned: bool
     misfits: int
     steps: int
 
@@ -67,6 +70,7 @@ def cards(facts: Facts) -> Cards:
         first=facts.episodes[0].today,
         last=facts.episodes[-1].today,
         learns=facts.kind.moves,
+        learned=any(weight.policy for weight in facts.weights),
         misfits=facts.misfits.total,
         steps=facts.n_steps,
     )
@@ -84,5 +88,5 @@ def _drivers(facts: Facts) -> tuple[Driver, ...]:
         for group in facts.groups
         if group.told and of[group.name]
     ]
-    found = [driver for driver in (*alone, *together) if driver.share > 0]
+    found = [driver for driver in (*alone, *together) if driver.share >= _LEAST_SHARE]
     return tuple(sorted(found, key=lambda driver: -driver.share)[:_MOST_DRIVERS])

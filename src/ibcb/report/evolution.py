@@ -16,6 +16,7 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
+from ibcb.report.weight_facts import last_policy
 from ibcb.tracking import Interval, Track
 from ibcb.tracking.forecast import interval
 
@@ -85,7 +86,8 @@ def ribbons(model: IBCB, log: BehaviorLog | DiskLog, level: float) -> list[Ribbo
     if track is None or not model.coef_.any():
         return None
     if not track.kind.moves:
-        return [_about(model.policy_interval(level, direction=True))] * len(track.policies)
+        # As `IBCB.policy_interval` has it, but with bounds for what is known within a group of features alone.
+        return [_about(interval(track, level, direction=True), last_policy(model))] * len(track.policies)
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         return _retraced(model, log, track, level)
 
@@ -107,7 +109,7 @@ def _retraced(model: IBCB, log: BehaviorLog | DiskLog, track: Track, level: floa
     return found
 
 
-def _about(bounds: Interval, estimate: Vector | None = None) -> Ribbon:
+def _about(bounds: Interval, estimate: Vector) -> Ribbon:
     """Bounds about the estimate that is shown, should another one have been retraced."""
-    moved = 0.0 if estimate is None else estimate - bounds.estimate
+    moved = estimate - bounds.estimate
     return Ribbon(bounds.lower + moved, bounds.upper + moved)

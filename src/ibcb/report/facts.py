@@ -204,9 +204,10 @@ class Facts:
 
 
 def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title: str = "") -> Facts:
-    """Everything that a page says of a model and the log it was fitted to; a log on disk is gone through once.
+    """Everything that a page says of a model and the log it was fitted to; a log on disk is gone through part by part.
 
-    Where it has logged propensities, once more for each that these are compared with.
+    Once, once more for the intervals of past policies, and where it has logged propensities, once for each that these
+    are compared with.
 
     Parameters
     ----------

@@ -82,7 +82,9 @@ class _Steps(NamedTuple):
         return cls(np.concatenate(contexts), counts, np.concatenate([part.chosen for part, _ in parts]))
 
     def weights(self, top_k: int) -> Vector:
-        """Those that explain most of the choices."""
+        """Those that explain most of the choices; zeros where there are so many features that any are explained."""
+        if len(self.counts) <= self.contexts.shape[1]:
+            return np.zeros(self.contexts.shape[1])
         offsets = np.append(0, self.counts.cumsum())
         same = int(self.counts[0]) if (self.counts == self.counts[0]).all() else None
         block = Block(self.contexts, offsets[:-1] + self.chosen, offsets, same, 0, 0)
@@ -90,6 +92,9 @@ class _Steps(NamedTuple):
         return weights
 
     def strayed(self, weights: Vector, top_k: int) -> Vector:
+        """How probable it is that each choice went astray, by an episode's weights."""
+        if not weights.any():
+            return np.zeros(len(self.counts))
         return read_choices(self.contexts @ weights, self.counts, self.chosen, top_k).strayed
 
 

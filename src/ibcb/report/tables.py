@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -196,7 +197,19 @@ def middle(text: str, most: int) -> str:
     >>> middle("price of the item in cents", 15)
     'price o…n cents'
     """
-    if len(text) <= most:
+    if sum(map(_width, text)) <= most:
         return text
-    tail = (most - 1) // 2
-    return text[: most - 1 - tail] + "…" + text[len(text) - tail :]
+    head, tail, used, rest = "", "", 1, deque(text)
+    while rest:
+        first = len(head) <= len(tail)
+        sign = rest.popleft() if first else rest.pop()
+        used += _width(sign)
+        if used > most:
+            break
+        head, tail = (head + sign, tail) if first else (head, sign + tail)
+    return head + "…" + tail
+
+
+def _width(sign: str) -> int:
+    """Chinese, Japanese and Korean signs, and pictures, are as wide as two others."""
+    return 2 if ord(sign) >= 0x1100 else 1

@@ -66,19 +66,31 @@ function many(n, what) {
   return `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 }
 
+// Chinese, Japanese and Korean signs, and pictures, are as wide as two others.
+function width(signs) {
+  return signs.reduce((sum, sign) => sum + (sign.codePointAt(0) >= 0x1100 ? 2 : 1), 0);
+}
+
 // Cut in the middle, because names differ at their ends; by signs, not code units: half a sign is no text.
 function short(text, most) {
   const signs = [...text];
-  if (signs.length <= most) return text;
-  const tail = Math.floor((most - 1) / 2);
-  return signs.slice(0, most - 1 - tail).join("") + "\u2026" + signs.slice(signs.length - tail).join("");
+  if (signs.length <= most / 2 || width(signs) <= most) return text;
+  const [head, tail] = [[], []];
+  for (let used = 1; used < most && signs.length; ) {
+    const sign = head.length <= tail.length ? signs.shift() : signs.pop();
+    used += width([sign]);
+    if (used > most) break;
+    if (head.length <= tail.length) head.push(sign);
+    else tail.unshift(sign);
+  }
+  return head.join("") + "\u2026" + tail.join("");
 }
 
 // Text of an SVG, cut in the middle until it is no wider than so many pixels.
-function fitText(node, text, width) {
-  let most = [...text].length;
-  while (node.getComputedTextLength() > width && most > 2) {
-    most = Math.max(2, Math.min(most - 1, Math.floor((most * width) / node.getComputedTextLength())));
+function fitText(node, text, room) {
+  let most = Math.min(300, width([...text]));
+  while (node.getComputedTextLength() > room && most > 2) {
+    most = Math.max(2, Math.min(most - 1, Math.floor((most * room) / node.getComputedTextLength())));
     node.textContent = short(text, most);
   }
 }

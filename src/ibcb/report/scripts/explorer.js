@@ -253,7 +253,7 @@ function sentence(step) {
     const predict = surprises(step) ? step.predicted : "it";
     parts.push(`The episodes before predict ${predict}.`);
   } else {
-    parts.push("This episode could not be predicted: nothing had been learned before it.");
+    parts.push("This episode could not be predicted: too little had been seen before it.");
   }
   if (step.explored && blank) {
     parts.push(`Nothing had been learned yet: ${data.bonus ? "exploration" : "luck"} decided.`);
@@ -549,7 +549,7 @@ function addWaterfall(stage, rows, whole, chosen, other) {
     const end = start + row.effect;
     from = end;
     const line = add(body, "tr", { class: row.kind ?? null });
-    add(add(line, "th", { scope: "row" }), "bdi", { class: "name", title: row.name }, row.name);
+    add(add(line, "th", { scope: "row" }), "bdi", { class: "name", title: row.name }, short(row.name, 80));
     const track = add(add(line, "td", { class: "draw", "aria-hidden": "true" }), "span", { class: "track" });
     add(track, "i", { class: "zero", style: `left:${at(0).toFixed(2)}%` });
     const [a, b] = [Math.min(start, end), Math.max(start, end)].map(at);

@@ -87,7 +87,7 @@ function drawPrediction() {
   shareChart("prediction", {
     label: "Lines: share of choices predicted by IBCB, by a choice model and by chance, per episode.",
     unknown: "predicted",
-    why: "could not be predicted: nothing had been learned before it",
+    why: "could not be predicted: too little had been seen before it",
     series: [
       { name: "IBCB", values: shares("predicted"), colour: "var(--c1)", rank: 0 },
       { name: "choice model", values: shares("rival"), colour: "var(--other)", rank: 1 },
@@ -158,7 +158,7 @@ function drawMultiples() {
 function drawMultiple(place, line) {
   const box = add(place, "div");
   const name = data.names[line];
-  add(add(box, "h4"), "bdi", { class: "name", title: name }, short(name, 60));
+  add(add(box, "h4"), "bdi", { class: "name", title: name }, short(name, 30));
   const past = data.evolution.map((row) => row[line]);
   const values = [...past, ...data.forecast.map((row) => row[line])];
   const low = data.lower && data.told[line] ? data.lower.map((row) => row[line]) : null;
