@@ -57,7 +57,7 @@ class SbtsKind(Kind):
         exploration="A Thompson sampler draws its weights. Shown is how often its draws prefer another candidate than "
         "the one it expects most of.",
         misfits="They are further off than its draws explain: look here for changed records.",
-        misfit="A Thompson sampler's luck has no exact explanation",
+        misfit="The luck of a Thompson sampler has no exact explanation",
     )
     scales = Scales(policy=10.0, rewards=2.0, first_policy=0.1)
     # As of SbucbKind, in units of the decider's own draws.
@@ -133,9 +133,7 @@ class SbtsEpisodeKind(BestKind):
     words = Words(
         "the decider learns, and draws from its posterior once an episode",
         "SBTS: Thompson sampling, one draw per episode",
-        exploration="A Thompson sampler draws its weights, this one once an episode: a choice that is not the best "
-        "expected one is exploration, or noise.",
-        misfit="",
+        misfit="The luck of a Thompson sampler has no exact explanation",
     )
     # As of SbucbKind, without alpha. Judged by benchmarks/selection.py: with walks beside it is mistaken more often.
     scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)

@@ -41,7 +41,7 @@ _MANY_ROWS = 8
 #: share of them that may fail all the same: a policy in the middle of what is believed is not always among the exact;
 #: and what it may lose to the likeliest kind, as a share of what that tells: whoever takes the best in every episode,
 #: whatever it learned, is explained exactly too
-_HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.025
+_HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.035
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
