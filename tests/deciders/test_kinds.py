@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import asked_for, ragged_log, small_run
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils.validation import check_is_fitted
 
@@ -286,7 +286,7 @@ def test_a_kind_has_words(kind, name):
     assert (str(kind.top_k) in kind.label) == kind.draws_from_best
     words = asdict(kind.words) | {"title": kind.title}
     explores = bool(kind.words.explored)
-    assert explores == bool(kind.words.exploration) == (name not in ("stationary", "other"))
+    assert explores == bool(kind.words.exploration) == (name not in ("stationary", "other", "sbts-episode"))
     for part, text in words.items():
         assert text or (part == "misfit" and not kind.draws) or (part in ("explored", "exploration") and not explores)
         assert text == text.strip()
@@ -335,7 +335,7 @@ def with_user(log):
 def fitted(name):
     kind = make(name)
     params = {"l2": kind.l2} if kind.learns else {"top_k": kind.top_k} if kind.draws_from_best else {}
-    return IBCB(expert=name, **params).fit(with_user(run_of(name).log))
+    return IBCB(**asked_for(name), **params).fit(with_user(run_of(name).log))
 
 
 def test_a_fit_holds_what_it_was_asked_for(name, kind):
@@ -343,7 +343,7 @@ def test_a_fit_holds_what_it_was_asked_for(name, kind):
     check_is_fitted(model)
     # Of a kind that does not learn l2 is only that of its exact explanation.
     assert replace(model.decider_, frame=None) == kind
-    assert (model.expert_, model.l2_, model.units_) == (name, kind.l2, "own" if kind.learns else "scaled")
+    assert (model.expert_, model.l2_, model.units_) == (kind.name, kind.l2, "own" if kind.learns else "scaled")
     motions = motions_of(kind, models_of(kind, 3))
     assert model.forecast_model_ in [each for motion in motions for each in motion.names]
     for array in (model.coef_, model.policy_coefs_, model.next_policy_coef_, model.forecast(3)):
@@ -444,7 +444,7 @@ def test_steps_of_any_size_may_stand_in_any_order(name):
         for (sets, chosen), order in zip(episodes, orders, strict=True)
     ]
     parameters = {"l2": 0.3, "top_k": 2 if KINDS[name].draws_from_best else "auto"}
-    one, other = (IBCB(expert=name, **parameters, prior_gram=np.eye(3)) for _ in range(2))
+    one, other = (IBCB(**asked_for(name), **parameters, prior_gram=np.eye(3)) for _ in range(2))
     one.fit(BehaviorLog.from_episodes(episodes))
     other.fit(BehaviorLog.from_episodes(ordered))
     # Beliefs are found by passes over the rows, within a share of their spread.

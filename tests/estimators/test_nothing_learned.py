@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from commands import succeeds
+from conftest import asked_for
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
@@ -26,7 +27,7 @@ LOGS = {name: BehaviorLog.from_episodes([make() for _ in range(EPISODES)]) for n
 @pytest.mark.parametrize("expert", [*KINDS, "auto"])
 def test_every_attribute_is_finite_or_not_determined(case, expert):
     log = LOGS[case]
-    model = IBCB(expert=expert).fit(log)
+    model = IBCB(**asked_for(expert)).fit(log)
     for name in ("coef_", "intercept_", "policy_coefs_", "next_policy_coef_"):
         assert_array_equal(getattr(model, name), np.zeros_like(getattr(model, name)))
     for found in (model.forecast(3), model.direction(model.policy_coefs_), model.decision_function(log)):

@@ -21,9 +21,8 @@ EXPERTS = [*KINDS, "auto"]
 def log_of(expert, ragged=False):
     if ragged:
         return ragged_log(np.random.default_rng(4), d=4, steps=60)
-    return small_run(
-        "sbts" if expert.startswith("sbts") else "sbucb", **SIZE, top_k=2 if expert == "topk" else None
-    ).log
+    how = {"topk": {"top_k": 2}, "sbts-episode": {"draws": "episode"}}.get(expert, {})
+    return small_run("sbts" if expert.startswith("sbts") else "sbucb", **SIZE, **how).log
 
 
 @functools.cache

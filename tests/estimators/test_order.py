@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from conftest import asked_for
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -70,7 +71,7 @@ WORLDS = {
 @pytest.mark.parametrize("expert", [*KINDS, "auto"])
 def test_the_order_of_candidates_and_of_features_does_not_matter(expert, world):
     log = WORLDS[world]()
-    given = {"expert": expert, "l2": "auto", "top_k": 2} if expert in ("topk", "auto") else {"expert": expert}
+    given = asked_for(expert) | ({"l2": "auto", "top_k": 2} if expert in ("topk", "auto") else {})
     one = IBCB(**given).fit(log)
     moved = candidates_moved(log)
     other = IBCB(**given).fit(moved)
@@ -86,5 +87,5 @@ def test_the_order_of_candidates_and_of_features_does_not_matter(expert, world):
 def test_a_forecast_far_ahead_does_not_depend_on_the_order_of_features(expert):
     log = ibcb.simulate("synthetic", expert=expert, n_episodes=6, batch_size=60, seed=1).log
     columns = np.random.default_rng(3).permutation(log.n_features)
-    one, other = (IBCB(expert=expert, l2=0.3).fit(each) for each in (log, features_moved(log, columns)))
+    one, other = (IBCB(**asked_for(expert), l2=0.3).fit(each) for each in (log, features_moved(log, columns)))
     np.testing.assert_allclose(other.forecast(4)[np.argsort(columns)], one.forecast(4), rtol=1e-3, atol=1e-3)

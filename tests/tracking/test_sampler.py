@@ -40,7 +40,7 @@ def test_it_is_told_from_one_that_draws_at_every_step(world, seed):
     model = IBCB(expert="auto").fit(run(seed=seed, world=world).log)
     assert (model.expert_, model.draws_) == ("sbts", "episode")
     (chosen,) = [one for one in model.evidence_ if one.chosen]
-    assert chosen.name.endswith("episode)")
+    assert chosen.name.startswith("sbts-episode(")
     other = IBCB(expert="auto").fit(run(seed=seed, world=world, draws="step").log)
     assert (other.expert_, other.draws_) == ("sbts", "step")
 

@@ -41,7 +41,7 @@ def print_table(rows: list[Row], columns: dict[str, str]) -> None:
     for line in texts:
         cells = zip(columns, line, widths, strict=True)
         padded = (text.ljust(width) if name in wordy else text.rjust(width) for name, text, width in cells)
-        print("   ".join(padded).rstrip())
+        print("  ".join(padded).rstrip())
 
 
 def _cell(value: Any) -> str:

@@ -273,10 +273,8 @@ class Kind(ABC):
         """The kind with its parameter, such as "sbucb(l2=0.3)"."""
         if not self.learns:
             return self.name
-        parts = [f"l2={self.l2:g}"]
-        parts += [] if self.frame is None else [self.units]
-        parts += ["episode"] if self.draws_every == "episode" else []
-        return f"{self.name}({', '.join(parts)})"
+        name = f"{self.name}-episode" if self.draws_every == "episode" else self.name
+        return f"{name}(l2={self.l2:g})" if self.frame is None else f"{name}(l2={self.l2:g}, {self.units})"
 
     @property
     def regularization(self) -> Regularization:

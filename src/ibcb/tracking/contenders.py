@@ -201,8 +201,9 @@ class Tracks:
 
     @property
     def running(self) -> list[int]:
-        """Places of the kinds that have not been given up."""
-        return [place for place, out in enumerate(self.out) if out is None]
+        """Places of the kinds that have neither been given up nor failed."""
+        known = enumerate(zip(self.out, self.failures, strict=True))
+        return [place for place, (out, failure) in known if out is None and not failure]
 
     def without(self, given_up: dict[int, Out]) -> Tracks:
         """Without going on with some of the kinds, by place."""

@@ -93,8 +93,8 @@ class Candidate(NamedTuple):
         parts = [f"top_k={self.top_k}"] if self.top_k else []
         parts += [] if self.l2 is None else [f"l2={self.l2:g}"]
         parts += [] if self.units in (None, "own") else [str(self.units)]
-        parts += ["episode"] if self.draws == "episode" else []
-        return f"{self.expert}({', '.join(parts)})" if parts else self.expert
+        name = f"{self.expert}-episode" if self.draws == "episode" else self.expert
+        return f"{name}({', '.join(parts)})" if parts else name
 
 
 class Selection(NamedTuple):
