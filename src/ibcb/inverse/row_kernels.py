@@ -330,7 +330,9 @@ def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
     size = length * work.longest
     if not max(length, size) < _LARGEST_IN_SINGLE:
         contexts = block.contexts.astype(np.float64, copy=False)
-    scores: NDArray[Any] = contexts @ policy.astype(contexts.dtype, copy=False)
+    # Some BLAS multiply what is in the memory of the result by 0 first: that may be anything.
+    with np.errstate(invalid="ignore"):
+        scores: NDArray[Any] = contexts @ policy.astype(contexts.dtype, copy=False)
     scores += work.bonus
     return scores, _rounding(contexts) * size
 
