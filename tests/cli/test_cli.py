@@ -625,7 +625,7 @@ LOST_INTERRUPTS = {
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("place", LOST_INTERRUPTS)
 def test_an_interrupt_that_python_drops_or_renames_is_heeded(folder, tmp_path, place, sign):
     """As happens now and then in an import."""

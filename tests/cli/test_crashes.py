@@ -219,7 +219,9 @@ def run_of(folder, seed):
 
 
 @posix
-@pytest.mark.parametrize("at", RUN)
+@pytest.mark.parametrize(
+    "at", [file if file == "run.json" else pytest.param(file, marks=pytest.mark.slow) for file in RUN]
+)
 def test_a_simulation_that_is_killed_is_seen_not_to_be_whole(tmp_path, at):
     """Into a new folder, and over an older run: a description is only ever that of all files beside it."""
     wanted = run_of(tmp_path / "wanted", 1)

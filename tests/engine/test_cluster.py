@@ -293,6 +293,7 @@ def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
     assert not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_no_scheduler_is_said(tmp_path):
     ibcb.write_log(skewed_log(), tmp_path / "log.parquet")
     command = [sys.executable, "-m", "ibcb", "fit", str(tmp_path / "log.parquet"), "--scheduler", "tcp://127.0.0.1:9"]

@@ -110,7 +110,9 @@ def killed(monkeypatch, disk, options, out, after, *, stored, resume=False):
     return kept
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["after it is stored", "before it is stored"])
+@pytest.mark.parametrize(
+    "stored", [pytest.param(True, marks=pytest.mark.slow), False], ids=["after it is stored", "before it is stored"]
+)
 @pytest.mark.parametrize("options", ["auto", "top_k", "other", "kind"])
 @pytest.mark.parametrize("name", ["plain", pytest.param("contradicting", marks=pytest.mark.slow)])
 def test_killed_at_any_episode_of_either_phase_it_goes_on_to_the_same_bits(

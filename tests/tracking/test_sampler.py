@@ -35,7 +35,7 @@ def explained(model, log):
 
 
 @pytest.mark.parametrize("world", ["synthetic", "arms"])
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_it_is_told_from_one_that_draws_at_every_step(world, seed):
     model = IBCB(expert="auto").fit(run(seed=seed, world=world).log)
     assert (model.expert_, model.draws_) == ("sbts", "episode")

@@ -34,7 +34,7 @@ def kind_of(deciders, library, name):
     "library, name",
     [
         ("mabwiser", "lints arms"),
-        ("vowpalwabbit", "softmax"),
+        pytest.param("vowpalwabbit", "softmax", marks=pytest.mark.slow),
         ("bayesianbandits", "forgetting"),
         ("river", "sgd softmax"),
         ("scikit-learn", "bayes thompson"),

@@ -107,7 +107,7 @@ def without(kind, motion):
     return Without()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_a_decider_that_reverts_is_foreseen_better_by_what_it_did_long_ago(seed):
     """Short episodes: the last alone tell less of the next than the long run does."""
     rng, arms, episodes, kind = np.random.default_rng(seed), 20, 80, KINDS["other"]()
