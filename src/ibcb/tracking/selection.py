@@ -246,7 +246,9 @@ class Selecting:
             }
         for kind in dict.fromkeys(type(kinds[place]) for place in ranked):
             alike = [place for place in ranked if type(kinds[place]) is kind]
-            behind |= set(alike[(len(alike) + 1) // 2 :])
+            # Which candidates are its best is known only late, and from how many it draws still later.
+            if not kind.draws_from_best or self.episodes >= _RACES[3]:
+                behind |= set(alike[(len(alike) + 1) // 2 :])
         # A ridge parameter that was given is compared with at the end, and so is the kind that assumes nothing.
         kept = {*given_l2(tracks), followed(tracks)}
         out = {
