@@ -253,6 +253,7 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
     assert not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
     """`ibcb fit --scheduler`, the scheduler killed on the way, then `--resume` on another cluster."""
     path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"

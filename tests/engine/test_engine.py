@@ -401,7 +401,7 @@ main()
     "event, file",
     [
         pytest.param("tempfile.mkstemp", ".m.safetensors", marks=pytest.mark.slow),
-        ("os.rename", "m.safetensors"),
+        pytest.param("os.rename", "m.safetensors", marks=pytest.mark.slow),
         ("os.remove", "m.checkpoint"),
     ],
     ids=["before it is written", "when it takes its name", "when the checkpoint goes"],

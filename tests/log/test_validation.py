@@ -498,7 +498,7 @@ def test_a_policy_that_stays_the_same_is_noted():
 # -- edges ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
+@pytest.mark.parametrize("expert", ["sbucb", pytest.param("sbts", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_wrong_edges_are_found_and_right_ones_are_not(expert, seed):
     log = ibcb.simulate("synthetic", expert=expert, noise=0.03, n_episodes=7, seed=seed).log

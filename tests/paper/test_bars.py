@@ -13,7 +13,7 @@ import ibcb
 
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])
 @pytest.mark.parametrize("noise", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
-@pytest.mark.parametrize("l2", [0.3, 1.0])
+@pytest.mark.parametrize("l2", [0.3, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_the_default_imitates_the_final_expert(expert, noise, l2):
     """Whether or not the decider's ridge parameter is known."""
     runs = [paper_run(expert, seed, noise) for seed in range(11, 15)]

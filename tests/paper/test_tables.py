@@ -140,7 +140,9 @@ def test_records_stand_in_the_order_of_the_tables_however_they_came_about(tmp_pa
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "kill"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["kill -9", "kill"]
+)
 def test_workers_do_not_outlive_the_command(tmp_path, number):
     smoke = tmp_path / "r.smoke.jsonl"
     command = [sys.executable, "-m", "ibcb", "reproduce", "--table", "7", "--smoke", "--seeds", "9", "--jobs", "2"]
