@@ -564,3 +564,17 @@ def test_it_prints_light_without_its_controls(visit, tmp_path):
     assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert seen.page.evaluate(f"{LOOKS}.pale()") == seen.page.evaluate(f"{LOOKS}.faint()") == []
     assert len(seen.page.pdf()) > 10_000
+
+
+def test_the_page_says_how_to_read_it(visit):
+    page = visit("sbucb").page
+    fold = page.locator("#how-to-read")
+    assert not fold.locator("li").first.is_visible()
+    fold.locator("summary").click()
+    words = fold.inner_text()
+    titles = page.locator(".card :is(h2, h3)").all_inner_texts()
+    assert len(titles) == 4
+    for title in titles:
+        assert title in words
+    for level in ("good", "fair", "poor", "unknown"):
+        assert level in words
