@@ -136,7 +136,7 @@ def test_a_cluster_takes_sparse_contexts(client, small_partitions, tmp_path, hom
 @pytest.mark.parametrize(
     "options",
     [
-        {"expert": "auto", "l2": "auto"},
+        pytest.param({"expert": "auto", "l2": "auto"}, marks=pytest.mark.slow),
         pytest.param({"expert": "sbts", "l2": "auto"}, marks=pytest.mark.slow),
         {"expert": "topk"},
         *(pytest.param({"expert": kind}, marks=pytest.mark.slow) for kind in ("stationary", "other")),

@@ -333,7 +333,9 @@ def long_log(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGTERM))]
+)
 def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
     command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--l2", "0.3"]
