@@ -270,7 +270,7 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
     reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
     last = model.policy_interval(0.9, direction=True)
     for number in range(3):
-        ends = f"{last.lower[number]:.3f} to {last.upper[number]:.3f}"
+        ends = f"{last.lower[number]:.4g} to {last.upper[number]:.4g}"
         figures = [f"{weights[number]:.3f}" for weights in (reward, policy, last.estimate)]
         assert re.search(r"(?m)^" + r"\s+".join([str(number), *figures, ends]) + "$", result.stdout)
     assert "forecast    a learner, projected forward" in result.stdout

@@ -311,7 +311,7 @@ def _weights(model: ibcb.IBCB) -> list[Row]:
     for column in np.argsort(-np.abs(reward), kind="stable").tolist():
         row: Row = {"feature": names[column], "weight": float(reward[column]), "policy": float(policy[column])}
         if last is not None:
-            ends = f"{last.lower[column]:.3f} to {last.upper[column]:.3f}"
+            ends = f"{last.lower[column]:.4g} to {last.upper[column]:.4g}"
             known = "not determined" if names[column] in free else ends
             row |= {"last": float(last.estimate[column]), "interval": known}
         rows.append(row)

@@ -6,6 +6,7 @@ See `ibcb.deciders.cone`. Only the direction of the policy is told, or its ratio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ibcb.numerics.ridge import Ridge
 
 __all__ = ["BestKind"]
 
+Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 #: factors are found with this much more variance than a family's leader has: its other models are to learn from them
@@ -51,3 +53,11 @@ class BestKind(Kind):
         sites, strayed = cone_sites(block, before, wide, stray, bonus=self.adds_bonus)
         found = dict(zip(asked, sites, strict=True))
         return Observed(tuple(found.get(family, found[asked[0]]) for family in range(families)), strayed)
+
+    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
+        scores: Vector = block.contexts @ policy
+        return scores
+
+    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
+        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
+        return scores

@@ -78,14 +78,6 @@ class EGreedyKind(BestKind):
         likely = np.outer(p, 1 - shares) + np.outer(chance, shares)
         return Observed(seen.sites, strayed, np.log(likely).sum(axis=0))
 
-    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
-        scores: Vector = block.contexts @ policy
-        return scores
-
-    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
-        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
-        return scores
-
     def live(self, life: Life) -> EGreedy:
         state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
         return EGreedy(len(life.coef), epsilon=life.share, **self.own_ridge, **state)

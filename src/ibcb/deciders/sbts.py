@@ -153,15 +153,6 @@ class SbtsEpisodeKind(BestKind):
     # The draw is part of what is believed.
     doubt = 1.0
 
-    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
-        scores: Vector = block.contexts @ policy
-        return scores
-
-    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
-        # One draw for all: its share in what is chosen averages out over episodes, not within one.
-        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
-        return scores
-
     def live(self, life: Life) -> SBTS:
         return _live(self, life)
 
