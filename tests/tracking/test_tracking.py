@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import ibcb
 from ibcb.deciders import KINDS, Believed
 from ibcb.deciders.draws_site import draws_site
-from ibcb.engine import blocks, candidate_moments
+from ibcb.engine import blocks, candidate_moments, episodes
+from ibcb.inverse.constraints import Experience, experienced
 from ibcb.numerics.gaussians import Beliefs, Site, Transition
 from ibcb.numerics.ridge import Frame, ridge
 from ibcb.tracking import Track, certainty, forecast, interval, track_log, unidentified
@@ -123,6 +124,42 @@ def test_a_decider_that_reverts_is_foreseen_better_by_what_it_did_long_ago(seed)
     )
     assert foreseen > without_it
     assert np.mean([each.model.startswith("reverting") for each in track.predicted[late]]) > 0.5
+
+
+@pytest.mark.parametrize("kind", ["other", "sbts"])
+def test_evidence_is_of_all_episodes_and_fades_where_a_kind_lets_it(run, kind):
+    kind, now, faded, whole = KINDS[kind](), None, 0.0, 0.0
+    track = Track.begin(kind, np.zeros((run.log.n_features, run.log.n_features)))
+    for by_policy, rows in episodes(run.log):
+        lesson = Experience.join(list(rows.map(experienced)))
+        before = kind.regularization.ridge(track.chosen)
+        if not by_policy:
+            track = track.after(None, before, lesson)
+            continue
+        look = track.look(rows, before)
+        gained = np.concatenate(
+            [family.given(site)[1] for family, site in zip(look.now.families, look.seen.sites, strict=True)]
+        )
+        first, now = now is None, look.now
+        track = track.given(look, before, lesson)
+        if first and kind.motions.fading < 1:
+            # Nothing was predicted of it.
+            continue
+        faded, whole = kind.motions.fading * faded + gained, whole + gained
+        assert len(gained) == len(track.seen.evidence)
+    assert_allclose(track.seen.evidence, faded)
+    assert_allclose(track.seen.whole_evidence, whole)
+
+
+@pytest.mark.parametrize("expert, settles", [("softmax", True), ("stationary", False), ("other", False)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_softmax_that_learns_is_seen_to_settle(expert, settles, seed):
+    sizes = {"n_episodes": 8, "batch_size": 300, "n_arms": 5, "n_features": 3, "warmup": 40}
+    log = ibcb.simulate("arms", expert=expert, seed=seed, **sizes).log
+    over_still, over_restless = track_log(log, KINDS["softmax"](l2=1.0)).evidence_of_settling
+    # One that never moves loses nothing by standing still; one that walks does, but never settles.
+    assert (over_still > 3) == (expert != "stationary")
+    assert (over_restless > 1) == settles
 
 
 def test_what_a_few_choices_say_is_at_most_certain():

@@ -40,6 +40,8 @@ class TopKKind(LogitKind):
     )
     motions = FOLLOWED
     draws_from_best = True
+    # More records that are wrong leave nothing that tells its best from the others (benchmarks/selection.py).
+    most_random = 0.25
 
     def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         belief = believed.mean[0], believed.covariance[0]

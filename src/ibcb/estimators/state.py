@@ -311,7 +311,7 @@ def _mismatch(track: Track) -> str:
         return f"its beliefs are not those of the motions of {track.kind.name}"
     if [each.mean.shape for each in now.last] != [(K, d + alpha) for K in models]:
         return f"its beliefs of the last policy are not those of {track.kind.name}"
-    if len(now.evidence) != len(track.names) or now.best >= len(track.names):
+    if {len(now.evidence), len(now.whole_evidence)} != {len(track.names)} or now.best >= len(track.names):
         return f"its evidence is not of the {len(track.names)} models of {track.kind.name}"
     if len(now.random_share) != len(RANDOM_SHARES):
         return f"its evidence of random choices is not of {len(RANDOM_SHARES)} shares"

@@ -87,6 +87,11 @@ class Motion(Protocol):
         """One per model."""
         ...
 
+    @property
+    def settles(self) -> bool:
+        """Whether moves become shorter, as those of one who learns from all it has seen."""
+        ...
+
     def beside(self, d: int) -> int:
         """How many numbers the state holds beside a policy of d features and alpha."""
         ...
@@ -175,6 +180,10 @@ class Reverting:
     kept: tuple[float, ...]
 
     @property
+    def settles(self) -> bool:
+        return False
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"reverting(q={q:g}, rho={rho:g})" for q, rho in zip(self.steps, self.kept, strict=True))
 
@@ -222,6 +231,10 @@ class Learner:
     kind: Kind
     noise: tuple[float, ...]
     wander: tuple[float, ...]
+
+    @property
+    def settles(self) -> bool:
+        return True
 
     @property
     def names(self) -> tuple[str, ...]:

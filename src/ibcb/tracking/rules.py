@@ -47,13 +47,14 @@ _HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.035
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
 #: evidence at which a policy is seen to move, whatever is foreseen of it: of a track that assumes nothing, and of that
 #: where nearly all choices are the best, so that a policy that only grows longer looks as if it moved (judged by
-#: benchmarks/selection.py: of stationary deciders .6 and 8.6 at most)
-_SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 5.0, 12.0, 0.98
-#: evidence by which a learner must beat one that stands still, and what it may lack to the likeliest motion, for a
-#: softmax to be seen to learn (judged as well: of stationary deciders .2 at most, of walks 3.8 at least)
-_SEEN_TO_LEARN, _LACKING = 1.0, 2.5
-#: what the kind that a track itself takes for another may lose to it, as a share of what it tells: less is assumed
-_PLAINLY = 0.05
+#: benchmarks/selection.py: of stationary deciders .5 and 15 at most, of learners and walks 5 and 60 at least)
+_SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 4.0, 25.0, 0.98
+#: evidence by which motions that settle must beat one that stands still, and those that do not settle, for a softmax to
+#: be seen to learn (judged as well: of stationary deciders 1.9 at most; of walks -1.5 at most)
+_SEEN_TO_LEARN, _SEEN_TO_SETTLE = 3.0, 1.0
+#: what a kind that assumes less may lose to another, as a share of what that tells, and be believed: to a softmax that
+#: is not seen to learn, and to a track that is itself as likely to stand still
+_ASSUMES_LESS, _PLAINLY = 0.1, 0.05
 #: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
 #: than six episodes (judged by benchmarks/deciders.py)
 STEADY, GROWN_UP = 0.9, 6
@@ -96,21 +97,25 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     plain = followed(tracks)
     named = [place for place in tracks.running if not assumes_nothing(kinds[place])]
     # A softmax that is not seen to learn says no more than a track that assumes nothing.
-    named = [place for place in named if not kinds[place].has_temperature or _learns(tracks.tracks[place])]
+    named = [place for place in named if not kinds[place].has_temperature or _settles(tracks.tracks[place])]
     exact = [place for place in named if kinds[place].deterministic and _explains_all(tracks, place)]
     exact = [
         place
         for place in exact
         if judged.beyond_chance(place) >= _BEYOND_CHANCE and judged.loss(likeliest, place) < _EXACT_LOSS
     ]
-    if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _PLAINLY:
+    if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _ASSUMES_LESS:
         best, why = plain, f"{kinds[best].label} is not seen to learn"
     if exact:
         # Of one draw an episode the choices hang together, which only the evidence of whole episodes tells.
         exactly = max(exact, key=lambda place: _evidence(tracks.tracks[place]))
         if best != exactly:
             best, why = exactly, f"every choice is exactly what {kinds[exactly].label} prefers"
-    elif assumes_nothing(kinds[best]) and (found := equal(named)) is not None:
+    # A track that assumes nothing allows for choices at random too: a kind that explores so must be the likelier.
+    elif (
+        assumes_nothing(kinds[best])
+        and (found := equal([place for place in named if not kinds[place].explores_at_random])) is not None
+    ):
         best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].adds_bonus:
         found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
@@ -140,7 +145,7 @@ def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, s
             return plain, "the policy is seen to move"
     if not foreseen:
         return stays, "nothing is predicted"
-    if best == stays or seen_to_move or (kinds[best].has_temperature and _learns(moved)):
+    if best == stays or seen_to_move or (kinds[best].has_temperature and _settles(moved)):
         return best, why
     lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
     if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
@@ -182,12 +187,12 @@ def _evidence_of_moves(track: Track | None) -> float:
     return 0.0 if track is None else track.evidence_of_moves
 
 
-def _learns(track: Track | None) -> bool:
-    """Whether a decider is seen to learn: a learner is likelier than a policy that stays, and hardly another motion."""
+def _settles(track: Track | None) -> bool:
+    """Whether a decider is seen to learn: motions that settle are likelier than one that stays and those that stray."""
     if track is None:
         return False
-    gained, lacking = track.evidence_of_learning
-    return gained >= _SEEN_TO_LEARN and lacking <= _LACKING
+    over_still, over_restless = track.evidence_of_settling
+    return over_still >= _SEEN_TO_LEARN and over_restless >= _SEEN_TO_SETTLE
 
 
 def given_l2(tracks: Tracks) -> list[int]:

@@ -10,6 +10,7 @@ best of these.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -141,7 +142,9 @@ class Tracked:
     last : tuple of Beliefs
         Of the last episode's policy, and alpha where it is tracked, that episode seen.
     evidence : ndarray of shape (K,)
-        Log-likelihood of the choices under each model.
+        Log-likelihood of the choices under each model, of kinds whose evidence fades the late episodes' mostly.
+    whole_evidence : ndarray of shape (K,)
+        The same of all episodes alike.
     hits : ndarray of shape (K,)
         Choices that each model predicted.
     apart : ndarray of shape (K, K)
@@ -174,6 +177,7 @@ class Tracked:
     families: tuple[Beliefs, ...]
     last: tuple[Beliefs, ...]
     evidence: Annotated[Vector, "K"]
+    whole_evidence: Annotated[Vector, "K"]
     hits: Annotated[NDArray[np.int64], "K"]
     apart: Annotated[NDArray[np.int64], "K K"]
     compared: int
@@ -276,7 +280,10 @@ class Track:
         families, likelihoods = zip(
             *(family.given(site) for family, site in zip(now.families, seen.sites, strict=True)), strict=True
         )
-        gained = np.concatenate(likelihoods)
+        gained, fading = np.concatenate(likelihoods), self.kind.motions.fading
+        if number == 0 and fading < 1:
+            # Nothing was predicted of the first episode.
+            gained = np.zeros_like(gained)
         believed = self.names[now.best] if self.now is None else self.model
         predicted = Predicted(believed, float(look.likelihoods.mean()), look.agreement, float(seen.stray))
         last = tuple(family.of_first(self._observed) for family in families)
@@ -284,7 +291,8 @@ class Track:
             now,
             families=families,
             last=last,
-            evidence=self._evidence(now, gained),
+            evidence=fading * now.evidence + gained,
+            whole_evidence=now.whole_evidence + gained,
             information=now.information + seen.sites[-1].information[: self.d, : self.d],
             stray=seen.stray,
             sample=now.sample.extend(look.sample),
@@ -338,6 +346,7 @@ class Track:
             families=families,
             last=(),
             evidence=np.zeros(K),
+            whole_evidence=np.zeros(K),
             hits=np.zeros(K, dtype=np.int64),
             apart=np.zeros((K, K), dtype=np.int64),
             compared=0,
@@ -375,12 +384,6 @@ class Track:
         covariance = believed.covariance[0, : self.d, : self.d] / unit**2
         return now.rewards.after(policy, covariance, before, total, now.within, second)
 
-    def _evidence(self, now: Tracked, gained: Vector) -> Vector:
-        if not self.predicted and self.kind.motions.fading < 1:
-            # Nothing was predicted of the first episode.
-            return now.evidence
-        return self.kind.motions.fading * now.evidence + gained
-
     def _hopeful(self, now: Tracked) -> Tracked:
         """Without the models that are much less likely than the best of their family: they would not come back."""
         kept = [np.flatnonzero(each >= each.max() - self.kind.hopeless) for each in self.by_family(now.evidence)]
@@ -394,6 +397,7 @@ class Track:
             families=tuple(family[each] for family, each in zip(now.families, kept, strict=True)),
             last=tuple(family[each] for family, each in zip(now.last, kept, strict=True)),
             evidence=now.evidence[places],
+            whole_evidence=now.whole_evidence[places],
             hits=now.hits[places],
             apart=now.apart[np.ix_(places, places)],
             best=int(np.searchsorted(places, now.best)),
@@ -560,20 +564,28 @@ class Track:
 
     @property
     def evidence_of_moves(self) -> float:
-        """Log-likelihood by which the best model beats the one that stands still; infinite where that was dropped."""
-        still = [place for place, name in enumerate(self.names) if name in _STILL]
-        evidence = self.seen.evidence
-        return float(evidence.max() - evidence[still].max()) if still else np.inf
+        """Log-likelihood of all episodes by which the best model beats the one that stands still; infinite where that
+        was dropped.
+        """
+        return float(self.seen.whole_evidence.max()) - self._likeliest(lambda name, _: name in _STILL)
 
     @property
-    def evidence_of_learning(self) -> tuple[float, float]:
-        """Log-likelihood by which the likeliest learner beats the one that stands still, and that it lacks to the best.
-
-        Of a kind with a learner; the former is infinite where the one that stands still was dropped.
+    def evidence_of_settling(self) -> tuple[float, float]:
+        """Log-likelihood of all episodes by which the likeliest motion that settles beats the one that stands still,
+        and those that do not settle.
         """
-        evidence = self.seen.evidence
-        learner, still = float(self.by_family(evidence)[-1].max()), [n for n, x in enumerate(self.names) if x in _STILL]
-        return (learner - float(evidence[still].max()) if still else np.inf), float(evidence.max()) - learner
+        settles = self._likeliest(lambda name, motion: motion.settles and name not in _STILL)
+        still = self._likeliest(lambda name, _: name in _STILL)
+        restless = self._likeliest(lambda name, motion: not motion.settles and name not in _STILL)
+        return settles - still, settles - restless
+
+    def _likeliest(self, asked: Callable[[str, Motion], bool]) -> float:
+        """Log-likelihood of all episodes under the likeliest of some models, asked for by name and motion; minus
+        infinity where there is none.
+        """
+        every = [(name, motion) for motion in self.motions for name in motion.names]
+        found = [value for value, each in zip(self.seen.whole_evidence, every, strict=True) if asked(*each)]
+        return float(max(found, default=-np.inf))
 
     @property
     def projects(self) -> bool:
