@@ -11,9 +11,10 @@ from scipy.stats import norm, truncnorm
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.deciders.cone import Cone, ConeRows, EPSettings, Posterior, _distinct, cone_sites, propagate
+from ibcb.deciders.cone import Cone, _distinct, cone_sites
 from ibcb.engine import Block, blocks
 from ibcb.numerics.gaussians import Beliefs, factor
+from ibcb.numerics.half_spaces import ConeRows, EPSettings, Posterior, propagate
 from ibcb.numerics.ridge import Ridge, gram, ridge
 
 STRAY = EPSettings().stray

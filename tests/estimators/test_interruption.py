@@ -31,7 +31,7 @@ PLACES = {
     "tracker": ("ibcb.tracking.tracker", "Track.after"),
     "kind observes": ("ibcb.deciders.best_kind", "BestKind.observe"),
     "beliefs learn": ("ibcb.numerics.gaussians", "Beliefs.given"),
-    "expectation propagation": ("ibcb.deciders.cone", "_tilt"),
+    "expectation propagation": ("ibcb.numerics.half_spaces", "_tilt"),
     "motion": ("ibcb.tracking.motions", "Learner.move"),
     "sample": ("ibcb.tracking.context_sample", "ContextSample.extend"),
     "logit observes": ("ibcb.deciders.logit_kind", "LogitKind.observe"),

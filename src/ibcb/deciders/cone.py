@@ -1,4 +1,4 @@
-"""Choices without error: half-spaces for (policy, alpha), learned from by expectation propagation.
+"""Choices without error: half-spaces for (policy, alpha), and which of them tell something.
 
 An "sbucb" decider with the policy p prefers its choice c to another candidate o:
 
@@ -7,16 +7,11 @@ An "sbucb" decider with the policy p prefers its choice c to another candidate o
 So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)). An "egreedy" decider adds no bonus: then
 w = p, and rows are differences of s. Choices tell only the direction of w, which is p / alpha. Beliefs about w are
 normal all the same; its length is a matter of the prior. In these coordinates every row is a half-space through the
-origin, and expectation propagation (Minka 2001) learns from all of them nearly exactly:
-each row has a Gaussian site of its own, chosen so that the belief has the moments of the cavity (the belief without
-this site) cut by the row. Laplace's approximation would not do: it goes by slopes, and the walls of a cone have none.
+origin, and expectation propagation learns from all of them nearly exactly (`ibcb.numerics.half_spaces`).
 
 The product of the sites is one Gaussian factor, which stands for the whole episode. Beliefs that are not far from the
-one it was found with can learn from it by a Kalman update.
-
-A row may be wrong with probability ``stray``, and all copies of it with that to the power of their number: one that
-contradicts what is firmly known is left alone. Where more rows
-fail than that, they are learned from once more, with the share that failed.
+one it was found with can learn from it by a Kalman update. Where more rows fail than were thought to be wrong, they are
+learned from once more, with the share that failed.
 """
 
 from __future__ import annotations
@@ -24,41 +19,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
-from scipy.special import log_ndtr
 
 from ibcb.engine import Block
-from ibcb.numerics.contexts import Contexts, dense, few_pairs, is_sparse, row_lengths, scaled_rows, stacked, with_column
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
+from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
 from ibcb.numerics.ridge import Ridge, widths
 
-__all__ = ["Cone", "ConeRows", "EPSettings", "Posterior", "RowSearch", "cone_sites", "propagate"]
+__all__ = ["Cone", "RowSearch", "cone_sites"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class EPSettings:
-    """Expectation propagation; judged by benchmarks/forecast.py and benchmarks/dirty.py."""
-
-    #: probability that a row is wrong, at least and at most; and how many times more must fail to be looked at again
-    stray: float = 1e-3
-    most_stray: float = 0.25
-    surprising: float = 2.0
-    #: passes over the sites, and the move in posterior deviations at which they end
-    max_passes: int = 16
-    tolerance: float = 0.02
-    #: by how much the information about each weight may grow in a pass, as a share of itself: many rows that say the
-    #: same, learned from at once, would each be believed in full
-    growth: float = 1.0
-    #: rows whose site is weaker than this are dropped, once they are more than `dropped` of all
-    settled: float = 1e-5
-    dropped: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -84,277 +59,13 @@ class RowSearch:
     parts: int = 4
 
 
-_EP, _SEARCH = EPSettings(), RowSearch()
-_LOG_ROOT = 0.5 * np.log(2 * np.pi)
-_TINY = float(np.finfo(np.float64).tiny)
+_SEARCH = RowSearch()
 #: rows among which copies are looked for first, and the share of distinct ones below which they are counted; not tuned
 _LOOKED_AT, _FEW_COPIES = 1024, 0.9
-#: log-probability of a wrong row below which it need not go: 1 in 1e9
-_SURELY_RIGHT = -20.7
 #: digits that equal products have in common, whatever their rounding
 _NAME_BITS = 36
 #: place of the row that says alpha > 0, which is none of the log's
 _ALPHA = -1
-
-
-class ConeRows(NamedTuple):
-    """Rows of a cone, each with its site exp(shift y - precision y^2 / 2) of y = row w.
-
-    Attributes
-    ----------
-    leads : Contexts of shape (n, o)
-        Dense, or sparse where the contexts are.
-    places : ndarray of shape (n,)
-        Where each is among the rows of its block.
-    times : ndarray of shape (n,)
-        How often it is there, more often than its opposite: equal rows are one.
-    precision, shift : ndarray of shape (n,)
-        Natural parameters of the sites; zeros of rows of which nothing is known yet.
-    """
-
-    leads: Contexts
-    places: NDArray[np.int64]
-    times: Vector
-    precision: Vector
-    shift: Vector
-
-    @classmethod
-    def fresh(cls, leads: Contexts, places: NDArray[np.int64], times: Vector | None = None) -> ConeRows:
-        """Rows of which nothing is known yet; each is there once unless ``times`` says otherwise."""
-        n = len(places)
-        return cls(leads, places, np.ones(n) if times is None else times, np.zeros(n), np.zeros(n))
-
-    def joined(self, other: ConeRows) -> ConeRows:
-        """These rows and then the others."""
-        rest = (np.concatenate(both) for both in zip(self[1:], other[1:], strict=True))
-        return ConeRows(stacked([self.leads, other.leads]), *rest)
-
-
-class Posterior(NamedTuple):
-    """A belief about w after some rows.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (o,)
-    root : ndarray of shape (o, o)
-        L, of the covariance L L'.
-    log_likelihood : float
-        Of the rows.
-    log_scale : float
-        Of the factor that the sites are together, exp(log_scale + sum over rows of shift y - precision y^2 / 2).
-    rows : ConeRows
-        Those that told something, with their sites.
-    """
-
-    mean: Vector
-    root: Matrix
-    log_likelihood: float
-    log_scale: float
-    rows: ConeRows
-
-
-@np.errstate(all="ignore")
-def propagate(
-    rows: ConeRows, mean: Vector, root: Matrix, *, stray: float = _EP.stray, tolerance: float = _EP.tolerance
-) -> Posterior:
-    """Learn that leads w <= 0, by expectation propagation with all sites at once; it begins with the sites given.
-
-    Raises FloatingPointError where numbers cannot hold the belief.
-
-    Parameters
-    ----------
-    rows : ConeRows
-    mean, root : ndarray of shape (o,) and (o, o)
-        What is believed of w: N(mean, root root').
-    stray : float
-        Probability that a row is wrong.
-    tolerance : float
-        The move in posterior deviations at which passes end.
-    """
-    ahead, o = rows.leads @ mean, len(mean)
-    belief = _SparseRows(rows.leads, root) if few_pairs(rows.leads) else _DenseRows(dense(rows.leads), root)
-    places = np.arange(len(ahead))
-    # That all copies of a row are wrong.
-    astray = _log_wrong(rows.times, stray)
-    # Sites of x = y - ahead, the row's product with w - mean: natural parameters tau (precision) and nu (shift).
-    tau, nu = rows.precision, rows.shift - rows.precision * ahead
-    longest, stride, moved_before, of_dropped = 1.0, 1.0, np.inf, 0.0
-    for passes in range(_EP.max_passes + 1):
-        moved = belief.given(tau, nu)
-        # The cavity of x, and what the row itself makes of it.
-        marginal = np.maximum(belief.marginal, _TINY)
-        share_left = np.maximum(1 - tau * marginal, 1e-3)
-        cavity = marginal / share_left
-        x = (belief.middle - nu * marginal) / share_left
-        likelihood, pull, shrink = _tilt(ahead + x, cavity, astray)
-        if (passes and moved < tolerance * stride) or passes == _EP.max_passes:
-            break
-        wanted = shrink / (1 - shrink) / cavity
-        if passes > 1:
-            longest = max(0.1, 0.7 * longest) if moved > moved_before else min(1.0, 1.1 * longest)
-        if passes:
-            moved_before = moved
-        change = float(np.abs(wanted - tau) @ marginal)
-        stride = min(longest, o * _EP.growth / max(change, _TINY))
-        tau = tau + stride * (wanted - tau)
-        nu = nu + stride * (wanted * x - pull * (1 + wanted * cavity) - nu)
-        kept = (shrink > _EP.settled) | (tau * cavity > _EP.settled)
-        if passes and np.count_nonzero(kept) < (1 - _EP.dropped) * len(kept):
-            of_dropped += float(likelihood[~kept].sum())
-            belief.keep(kept)
-            places, ahead, tau, nu, astray = places[kept], ahead[kept], tau[kept], nu[kept], astray[kept]
-    # What each site replaces, and what all of them together make of the prior.
-    apart = (x + nu * cavity) ** 2 / (cavity * (1 + tau * cavity))
-    each = likelihood + 0.5 * (np.log1p(tau * cavity) + x**2 / cavity - apart)
-    log_scale = float(each.sum()) + of_dropped
-    total = log_scale + belief.log_mass
-    offset, after = belief.posterior()
-    if not (np.isfinite(total) and np.isfinite(offset).all()):
-        raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
-    # An approximation may be more than certain of what it has seen.
-    excess = max(total, 0.0)
-    return Posterior(
-        mean + offset,
-        after,
-        total - excess,
-        log_scale - excess - float((nu + 0.5 * tau * ahead) @ ahead),
-        ConeRows(rows.leads[places], rows.places[places], rows.times[places], tau, nu + tau * ahead),
-    )
-
-
-class _DenseRows:
-    """A belief N(0, root root') about w - mean, given sites of the products of dense rows with it.
-
-    In coordinates v with w = mean + root v, where it is N(0, I).
-    """
-
-    #: mean and variance of each row's product, and the log of what the sites make of the belief's mass
-    middle: Vector
-    marginal: Vector
-    log_mass: float
-
-    def __init__(self, leads: Matrix, root: Matrix) -> None:
-        self._B, self._root, self._v = leads @ root, root, np.zeros(len(root))
-
-    def given(self, tau: Vector, nu: Vector) -> float:
-        """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
-        B, o = self._B, len(self._v)
-        scaled = B * np.sqrt(tau)[:, None]
-        precision = scaled.T @ scaled
-        precision.flat[:: o + 1] += 1.0
-        C = self._C = _cholesky(precision)
-        half = blas.dtrsv(C, nu @ B, lower=1)
-        reached = blas.dtrsv(C, half, lower=1, trans=1)
-        step, self._v = blas.dtrmv(C, reached - self._v, lower=1, trans=1), reached
-        white = blas.dtrsm(1.0, C, B.T, lower=1)
-        self.middle, self.marginal = half @ white, np.einsum("on,on->n", white, white)
-        self.log_mass = 0.5 * float(half @ half) - float(np.log(C.diagonal()).sum())
-        return math.sqrt(float(step @ step))
-
-    def keep(self, rows: NDArray[np.bool_]) -> None:
-        """Leave the others out."""
-        self._B = self._B[rows]
-
-    def posterior(self) -> tuple[Vector, Matrix]:
-        """Mean of w less what it was, and a root of its covariance."""
-        return self._root @ self._v, blas.dtrsm(1.0, self._C, self._root, side=1, lower=1, trans_a=1)
-
-
-class _SparseRows:
-    """The same of sparse rows: in the coordinates of w, where a row's own square touches few entries of a matrix."""
-
-    middle: Vector
-    marginal: Vector
-    log_mass: float
-
-    def __init__(self, leads: Contexts, root: Matrix) -> None:
-        self._A, self._offset = leads, np.zeros(len(root))
-        back = np.linalg.inv(root)
-        self._precision = back.T @ back
-        self._log_det = float(np.linalg.slogdet(root)[1])
-        self._pair_up()
-
-    def _pair_up(self) -> None:
-        """Of each row: places and products of every two of its numbers, those below the diagonal once."""
-        A, o = self._A, len(self._offset)
-        counts = np.diff(A.indptr)
-        owners, places, products = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
-        for count in np.unique(counts[counts > 0]).tolist():
-            rows = np.flatnonzero(counts == count)
-            at = A.indptr[rows][:, None] + np.arange(count)
-            column, value = A.indices[at].astype(np.int64), A.data[at]
-            i, j = np.tril_indices(count)
-            owners.append(np.repeat(rows, len(i)))
-            places.append((column[:, i] * o + column[:, j]).ravel())
-            products.append((value[:, i] * value[:, j]).ravel())
-        none = [np.empty(0, dtype=np.int64)]
-        self._owner, self._place = np.concatenate(owners or none), np.concatenate(places or none)
-        self._product = np.concatenate(products or [np.empty(0)])
-        self._below = np.where(self._place // o == self._place % o, 1.0, 2.0) * self._product
-
-    def given(self, tau: Vector, nu: Vector) -> float:
-        """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
-        A, o = self._A, len(self._offset)
-        lower = _sums(self._place, tau[self._owner] * self._product, o * o).reshape(o, o)
-        precision = self._precision + lower
-        precision += np.tril(lower, -1).T
-        # At unit diagonal: features may have any unit.
-        unit = self._unit = np.sqrt(precision.diagonal())
-        C = self._C = _cholesky(precision / unit / unit[:, None])
-        slope = (nu @ A) / unit
-        half = blas.dtrsv(C, slope, lower=1)
-        reached = blas.dtrsv(C, half, lower=1, trans=1) / unit
-        step, self._offset = blas.dtrmv(C, unit * (reached - self._offset), lower=1, trans=1), reached
-        covariance = lapack.dpotri(C, lower=1)[0] / unit / unit[:, None]
-        each = covariance.ravel()[self._place] * self._below
-        self.middle, self.marginal = A @ reached, _sums(self._owner, each, A.shape[0])
-        log_det = float(np.log(C.diagonal()).sum() + np.log(unit).sum()) + self._log_det
-        self.log_mass = 0.5 * float(half @ half) - log_det
-        return math.sqrt(float(step @ step))
-
-    def keep(self, rows: NDArray[np.bool_]) -> None:
-        """Leave the others out."""
-        self._A = self._A[np.flatnonzero(rows)]
-        kept = rows[self._owner]
-        self._owner = (np.cumsum(rows) - 1)[self._owner[kept]]
-        self._place, self._product, self._below = self._place[kept], self._product[kept], self._below[kept]
-
-    def posterior(self) -> tuple[Vector, Matrix]:
-        """Mean of w less what it was, and a root of its covariance."""
-        return self._offset, lapack.dtrtri(self._C, lower=1)[0].T / self._unit[:, None]
-
-
-def _sums(places: NDArray[np.int64], values: Vector, count: int) -> Vector:
-    """Sum of the values at each place. Shape (count,)."""
-    sums: NDArray[Any] = np.bincount(places, values, minlength=count)
-    return sums.astype(np.float64, copy=False)
-
-
-def _cholesky(precision: Matrix) -> Matrix:
-    C, failed = lapack.dpotrf(precision, lower=1, clean=1)
-    if failed:
-        raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
-    found: Matrix = C
-    return found
-
-
-def _log_wrong(times: Vector, stray: float) -> Vector:
-    """Log-probability that so many copies of a row are wrong; beyond `_SURELY_RIGHT` more of them add nothing."""
-    return np.maximum(times * math.log(stray), _SURELY_RIGHT)
-
-
-def _tilt(x: Vector, spread: Vector, astray: Vector) -> tuple[Vector, Vector, Vector]:
-    """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
-    that it takes away. ``astray``: the log-probability that it is wrong.
-    """
-    deviation = np.sqrt(spread)
-    z = -x / deviation
-    meant = np.log1p(-np.exp(astray))
-    likelihood: Vector = np.logaddexp(astray, meant + log_ndtr(z))
-    r = np.exp(meant - _LOG_ROOT - 0.5 * z * z - likelihood)
-    # A row that is more probably wrong than right would widen the belief: it is left alone.
-    r = np.where(r + z > 0, r, 0.0)
-    return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
 
 
 def cone_sites(
@@ -384,13 +95,13 @@ def cone_sites(
         The same share of this episode.
     """
     cone, found, learned = Cone(block, ridge, bonus=bonus), list[Site](), None
-    cone.stray = min(max(stray, _EP.stray), _EP.most_stray)
+    cone.stray = min(max(stray, EP.stray), EP.most_stray)
     for belief in beliefs:
         mean, root = belief.mean[0], factor(belief.covariance[0])
         if learned is None:
             learned = cone.learn(mean, root)
-            if cone.failing_share(learned) > _EP.surprising * cone.stray:
-                cone.stray = min(cone.failing_share(learned), _EP.most_stray)
+            if cone.failing_share(learned) > EP.surprising * cone.stray:
+                cone.stray = min(cone.failing_share(learned), EP.most_stray)
                 learned = cone.learn(mean, root)
             failed = cone.failing_share(learned)
         else:
@@ -416,7 +127,7 @@ class Cone:
     Rows are searched in single precision, unless that overflows, and learned from in double.
     """
 
-    stray = _EP.stray
+    stray = EP.stray
 
     def __init__(self, block: Block, ridge: Ridge, *, bonus: bool = True) -> None:
         self._block, self._whitener = block, ridge.whitener if bonus else None
@@ -463,9 +174,9 @@ class Cone:
         # The others must be wrong. They still count as unlikely, for every belief alike.
         white = self._leads[failing] @ learned.root.astype(lead.dtype)
         spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
-        astray = _log_wrong(self._times[failing], self.stray)
+        products = lead.astype(np.float64), spread.astype(np.float64)
         with np.errstate(over="ignore"):
-            unlikely = float(_tilt(lead.astype(np.float64), spread.astype(np.float64), astray)[0].sum())
+            unlikely = float(row_likelihoods(*products, self._times[failing], self.stray).sum())
         # Nor do rows that are there both ways: as many of them are wrong as there are of the rarer.
         unlikely += self._both_ways * math.log(self.stray)
         return learned._replace(
@@ -624,7 +335,7 @@ def _rows_of_some_steps(block: Block) -> NDArray[np.int64]:
 
 def _pair_names(one: Vector, other: Vector) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """One number for every two, equal where they are, up to rounding and order; and which of the two is larger."""
-    size = max(float(np.abs(one).max()), float(np.abs(other).max()), _TINY)
+    size = max(float(np.abs(one).max()), float(np.abs(other).max()), np.finfo(np.float64).tiny)
     whole = [np.round(values * (2.0**_NAME_BITS / size)).astype(np.int64) for values in (one, other)]
     low, high = np.minimum(*whole).astype(np.uint64), np.maximum(*whole).astype(np.uint64)
     return low * np.uint64(0x9E3779B97F4A7C15) + high, (whole[0] > whole[1]).astype(np.int64)
