@@ -31,8 +31,8 @@ from ibcb.log.notes import Note
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking import Predicted, Track
 from ibcb.tracking.context_sample import ContextSample
+from ibcb.tracking.look import Tracked
 from ibcb.tracking.selection import Candidate
-from ibcb.tracking.tracker import Tracked
 
 SIZE = {"n_episodes": 3, "batch_size": 30, "n_candidates": 4, "n_features": 3, "warmup": 30}
 PARAMS = {

@@ -18,7 +18,8 @@ from ibcb.log.fingerprint import NO_LOG, with_episode
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Regularization, Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
-from ibcb.tracking.tracker import Look, Track
+from ibcb.tracking.look import Look
+from ibcb.tracking.tracker import Track
 
 __all__ = ["Judged", "Out", "Ridges", "Scored", "Tracks", "UntrackedError", "scored"]
 

@@ -20,8 +20,9 @@ from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.calibration import probable, with_share
+from ibcb.tracking.look import Tracked
 from ibcb.tracking.smoothing import Passed, smoothed
-from ibcb.tracking.tracker import Track, Tracked, update_after
+from ibcb.tracking.tracker import Track, update_after
 
 __all__ = ["propensities_next", "propensities_of_log"]
 
@@ -94,7 +95,7 @@ def _retraced(log: BehaviorLog | DiskLog, track: Track, prior_gram: Matrix, ahea
         learned.append(bool(before.phi.any()))
         now = now.given(look, before, lesson)
         if not ahead:
-            seen = now._believed_of(now.seen, now.seen.last, now.seen.best)
+            seen = now.believed_of(now.seen, now.seen.last, now.seen.best)
             found[-1] = _Known(seen, 0.0)
     if ahead or begun is None:
         return found

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.numerics.gaussians import Beliefs, Site
+from ibcb.tracking.look import Tracked
 from ibcb.tracking.motions import MOTIONS, Update
-from ibcb.tracking.tracker import Track, Tracked
+from ibcb.tracking.tracker import Track
 
 __all__ = ["Passed", "smoothed"]
 

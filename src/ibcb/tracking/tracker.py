@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from ibcb.deciders import FIRST_STRAY, Believed, Kind, Observed
-from ibcb.engine import Block, Rows, candidate_moments, episodes
+from ibcb.deciders import FIRST_STRAY, Believed, Kind
+from ibcb.engine import Rows, candidate_moments, episodes
 from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
@@ -32,16 +32,14 @@ from ibcb.tracking.calibration import (
     Exploration,
     Share,
     no_evidence,
-    probable,
-    share_likelihoods,
     share_of,
-    with_share,
 )
 from ibcb.tracking.context_sample import ContextSample, picked
-from ibcb.tracking.motions import Learner, Models, Motion, Reverting, Sampler, Update, Walk, models_of, motions_of
+from ibcb.tracking.look import Look, Tracked, look_at
+from ibcb.tracking.motions import Learner, Motion, Reverting, Sampler, Update, Walk, models_of, motions_of
 from ibcb.tracking.rewards import RewardFit, Rewards
 
-__all__ = ["Look", "Model", "Predicted", "Track", "Tracked", "track_log", "update_after"]
+__all__ = ["Model", "Predicted", "Track", "track_log", "update_after"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -50,11 +48,6 @@ Matrix = NDArray[np.float64]
 #: choices deny that it explores would have weights beyond all bounds; not tuned
 LEAST_ALPHA = 0.01
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
-#: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
-_COMPARED_STEPS = 256
-#: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
-#: tell kinds of deciders apart no better (benchmarks/selection.py)
-_JUDGED_STEPS, _JUDGED_DRAWS = 512, 64
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
 #: information below this share of the largest, features brought to one scale, is rounding; not tuned
@@ -91,105 +84,6 @@ class Predicted(NamedTuple):
     log_likelihood: float
     agreement: float
     stray: float
-
-
-class Look(NamedTuple):
-    """What a look at an episode found: how far it was foreseen, and what its choices say.
-
-    Attributes
-    ----------
-    now : Tracked
-        What was known before it.
-    hits : ndarray of shape (steps, K)
-        Which of its first choices each model predicted.
-    seen : Observed
-    sample : ContextSample
-        Some of its candidate sets.
-    likelihoods, chances : ndarray of shape (steps,)
-        Logarithm of the probability foreseen of each of its first choices, and its probability by chance.
-    agreement : float
-        Share of these that were the most probable; of n that are alike, each counts as 1 / n.
-    share_likelihoods : ndarray of shape (S,)
-        Log-likelihood of the same choices for each share of them that may have been made at random.
-    """
-
-    now: Tracked
-    hits: NDArray[np.bool_]
-    seen: Observed
-    sample: ContextSample
-    likelihoods: Vector
-    chances: Vector
-    agreement: float
-    share_likelihoods: Vector
-
-
-@dataclass(frozen=True)
-class Tracked:
-    """What has been learned since the first episode that the policy chose. K counts the models of all families.
-
-    Models that have no chance are dropped, once more than one episode has been seen.
-
-    Attributes
-    ----------
-    unit : ndarray of shape (d, d)
-        S^-1 of the first episode's candidates, the unit of policies.
-    within : ndarray of shape (d, d)
-        Mean covariance of the candidates of a step, in the first episode.
-    models : tuple of Models
-        Parameters of the models that are still tracked, by family.
-    families : tuple of Beliefs
-        Of the coming episode's state, one entry per motion.
-    last : tuple of Beliefs
-        Of the last episode's policy, and alpha where it is tracked, that episode seen.
-    evidence : ndarray of shape (K,)
-        Log-likelihood of the choices under each model, of kinds whose evidence fades the late episodes' mostly.
-    whole_evidence : ndarray of shape (K,)
-        The same of all episodes alike.
-    hits : ndarray of shape (K,)
-        Choices that each model predicted.
-    apart : ndarray of shape (K, K)
-        For every two models, choices that only the first predicted.
-    compared : int
-        Choices that could be predicted.
-    best : int
-        The model believed, counted through all families.
-    blank : int
-        Episodes before the first policy that had learned anything.
-    information : ndarray of shape (d, d)
-        What all episodes together told of the policy.
-    stray : float
-        Share of the last episode's steps that strayed, of kinds that know of that.
-    sample : ContextSample
-        Candidate sets, for projecting the decider forward.
-    steps : int
-        Of the last episode.
-    rewards : RewardFit or None
-        What the policies so far say of the rewards; of kinds that learn.
-    random_share : ndarray of shape (S,)
-        Evidence for each share of choices at random, see `ibcb.tracking.calibration`.
-    exploration : Exploration or None
-        Of kinds that explore at random, how often.
-    """
-
-    unit: Annotated[Matrix, "d d"]
-    within: Annotated[Matrix, "d d"]
-    models: tuple[Models, ...]
-    families: tuple[Beliefs, ...]
-    last: tuple[Beliefs, ...]
-    evidence: Annotated[Vector, "K"]
-    whole_evidence: Annotated[Vector, "K"]
-    hits: Annotated[NDArray[np.int64], "K"]
-    apart: Annotated[NDArray[np.int64], "K K"]
-    compared: int
-    best: int
-    blank: int
-    information: Annotated[Matrix, "d d"]
-    stray: float
-    sample: ContextSample
-    steps: int
-    rewards: RewardFit | None
-    random_share: Annotated[Vector, "S"]
-    exploration: Exploration | None
 
 
 @dataclass(frozen=True)
@@ -261,7 +155,7 @@ class Track:
         """Look at an episode that the policy chose: at its first block."""
         now = self._begun(rows, before) if self.now is None else self.now
         kernel = partial(
-            _look,
+            look_at,
             now=now,
             kind=self.kind,
             before=before,
@@ -310,7 +204,7 @@ class Track:
         if seen.at_random is not None and now.exploration is not None and number >= now.blank:
             learned = replace(learned, exploration=now.exploration.after(seen.at_random))
         learned = replace(learned, best=self._choose(learned, number + 1))
-        policy = self._policy(self._believed_of(learned, last, learned.best), learned.best)
+        policy = self._policy(self.believed_of(learned, last, learned.best), learned.best)
         learned = replace(learned, rewards=self._rewarding(learned, before))
         own_moves = self.own_moves
         if number and not self.kind.learns:
@@ -371,7 +265,7 @@ class Track:
         """The fit of the rewards with the policy of one more episode; of one that was drawn, what it was drawn from."""
         if not self.kind.learns:
             return None
-        believed = self._believed_of(now, now.last, now.best)
+        believed = self.believed_of(now, now.last, now.best)
         family, member = self.model_at(now.best)
         motion = self.motions[family]
         if isinstance(motion, Sampler):
@@ -478,7 +372,7 @@ class Track:
         family, member = self.model_at(place)
         return families[family][member : member + 1].of_first(self._observed)
 
-    def _believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
+    def believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What is believed of the policy: by one model, or by those of its family as far as evidence supports each."""
         family, _ = self.model_at(place)
         return families[family].of_first(self._observed).mixed(self.weights(now, place))
@@ -606,7 +500,7 @@ class Track:
     @property
     def next_belief(self) -> Beliefs:
         """What is believed of the policy of the coming episode, and of alpha where it is tracked."""
-        return self._believed_of(self.seen, self.seen.families, self.believed_place)
+        return self.believed_of(self.seen, self.seen.families, self.believed_place)
 
     def random_share(self, episode: int) -> float:
         """The share of an episode's choices that were made at random, by what is known now."""
@@ -681,54 +575,6 @@ def update_after(episode: int, before: Ridge, lesson: Experience) -> Update:
     taught = lesson.of_chosen(before.origin)
     assert taught.total is not None
     return Update(episode + 1, before.psi, taught.phi, taught.total)
-
-
-def _look(
-    block: Block,
-    *,
-    now: Tracked,
-    kind: Kind,
-    before: Ridge,
-    believed: Believed,
-    states: Matrix,
-    ahead: Beliefs | None,
-    share: float,
-    sample: Any,
-) -> Look:
-    """`Look` at the first block of an episode; ``ahead`` is None where nothing had been learned before it."""
-    judged = block.first(_JUDGED_STEPS)
-    counts = np.diff(judged.offsets)
-    p = np.repeat(1.0 / counts, counts)
-    if ahead is not None:
-        p = probable(kind, judged, before, ahead, _JUDGED_DRAWS)
-    foreseen = with_share(p, counts, share)
-    of_chosen, starts = foreseen[judged.chosen_rows], judged.offsets[:-1]
-    best = np.maximum.reduceat(foreseen, starts)
-    # Of several that are the most probable each is predicted in part: who foresees nothing has what chance has.
-    alike = np.add.reduceat((foreseen >= np.repeat(best, counts)).astype(np.int64), starts)
-    return Look(
-        now,
-        _predicted(block, before, states),
-        kind.observe(block, before, believed, now.stray),
-        sample(block),
-        np.log(of_chosen),
-        1.0 / counts,
-        float(np.mean((of_chosen >= best) / alike)),
-        share_likelihoods(p[judged.chosen_rows], counts),
-    )
-
-
-def _predicted(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:
-    """Which of the first choices each p, or p and alpha, predicts. Shape (steps, states)."""
-    steps = min(_COMPARED_STEPS, len(block.chosen_rows))
-    count = int(block.offsets[steps])
-    X = block.contexts[:count]
-    d = X.shape[1]
-    scores = X @ states[:, :d].T.astype(X.dtype)
-    if states.shape[1] > d:
-        scores += np.outer(block.widths(before)[:count], states[:, d].astype(X.dtype))
-    hits: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(scores, block.offsets[:steps])
-    return hits
 
 
 def track_log(log: BehaviorLog | DiskLog, kind: Kind, prior_gram: Matrix | None = None) -> Track:

@@ -1,0 +1,176 @@
+"""A look at an episode before it is learned from: how far it was foreseen, and what its choices say of the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.deciders import Believed, Kind, Observed
+from ibcb.engine import Block
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.ridge import Ridge
+from ibcb.tracking.calibration import Exploration, probable, share_likelihoods, with_share
+from ibcb.tracking.context_sample import ContextSample
+from ibcb.tracking.motions import Models
+from ibcb.tracking.rewards import RewardFit
+
+__all__ = ["Look", "Tracked", "look_at"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
+_COMPARED_STEPS = 256
+#: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
+#: tell kinds of deciders apart no better (benchmarks/selection.py)
+_JUDGED_STEPS, _JUDGED_DRAWS = 512, 64
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What has been learned since the first episode that the policy chose. K counts the models of all families.
+
+    Models that have no chance are dropped, once more than one episode has been seen.
+
+    Attributes
+    ----------
+    unit : ndarray of shape (d, d)
+        S^-1 of the first episode's candidates, the unit of policies.
+    within : ndarray of shape (d, d)
+        Mean covariance of the candidates of a step, in the first episode.
+    models : tuple of Models
+        Parameters of the models that are still tracked, by family.
+    families : tuple of Beliefs
+        Of the coming episode's state, one entry per motion.
+    last : tuple of Beliefs
+        Of the last episode's policy, and alpha where it is tracked, that episode seen.
+    evidence : ndarray of shape (K,)
+        Log-likelihood of the choices under each model, of kinds whose evidence fades the late episodes' mostly.
+    whole_evidence : ndarray of shape (K,)
+        The same of all episodes alike.
+    hits : ndarray of shape (K,)
+        Choices that each model predicted.
+    apart : ndarray of shape (K, K)
+        For every two models, choices that only the first predicted.
+    compared : int
+        Choices that could be predicted.
+    best : int
+        The model believed, counted through all families.
+    blank : int
+        Episodes before the first policy that had learned anything.
+    information : ndarray of shape (d, d)
+        What all episodes together told of the policy.
+    stray : float
+        Share of the last episode's steps that strayed, of kinds that know of that.
+    sample : ContextSample
+        Candidate sets, for projecting the decider forward.
+    steps : int
+        Of the last episode.
+    rewards : RewardFit or None
+        What the policies so far say of the rewards; of kinds that learn.
+    random_share : ndarray of shape (S,)
+        Evidence for each share of choices at random, see `ibcb.tracking.calibration`.
+    exploration : Exploration or None
+        Of kinds that explore at random, how often.
+    """
+
+    unit: Annotated[Matrix, "d d"]
+    within: Annotated[Matrix, "d d"]
+    models: tuple[Models, ...]
+    families: tuple[Beliefs, ...]
+    last: tuple[Beliefs, ...]
+    evidence: Annotated[Vector, "K"]
+    whole_evidence: Annotated[Vector, "K"]
+    hits: Annotated[NDArray[np.int64], "K"]
+    apart: Annotated[NDArray[np.int64], "K K"]
+    compared: int
+    best: int
+    blank: int
+    information: Annotated[Matrix, "d d"]
+    stray: float
+    sample: ContextSample
+    steps: int
+    rewards: RewardFit | None
+    random_share: Annotated[Vector, "S"]
+    exploration: Exploration | None
+
+
+class Look(NamedTuple):
+    """What a look at an episode found: how far it was foreseen, and what its choices say.
+
+    Attributes
+    ----------
+    now : Tracked
+        What was known before it.
+    hits : ndarray of shape (steps, K)
+        Which of its first choices each model predicted.
+    seen : Observed
+    sample : ContextSample
+        Some of its candidate sets.
+    likelihoods, chances : ndarray of shape (steps,)
+        Logarithm of the probability foreseen of each of its first choices, and its probability by chance.
+    agreement : float
+        Share of these that were the most probable; of n that are alike, each counts as 1 / n.
+    share_likelihoods : ndarray of shape (S,)
+        Log-likelihood of the same choices for each share of them that may have been made at random.
+    """
+
+    now: Tracked
+    hits: NDArray[np.bool_]
+    seen: Observed
+    sample: ContextSample
+    likelihoods: Vector
+    chances: Vector
+    agreement: float
+    share_likelihoods: Vector
+
+
+def look_at(
+    block: Block,
+    *,
+    now: Tracked,
+    kind: Kind,
+    before: Ridge,
+    believed: Believed,
+    states: Matrix,
+    ahead: Beliefs | None,
+    share: float,
+    sample: Any,
+) -> Look:
+    """`Look` at the first block of an episode; ``ahead`` is None where nothing had been learned before it."""
+    judged = block.first(_JUDGED_STEPS)
+    counts = np.diff(judged.offsets)
+    p = np.repeat(1.0 / counts, counts)
+    if ahead is not None:
+        p = probable(kind, judged, before, ahead, _JUDGED_DRAWS)
+    foreseen = with_share(p, counts, share)
+    of_chosen, starts = foreseen[judged.chosen_rows], judged.offsets[:-1]
+    best = np.maximum.reduceat(foreseen, starts)
+    # Of several that are the most probable each is predicted in part: who foresees nothing has what chance has.
+    alike = np.add.reduceat((foreseen >= np.repeat(best, counts)).astype(np.int64), starts)
+    return Look(
+        now,
+        _predicted(block, before, states),
+        kind.observe(block, before, believed, now.stray),
+        sample(block),
+        np.log(of_chosen),
+        1.0 / counts,
+        float(np.mean((of_chosen >= best) / alike)),
+        share_likelihoods(p[judged.chosen_rows], counts),
+    )
+
+
+def _predicted(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:
+    """Which of the first choices each p, or p and alpha, predicts. Shape (steps, states)."""
+    steps = min(_COMPARED_STEPS, len(block.chosen_rows))
+    count = int(block.offsets[steps])
+    X = block.contexts[:count]
+    d = X.shape[1]
+    scores = X @ states[:, :d].T.astype(X.dtype)
+    if states.shape[1] > d:
+        scores += np.outer(block.widths(before)[:count], states[:, d].astype(X.dtype))
+    hits: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(scores, block.offsets[:steps])
+    return hits
