@@ -49,9 +49,9 @@ _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
 #: where nearly all choices are the best, so that a policy that only grows longer looks as if it moved (judged by
 #: benchmarks/selection.py: of stationary deciders .5 and 15 at most, of learners and walks 5 and 60 at least)
 _SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 4.0, 25.0, 0.98
-#: evidence by which motions that settle must beat one that stands still, and those that do not settle, for a softmax to
-#: be seen to learn (judged as well: of stationary deciders 1.9 at most; of walks -1.5 at most)
-_SEEN_TO_LEARN, _SEEN_TO_SETTLE = 3.0, 1.0
+#: evidence by which motions that settle must beat one that stands still, and those that do not settle, for a decider to
+#: be seen to learn (judged as well: of a softmax that stays 1.9 at most, of one that walks -1.5 at most)
+_SEEN_TO_LEARN, _SEEN_TO_SETTLE = 3.0, 2.0
 #: what a kind that assumes less may lose to another, as a share of what that tells, and be believed: to a softmax that
 #: is not seen to learn, and to a track that is itself as likely to stand still
 _ASSUMES_LESS, _PLAINLY = 0.1, 0.05
@@ -111,11 +111,7 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
         exactly = max(exact, key=lambda place: _evidence(tracks.tracks[place]))
         if best != exactly:
             best, why = exactly, f"every choice is exactly what {kinds[exactly].label} prefers"
-    # A track that assumes nothing allows for choices at random too: a kind that explores so must be the likelier.
-    elif (
-        assumes_nothing(kinds[best])
-        and (found := equal([place for place in named if not kinds[place].explores_at_random])) is not None
-    ):
+    elif assumes_nothing(kinds[best]) and (found := equal(_telling(tracks, named))) is not None:
         best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].adds_bonus:
         found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
@@ -185,6 +181,16 @@ def _evidence(track: Track | None) -> float:
 
 def _evidence_of_moves(track: Track | None) -> float:
     return 0.0 if track is None else track.evidence_of_moves
+
+
+def _telling(tracks: Tracks, named: list[int]) -> list[int]:
+    """Kinds that tell more than a track that assumes nothing if they are about as likely.
+
+    It allows for choices at random, as an epsilon-greedy decider does, which adds that it learns: that must be seen.
+    """
+    plain = followed(tracks)
+    learns = plain is None or _settles(tracks.tracks[plain])
+    return [place for place in named if learns or not tracks.kinds[place].explores_at_random]
 
 
 def _settles(track: Track | None) -> bool:
