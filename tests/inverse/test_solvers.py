@@ -10,7 +10,7 @@ from views import candidates_metric, flipped, nearest_by_nnls, views
 
 import ibcb
 from ibcb.inverse.constraints import JointView
-from ibcb.inverse.solvers import InfeasibleError, SolverError, hard, paper, robust, soft
+from ibcb.inverse.solvers import InfeasibleError, SolverError, cutting_plane, hard, paper, robust, soft
 from ibcb.inverse.solvers.solution import contradiction
 from ibcb.numerics.metric import Metric
 
@@ -217,6 +217,25 @@ def test_an_infeasible_episode_yields_a_proof(margin):
         if margin is None:
             assert any(row.step == 50 for row in certificate)
     assert proofs >= 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_proof_does_not_depend_on_what_daqp_leaves_in_memory(monkeypatch, seed):
+    rng, solve = np.random.default_rng(seed), cutting_plane.daqp.solve
+    _, _, _, view = list(views(flipped(small_run().log, 2, 50)))[2]
+
+    def proof():
+        with pytest.raises(InfeasibleError) as caught:
+            hard(view, np.zeros(4))
+        return caught.value.certificate
+
+    def with_garbage(*problem, **how):
+        z, value, flag, info = solve(*problem, **how)
+        return z, value, flag, info if flag == 1 else info | {"lam": rng.normal(size=len(info["lam"]))}
+
+    expected = proof()
+    monkeypatch.setattr(cutting_plane.daqp, "solve", with_garbage)
+    assert proof() == expected
 
 
 def test_feasible_rows_have_no_proof_of_the_contrary():

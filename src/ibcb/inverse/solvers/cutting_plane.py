@@ -72,8 +72,8 @@ def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]
         primal_tol=1e-10,
     )
     if flag != 1:
-        # The multipliers end on the rows in conflict; only rounding can make the others matter.
-        certificate = contradiction(view, rows.take(info["lam"] > 0)) or contradiction(view, rows)
+        # Not by DAQP's multipliers: where it stops before its first step, they are whatever was in memory.
+        certificate = contradiction(view, rows)
         if certificate is not None:
             raise InfeasibleError(
                 f"no theta explains these choices together: {certificate}. Either (a) the decider does not always take "
