@@ -3,10 +3,10 @@
     python benchmarks/soak.py [--minutes 1] [--first-seed 0] [--seeds N] [--no-dask]
 
 Each seed makes a log (sizes, float types, ragged or even, dense or of arms, six kinds of deciders) and settings, and
-fits it. To the bit: a log in memory, streamed from Parquet, npz or CSV, on two threads and on Dask; episode by episode
-and whole; saved and loaded. Up to rounding: candidates and features in another order, features in other units.
-Whatever a model answers is finite, and propensities sum to 1. A log that is refused is refused alike, in words. Prints
-each violation with its seed, and in the end how often each was looked at. Exits with 1 if there was any.
+fits it. To the bit: a log in memory, at another address, streamed from Parquet, npz or CSV, on two threads and on Dask;
+episode by episode and whole; saved and loaded. Up to rounding: candidates and features in another order, features in
+other units. Whatever a model answers is finite, and propensities sum to 1. A log that is refused is refused alike, in
+words. Prints each violation with its seed, and in the end how often each was looked at. Exits with 1 if there was any.
 """
 
 from __future__ import annotations
@@ -128,6 +128,20 @@ def other_candidates(log: ibcb.BehaviorLog, rng: np.random.Generator) -> ibcb.Be
     return rebuilt(log, log.contexts[order], now[log.chosen_rows] - offsets[:-1])
 
 
+def elsewhere(log: ibcb.BehaviorLog, rng: np.random.Generator) -> ibcb.BehaviorLog:
+    """The same log at another address; what is freed meanwhile leaves odd numbers in the memory of arrays to come."""
+    odd = [np.full(int(rng.integers(1, 400)), rng.choice([np.nan, 1e300, -1.0])) for _ in range(200)]
+    contexts = log.contexts
+    if isinstance(contexts, np.ndarray):
+        room = np.empty(contexts.nbytes + 128, dtype=np.uint8)
+        start = int(-room.ctypes.data % 64 + 8 * rng.integers(8))
+        contexts = room[start : start + contexts.nbytes].view(contexts.dtype).reshape(contexts.shape)
+        contexts[...] = log.contexts
+    del odd[::2]
+    parts = (contexts, log.step_offsets, log.chosen, log.episode_offsets)
+    return ibcb.BehaviorLog(*parts, warmup=log.warmup, feature_names=log.feature_names)
+
+
 def fitted(settings: dict[str, Any], log: Any, **how: Any) -> Any:
     """A model, or the error with which the log is refused."""
     try:
@@ -184,6 +198,7 @@ def checked(case: Case, folder: Path, client: Any) -> Iterator[Finding]:
     memory = model if path.suffix != ".csv" else fitted(settings, ibcb.read_log(path))
     streamed = digest(fitted(settings, ibcb.open_log(path)))
     yield f"stream {path.suffix}", None if streamed == digest(memory) else f"{streamed} instead of {digest(memory)}"
+    yield same("elsewhere in memory", lambda: fitted(settings, elsewhere(log, rng)))
     yield same("two threads", lambda: fitted(settings, log, n_jobs=2))
     if client is not None and not any(note.code == "looks-sampled" for note in getattr(model, "notes_", ())):
         # What looks like a sample of a longer log is not looked for on a cluster.
