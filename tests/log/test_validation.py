@@ -160,7 +160,7 @@ class InPieces:
 
 
 def test_where_parts_are_cut_does_not_matter():
-    log = paper_run().log[:6]
+    log = paper_run().log[:4]
     rng = np.random.default_rng(0)
     contexts = log.contexts.copy()
     contexts[10:20] = contexts[:10]
@@ -173,7 +173,7 @@ def test_where_parts_are_cut_does_not_matter():
     messy = with_columns(messy, np.round(rng.normal(size=log.n_rows)) * 1e7, timestamps=times)
     expected = validate(messy)
     assert len(expected.findings) >= 5
-    for steps in (41, 500, 10_000):
+    for steps in (41, 10_000):
         assert validate(InPieces(messy, steps)).to_json() == expected.to_json()
 
 

@@ -355,9 +355,9 @@ def test_many_features_and_candidates_are_cut_to_what_matters():
     theta = np.r_[3.0, -2.0, np.zeros(298)]
     expert, pairs = ibcb.SBUCB(300, alpha=0.01, l2=1.0), []
     for _ in range(4):
-        X = rng.normal(size=(60, 70, 300))
+        X = rng.normal(size=(30, 70, 300))
         chosen = expert.act(X)
-        S = X[np.arange(60), chosen]
+        S = X[np.arange(30), chosen]
         expert.update(S, S @ theta)
         pairs.append((X, chosen))
     log = ibcb.BehaviorLog.from_episodes(pairs)

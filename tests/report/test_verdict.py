@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from conftest import slow
 from pages import fitted, hostile, plain, shared
 from typer.testing import CliRunner
 
@@ -72,7 +73,7 @@ def test_three_decisions_tell_nothing(options):
 
 
 @pytest.mark.parametrize("options", [{}, {"expert": "auto", "l2": "auto"}, {"expert": "sbts"}, {"expert": "topk"}])
-@pytest.mark.parametrize("steps", [15, 80, 400])
+@pytest.mark.parametrize("steps", [15, slow(80), 400])
 def test_random_choices_support_nothing(options, steps):
     rng = np.random.default_rng(steps)
     pairs = [(rng.normal(size=(steps, 6, 3)), rng.integers(6, size=steps)) for _ in range(6)]

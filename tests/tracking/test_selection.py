@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import slow
 from same import assert_same
 
 import ibcb
@@ -217,9 +218,7 @@ def textbook_linucb(seed, alpha, noise, d=6, M=8, batch=200):
     return ibcb.BehaviorLog.from_episodes(pairs)
 
 
-@pytest.mark.parametrize(
-    "seed, alpha, noise", [(0, 1.0, 0.1), (1, 0.3, 1.0), pytest.param(4, 2.0, 1.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seed, alpha, noise", [(0, 1.0, 0.1), slow(1, 0.3, 1.0), slow(4, 2.0, 1.0)])
 def test_a_textbook_linucb_is_told_whatever_the_units_of_its_features(seed, alpha, noise):
     model = auto().fit(textbook_linucb(seed, alpha, noise))
     assert model.expert_ == "sbucb"
@@ -349,7 +348,7 @@ def test_a_selection_goes_on_from_its_tracks_alone():
         assert_same(again.chosen(), states[-1].chosen())
 
 
-@pytest.mark.parametrize("kind", ["sbucb", pytest.param("sbts", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["sbucb", slow("sbts")])
 def test_candidates_that_fall_behind_are_given_up(kind):
     """Their figures are those of a selection that ends there; of every kind and parameter one is left to choose."""
     log = simulated(kind).log
