@@ -38,7 +38,7 @@ def small_blocks(monkeypatch):
 
 
 def dense_log(seed=0, dtype=np.float64):
-    run = ibcb.simulate("synthetic", n_episodes=5, batch_size=250, seed=seed, noise=0.03)
+    run = ibcb.simulate("synthetic", n_episodes=3, batch_size=150, seed=seed, noise=0.03)
     log = run.log
     return BehaviorLog(log.contexts.astype(dtype), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
 
