@@ -292,12 +292,12 @@ def _tracked_kind(state):
 )
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, monkeypatch, change, words):
     disk, out = on_disk("plain", tmp_path), tmp_path / "m.safetensors"
-    killed(monkeypatch, disk, "auto", out, 1, stored=True)
+    killed(monkeypatch, disk, "l2", out, 1, stored=True)
     arrays, meta = read_model_file(checkpoint_of(out))
     change(meta["state"])
     write_model_file(checkpoint_of(out), arrays, meta)
     with pytest.raises(ModelFileError, match=f"m.checkpoint.safetensors: damaged.*{words}"):
-        fit_in_steps(IBCB(**OPEN["auto"]), disk, out, resume=True)
+        fit_in_steps(IBCB(**OPEN["l2"]), disk, out, resume=True)
 
 
 # -- errors are those of a fit in memory -----------------------------------------------------------------------------
