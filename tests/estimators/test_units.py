@@ -109,7 +109,7 @@ def test_units_do_not_matter(expert, solver, forecast, which):
     assert_same_in_other_units(plain(expert, solver, forecast), other, factors, tolerance)
 
 
-@pytest.mark.parametrize("expert", EXPERTS)
+@pytest.mark.parametrize("expert", [*EXPERTS[:-1], slow("auto")])
 @pytest.mark.parametrize("forecast", ["auto", slow(None)])
 def test_nor_of_ragged_candidate_sets(expert, forecast):
     log = rewritten(log_of(expert, ragged=True), lambda X: X * FACTORS)

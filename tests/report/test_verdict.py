@@ -162,7 +162,7 @@ def test_where_candidates_never_differ_nothing_was_learned():
 # -- what it does not depend on --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts"}, {"expert": "auto", "l2": "auto"}])
+@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts"}, slow({"expert": "auto", "l2": "auto"})])
 def test_the_order_of_candidates_and_the_names_of_features_do_not_matter(options):
     log = learner_log(1, random=0.05)
     rng, pairs = np.random.default_rng(0), []

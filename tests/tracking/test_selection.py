@@ -85,7 +85,7 @@ def test_every_kind_predicts_forecasts_and_can_be_stored(fitted, kind, tmp_path)
     assert model.score(log) > 0.3
 
 
-@pytest.mark.parametrize("kind", ["sbucb", "topk"])
+@pytest.mark.parametrize("kind", [slow("sbucb"), "topk"])
 def test_partial_fit_goes_on_with_the_kind_that_was_chosen(fitted, kind):
     log, _ = fitted[kind]
     model = auto().fit(log[:7])
@@ -242,7 +242,7 @@ def test_who_foresees_nothing_predicts_as_much_as_chance():
     assert unexplained(model)
 
 
-@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), ("sbts", 3)])
+@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), slow("sbts", 3)])
 def test_moving_in_youth_is_learning(fitted, expert, top_k):
     run = ibcb.simulate("synthetic", expert=expert, noise=0.3, seed=4, top_k=top_k, **SIZE | {"n_episodes": 4})
     X, p = run.log[3].contexts.reshape(300, 8, 8), run.policy_coefs
