@@ -43,6 +43,11 @@ def asked_for(name: str) -> dict[str, str]:
     return {"expert": kind.name, "draws": kind.draws_every or "step"}
 
 
+def slow(*values, **given):
+    """A case that only `make test-all` runs: another one takes the same path."""
+    return pytest.param(*values, **given, marks=pytest.mark.slow)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240229)

@@ -72,7 +72,8 @@ def whole(given, tmp_path_factory):
     return bytes_of
 
 
-#: in one process, because that is quick: each call in a child of its own, stopped when it touches its output
+#: one process that has everything loaded, because that is quick: each call in a child of its own, stopped when it
+#: touches its output
 STOPPED = """
 import json, os, random, resource, signal, sys, threading, time
 
@@ -81,7 +82,6 @@ import ibcb.cli
 from ibcb.estimators import checkpoints
 from ibcb.report import write_report
 
-how, seed, calls = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 names = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
 
 def stop_at_rename(number, out):
@@ -96,8 +96,7 @@ def stop_some_time(number):
         os.kill(os.getpid(), number)
     threading.Thread(target=wait, daemon=True).start()
 
-told = {}
-for verb, (out, arguments) in calls.items():
+def stopped(how, seed, verb, out, arguments):
     random.seed(f"{seed} {verb}")
     reader, writer = os.pipe()
     child = os.fork()
@@ -122,24 +121,33 @@ for verb, (out, arguments) in calls.items():
     os.close(writer)
     with os.fdopen(reader) as errors:
         text = errors.read()
-    told[verb] = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text]
-print(json.dumps(told))
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text]
+
+for line in sys.stdin:
+    how, seed, calls = json.loads(line)
+    print(json.dumps({verb: stopped(how, seed, verb, *call) for verb, call in calls.items()}), flush=True)
 """
 
 
-def stopped(how, given, folder, seed=0, verbs=SOME):
+@pytest.fixture(scope="module")
+def stopper():
+    """Has verbs stopped: (how, seed, {verb: (where it writes, arguments)}) gives {verb: (exit code, what it said)}."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STOPPED], env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes) as forge:
+
+        def stop(*order):
+            print(json.dumps(order), file=forge.stdin, flush=True)
+            return json.loads(forge.stdout.readline())
+
+        yield stop
+        forge.stdin.close()
+    assert forge.returncode == 0
+
+
+def stopped(stopper, how, given, folder, seed=0, verbs=SOME):
     """Stop verbs; gives where each wrote, its exit code and what it said."""
     found = {verb: call for verb, call in calls(given, folder).items() if verb in verbs}
-    plain = {verb: (str(out), arguments) for verb, (out, arguments) in found.items()}
-    done = subprocess.run(
-        [sys.executable, "-c", STOPPED, how, str(seed), json.dumps(plain)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = stopper(how, seed, {verb: (str(out), arguments) for verb, (out, arguments) in found.items()})
     return {verb: (*found[verb], *told[verb]) for verb in found}
 
 
@@ -151,8 +159,8 @@ def assert_goes_on(verb, out, arguments, whole):
 
 
 @posix
-def test_after_kill_9_the_next_run_removes_what_was_left(given, whole, tmp_path):
-    for verb, (out, arguments, code, _) in stopped("kill", given, tmp_path).items():
+def test_after_kill_9_the_next_run_removes_what_was_left(stopper, given, whole, tmp_path):
+    for verb, (out, arguments, code, _) in stopped(stopper, "kill", given, tmp_path).items():
         assert code == -9, verb
         assert not out.exists(), verb
         left = [name for name in names(out.parent) if "checkpoint" not in name]
@@ -163,8 +171,8 @@ def test_after_kill_9_the_next_run_removes_what_was_left(given, whole, tmp_path)
 
 @posix
 @pytest.mark.parametrize("how, code", [("term", 143), pytest.param("int", 130, marks=pytest.mark.slow)])
-def test_a_polite_stop_leaves_nothing_half_written(given, whole, tmp_path, how, code):
-    for verb, (out, arguments, found, text) in stopped(how, given, tmp_path).items():
+def test_a_polite_stop_leaves_nothing_half_written(stopper, given, whole, tmp_path, how, code):
+    for verb, (out, arguments, found, text) in stopped(stopper, how, given, tmp_path).items():
         assert found == code, (verb, text)
         assert "Traceback" not in text, (verb, text)
         assert not out.exists() or out.read_bytes() == whole(verb), verb
@@ -174,8 +182,8 @@ def test_a_polite_stop_leaves_nothing_half_written(given, whole, tmp_path, how, 
 
 
 @posix
-def test_a_full_disk_is_said_and_leaves_nothing(given, tmp_path):
-    for verb, (out, _, code, text) in stopped("full", given, tmp_path, verbs=(*SOME, *FORMATS)).items():
+def test_a_full_disk_is_said_and_leaves_nothing(stopper, given, tmp_path):
+    for verb, (out, _, code, text) in stopped(stopper, "full", given, tmp_path, verbs=(*SOME, *FORMATS)).items():
         assert code == 1, (verb, text)
         # A fit in steps stores the first episode before anything else.
         kept = "out.checkpoint.safetensors" if verb == "stream" else out.name
@@ -190,9 +198,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(given, tmp_path):
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["random-kill", "random-term", "random-int"])
-def test_two_hundred_stops_at_any_moment_lose_and_double_nothing(given, whole, tmp_path, how):
+def test_two_hundred_stops_at_any_moment_lose_and_double_nothing(stopper, given, whole, tmp_path, how):
     for seed in range(200 // len(VERBS) // 3 + 1):
-        for verb, (out, arguments, code, text) in stopped(how, given, tmp_path / str(seed), seed, VERBS).items():
+        ends = stopped(stopper, how, given, tmp_path / str(seed), seed, VERBS)
+        for verb, (out, arguments, code, text) in ends.items():
             assert "Traceback" not in text, (verb, code, text)
             assert not out.exists() or out.read_bytes() == whole(verb), verb
             if how != "random-kill":
@@ -204,12 +213,10 @@ RUN = ["log.parquet", "ood.parquet", "run.json", "test.parquet"]
 SMALL = ["--episodes", "2", "--batch-size", "20", "--candidates", "3", "--features", "2", "--warmup", "20"]
 
 
-def simulation_stopped(how, out, at, seed=1):
+def simulation_stopped(stopper, how, out, at, seed=1):
     """`ibcb simulate` into a folder, stopped where one of its files is about to take its name: code and words."""
     arguments = ["simulate", str(out), "--seed", str(seed), *SMALL]
-    command = [sys.executable, "-c", STOPPED, how, "0", json.dumps({"simulate": (str(out / at), arguments)})]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["simulate"]
+    return stopper(how, 0, {"simulate": (str(out / at), arguments)})["simulate"]
 
 
 def run_of(folder, seed):
@@ -222,14 +229,14 @@ def run_of(folder, seed):
 @pytest.mark.parametrize(
     "at", [file if file == "run.json" else pytest.param(file, marks=pytest.mark.slow) for file in RUN]
 )
-def test_a_simulation_that_is_killed_is_seen_not_to_be_whole(tmp_path, at):
+def test_a_simulation_that_is_killed_is_seen_not_to_be_whole(stopper, tmp_path, at):
     """Into a new folder, and over an older run: a description is only ever that of all files beside it."""
     wanted = run_of(tmp_path / "wanted", 1)
     out = tmp_path / "run"
     for older in (False, True):
         if older:
             run_of(out, 2)
-        assert simulation_stopped("kill", out, at) == [-9, ""]
+        assert simulation_stopped(stopper, "kill", out, at) == [-9, ""]
         assert not (out / "run.json").exists()
         # The same command again: as if nothing had happened, and nothing is left.
         assert run_of(out, 1) == wanted
@@ -237,8 +244,8 @@ def test_a_simulation_that_is_killed_is_seen_not_to_be_whole(tmp_path, at):
 
 @posix
 @pytest.mark.parametrize("how, code", [("term", 143), ("int", 130), ("full", 1)])
-def test_a_simulation_that_is_stopped_politely_leaves_nothing(tmp_path, how, code):
-    found, text = simulation_stopped(how, tmp_path / "run", "log.parquet")
+def test_a_simulation_that_is_stopped_politely_leaves_nothing(stopper, tmp_path, how, code):
+    found, text = simulation_stopped(stopper, how, tmp_path / "run", "log.parquet")
     assert found == code
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "run.json").exists()

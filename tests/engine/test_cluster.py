@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 from arm_worlds import disjoint_ucb
+from conftest import slow
 from same import assert_same
 
 import ibcb
@@ -116,8 +117,17 @@ def assert_same_model(one, other):
     assert (one.log_fingerprint_, one.solver_, one.notes_) == (other.log_fingerprint_, other.solver_, other.notes_)
 
 
-@pytest.mark.parametrize("home", ["memory", "disk"])
-@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts"}, {"solver": "soft", "incremental": False}])
+@pytest.mark.parametrize(
+    "home, options",
+    [
+        ("memory", {"expert": "sbucb"}),
+        ("disk", {"expert": "sbts"}),
+        ("disk", {"solver": "soft", "incremental": False}),
+        slow("disk", {"expert": "sbucb"}),
+        slow("memory", {"expert": "sbts"}),
+        slow("memory", {"solver": "soft", "incremental": False}),
+    ],
+)
 def test_a_cluster_gives_the_bits_of_one_process(client, small_partitions, tmp_path, home, options):
     log = skewed_log()
     ibcb.write_log(log, tmp_path / "log.parquet")

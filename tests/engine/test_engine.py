@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import heed_interrupts, ragged_log
+from commands import succeeds
+from conftest import heed_interrupts, ragged_log, slow
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import ibcb
@@ -37,7 +38,7 @@ def small_blocks(monkeypatch):
 
 
 def dense_log(seed=0, dtype=np.float64):
-    run = ibcb.simulate("synthetic", n_episodes=5, batch_size=250, seed=seed, noise=0.03)
+    run = ibcb.simulate("synthetic", n_episodes=3, batch_size=150, seed=seed, noise=0.03)
     log = run.log
     return BehaviorLog(log.contexts.astype(dtype), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
 
@@ -226,15 +227,23 @@ def test_estimators_that_need_memory_say_so(tmp_path):
 # -- threads ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("home", ["memory", "disk"])
-@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts", "prune": True, "solver": "soft"}])
+@pytest.mark.parametrize(
+    "home, options",
+    [
+        ("memory", {"expert": "sbucb"}),
+        ("disk", {"expert": "sbts", "prune": True, "solver": "soft"}),
+        slow("disk", {"expert": "sbucb"}),
+        slow("memory", {"expert": "sbts", "prune": True, "solver": "soft"}),
+    ],
+)
 def test_threads_change_nothing(small_blocks, tmp_path, monkeypatch, home, options):
     monkeypatch.setattr(stream, "KEPT_BYTES", 3000)
     log = dense_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
     given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")
+    alone = IBCB(**options).fit(log)
     for n_jobs in (3, -1):
-        assert_same_model(IBCB(n_jobs=n_jobs, **options).fit(given), IBCB(**options).fit(log))
+        assert_same_model(IBCB(n_jobs=n_jobs, **options).fit(given), alone)
 
 
 def test_threads_of_blas_change_nothing():
@@ -333,15 +342,16 @@ def long_log(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    "sign", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGTERM))]
-)
+@pytest.mark.parametrize("sign", [signal.SIGKILL, *(slow(each) for each in (signal.SIGINT, signal.SIGTERM))])
 def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
-    command = [sys.executable, "-m", "ibcb", "fit", str(long_log), "--solver", "soft", "--l2", "0.3"]
-    command += ["--stream", "-o", str(out)]
+    command = ["fit", str(long_log), "--solver", "soft", "--l2", "0.3", "--stream", "-o", str(out)]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=heed_interrupts
+        [sys.executable, "-m", "ibcb", *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
     while not (checkpoint.exists() and len(ibcb.load_model(checkpoint).policy_coefs_) >= 5):
         assert process.poll() is None, process.stderr.read()
@@ -355,7 +365,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
         assert "Traceback" not in told
     done = len(ibcb.load_model(checkpoint).policy_coefs_)
     assert 5 <= done < 50
-    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    succeeds(*command, "--resume")
     assert_same_model(ibcb.load_model(out), IBCB(solver="soft", l2=0.3).fit(ibcb.read_log(long_log)))
     assert not checkpoint.exists()
 
@@ -402,8 +412,8 @@ main()
 @pytest.mark.parametrize(
     "event, file",
     [
-        pytest.param("tempfile.mkstemp", ".m.safetensors", marks=pytest.mark.slow),
-        pytest.param("os.rename", "m.safetensors", marks=pytest.mark.slow),
+        slow("tempfile.mkstemp", ".m.safetensors"),
+        slow("os.rename", "m.safetensors"),
         ("os.remove", "m.checkpoint"),
     ],
     ids=["before it is written", "when it takes its name", "when the checkpoint goes"],
@@ -415,7 +425,7 @@ def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_l
     assert killed.returncode == -signal.SIGKILL
     assert len(ibcb.load_model(checkpoint).policy_coefs_) == 3
     assert out.exists() == (event == "os.remove")
-    subprocess.run([sys.executable, "-m", "ibcb", *command, "--resume"], check=True, capture_output=True)
+    succeeds(*command, "--resume")
     assert_same_model(ibcb.load_model(out), IBCB(l2=0.3).fit(ibcb.read_log(short_log)))
     assert not checkpoint.exists()
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import importlib
 import itertools
 import sys
@@ -65,12 +66,12 @@ def replaced(monkeypatch, place, error, after):
     return calls
 
 
-def passed(call, place):
-    """How often a call comes by a place."""
+def passed(call):
+    """How often a call comes by each place."""
     with pytest.MonkeyPatch.context() as patch:
-        calls = replaced(patch, place, AssertionError("never"), np.inf)
+        calls = {place: replaced(patch, place, AssertionError("never"), np.inf) for place in PLACES}
         call()
-    return len(calls)
+    return {place: len(made) for place, made in calls.items()}
 
 
 def interrupted(call, place, after):
@@ -91,12 +92,17 @@ def answers(model, sets):
     return [*told, model.certainty(sets), *model.policy_interval(), *model.policy_interval(direction=True)]
 
 
-def assert_untouched(call, model, place, sets):
-    """Interrupted at several calls of a place, a model stays what it was."""
+def twin(model):
+    """Another model with all that one has."""
+    other = IBCB()
+    vars(other).update(vars(model))
+    return other
+
+
+def assert_untouched(call, model, place, sets, counts=None):
+    """Interrupted at several calls of a place, a model stays what it was; ``counts`` are those of the call."""
     before, told = copy.deepcopy(vars(model)), answers(model, sets)
-    twin = IBCB()
-    vars(twin).update(vars(model))
-    count = passed(lambda: call(twin), place)
+    count = (counts or passed(lambda: call(twin(model))))[place]
     assert count, f"nothing comes by {place}"
     for after in when(count):
         interrupted(lambda: call(model), place, after)
@@ -116,21 +122,46 @@ def sets():
 
 NAMED = {"expert": "sbucb", "l2": 0.3}
 AUTO = {"expert": "auto", "l2": 0.3, "top_k": 2}
+GIVEN = {"named": NAMED, "auto": AUTO}
 #: with a named kind at every place that it comes by, with "auto" where that goes another way
 CASES = [
-    *(pytest.param(NAMED, place, id=f"named-{place}") for place in PLACES if place not in CHOOSING),
-    *(pytest.param(AUTO, place, id=f"auto-{place}") for place in (*sorted(CHOOSING), "tracker", "rows", "publishing")),
+    *(("named", place) for place in PLACES if place not in CHOOSING),
+    *(("auto", place) for place in (*sorted(CHOOSING), "tracker", "rows", "publishing")),
 ]
 
 
-@pytest.mark.parametrize(("params", "place"), CASES)
-def test_a_fresh_model_stays_unfitted(log, params, place):
-    # A contradicting choice brings the robust solver in.
-    given = flipped(log, 2, 7) if place == "robust solver" else log
-    count = passed(lambda: IBCB(**params).fit(given), place)
+@functools.cache
+def log_for(place, seed=0):
+    """A contradicting choice brings the robust solver in."""
+    log = small_run(seed=seed, **SIZE).log
+    return flipped(log, 2, 7) if place == "robust solver" else log
+
+
+@functools.cache
+def fit_passes(kind, robust, seed=0):
+    """How often a fit comes by each place."""
+    return passed(lambda: IBCB(**GIVEN[kind]).fit(log_for("robust solver" if robust else "", seed)))
+
+
+@functools.cache
+def fitted(kind):
+    """Of it, twins are given out."""
+    return IBCB(**GIVEN[kind]).fit(log_for(""))
+
+
+@functools.cache
+def begun(expert):
+    """Of it, twins are given out."""
+    return IBCB(**NAMED | {"expert": expert}).fit(log_for("")[:3])
+
+
+@pytest.mark.parametrize(("kind", "place"), CASES)
+def test_a_fresh_model_stays_unfitted(kind, place):
+    given = log_for(place)
+    count = fit_passes(kind, place == "robust solver")[place]
     assert count
     for after in when(count):
-        model = IBCB(**params)
+        model = IBCB(**GIVEN[kind])
         before = dict(vars(model))
         interrupted(lambda model=model: model.fit(given), place, after)
         assert vars(model) == before
@@ -143,23 +174,21 @@ def test_a_fresh_model_stays_unfitted(log, params, place):
             model.forecast()
 
 
-@pytest.mark.parametrize(("params", "place"), CASES)
-def test_refitting_a_fitted_model_changes_all_or_nothing(log, sets, params, place):
-    other = small_run(seed=1, **SIZE).log
-    other = flipped(other, 2, 7) if place == "robust solver" else other
-    assert_untouched(lambda model: model.fit(other), IBCB(**params).fit(log), place, sets)
+@pytest.mark.parametrize(("kind", "place"), CASES)
+def test_refitting_a_fitted_model_changes_all_or_nothing(sets, kind, place):
+    other, counts = log_for(place, 1), fit_passes(kind, place == "robust solver", 1)
+    assert_untouched(lambda model: model.fit(other), twin(fitted(kind)), place, sets, counts)
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place not in CHOOSING])
 def test_one_more_episode_changes_all_or_nothing(log, sets, place):
-    model = IBCB(**NAMED).fit(log[:3])
     more = flipped(log, 3, 5)[3] if place == "robust solver" else log[3]
-    assert_untouched(lambda model: model.partial_fit(more), model, place, sets)
+    assert_untouched(lambda model: model.partial_fit(more), twin(begun("sbucb")), place, sets)
 
 
 @pytest.mark.parametrize("place", ["tracker", "logit observes", "robust solver", "publishing"])
 def test_one_more_episode_of_a_decider_that_is_tracked_changes_all_or_nothing(log, sets, place):
-    assert_untouched(lambda model: model.partial_fit(log[3]), IBCB(expert="other").fit(log[:3]), place, sets)
+    assert_untouched(lambda model: model.partial_fit(log[3]), twin(begun("other")), place, sets)
 
 
 def stopped_before(number, call):

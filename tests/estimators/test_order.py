@@ -4,11 +4,11 @@ Of every kind, also where the log is none of its deciders': choices at random, w
 whatever a fit looks at first would show.
 """
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from conftest import asked_for
+from conftest import asked_for, slow
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -67,8 +67,14 @@ WORLDS = {
 
 
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("expert", [*KINDS, "auto"])
+@pytest.mark.parametrize(
+    ("expert", "world"),
+    [
+        *product(KINDS, ["random", "random, ragged", "arms"]),
+        *(slow(kind, "fixed") for kind in (*KINDS, "auto")),
+        *(("auto", "random, ragged"), ("auto", "arms"), slow("auto", "random")),
+    ],
+)
 def test_the_order_of_candidates_and_of_features_does_not_matter(expert, world):
     log = WORLDS[world]()
     given = asked_for(expert) | ({"l2": "auto", "top_k": 2} if expert in ("topk", "auto") else {})

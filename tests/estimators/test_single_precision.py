@@ -1,8 +1,10 @@
 """Logs in float32: fitted as those in float64 are, and to the same model but for the rounding of the contexts."""
 
+from itertools import product
+
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import ragged_log, slow, small_run
 
 import ibcb
 
@@ -31,8 +33,14 @@ def check(log, expert):
     assert np.mean(single.predict(log) == double.predict(log)) > 0.99
 
 
-@pytest.mark.parametrize("expert", ["auto", "topk", "stationary", "other"])
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    ("run", "expert"),
+    [
+        *product(RUNS, ["topk", "stationary", "other"]),
+        *product(["sbucb", "sbts", "short"], ["auto"]),
+        *(slow("topk", "auto"), slow("long", "auto")),
+    ],
+)
 def test_both_float_types_give_the_same_model(run, expert):
     check(small_run(**RUNS[run]).log, expert)
 

@@ -5,10 +5,11 @@ is a number, it is the decider's own units that are meant.
 """
 
 import functools
+from itertools import product
 
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ibcb
@@ -29,6 +30,12 @@ CASES = [
     if solver != "hard" or expert in ("sbucb", "auto")
 ]
 CASES += [(expert, "auto", "auto") for expert in EXPERTS]
+
+
+def case(expert, solver, forecast, *more):
+    """One of the cases; the solver comes after a kind was told from the log, and has no say in what is only tracked."""
+    own = solver == "auto" or expert in ("sbucb", "sbts")
+    return (pytest.param if own else slow)(expert, solver, forecast, *more)
 
 
 def log_of(expert, ragged=False):
@@ -89,8 +96,12 @@ def assert_same_in_other_units(one, other, factors, tolerance):
             assert_allclose(its * wide, mine, rtol=1e-5, atol=1e-5 * np.abs(mine).max())
 
 
-@pytest.mark.parametrize(("expert", "solver", "forecast"), CASES)
-@pytest.mark.parametrize("which", ["powers of two", "any"])
+@pytest.mark.parametrize(
+    ("expert", "solver", "forecast", "which"),
+    # Powers of two with every solver, and of a kind that is told: in single precision, below.
+    [case(*given, "any") for given in CASES]
+    + [(case if given[2] and given[0] != "auto" else slow)(*given, "powers of two") for given in CASES],
+)
 def test_units_do_not_matter(expert, solver, forecast, which):
     factors, tolerance = (POWERS, 1e-9) if which == "powers of two" else (FACTORS, 1e-6)
     log = rewritten(log_of(expert), lambda X: X * factors)
@@ -98,15 +109,15 @@ def test_units_do_not_matter(expert, solver, forecast, which):
     assert_same_in_other_units(plain(expert, solver, forecast), other, factors, tolerance)
 
 
-@pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize("forecast", ["auto", None])
+@pytest.mark.parametrize("expert", [*EXPERTS[:-1], slow("auto")])
+@pytest.mark.parametrize("forecast", ["auto", slow(None)])
 def test_nor_of_ragged_candidate_sets(expert, forecast):
     log = rewritten(log_of(expert, ragged=True), lambda X: X * FACTORS)
     other = IBCB(expert=expert, forecast=forecast).fit(log)
     assert_same_in_other_units(plain(expert, "auto", forecast, ragged=True), other, FACTORS, 1e-6)
 
 
-@pytest.mark.parametrize(("expert", "solver", "forecast"), CASES)
+@pytest.mark.parametrize(("expert", "solver", "forecast"), [case(*given) for given in CASES])
 def test_nor_in_single_precision(expert, solver, forecast):
     """By powers of two, which single precision holds as it holds the rest."""
     log = rewritten(log_of(expert), lambda X: X.astype(np.float32) * POWERS.astype(np.float32), np.float32)
@@ -163,10 +174,15 @@ def in_units(run, factors):
     return (rewritten(log, lambda X: X * factors) for log in (run.log, run.test_log))
 
 
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-@pytest.mark.parametrize("kind", ["named", "auto"])
-@pytest.mark.parametrize("l2", [0.3, "auto"])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("expert", "kind", "l2"),
+    [
+        *product(["sbucb", "sbts"], ["named"], [0.3, "auto"]),
+        *(("sbucb", "auto", 0.3), slow("sbucb", "auto", "auto")),
+        *(slow("sbts", "auto", 0.3), ("sbts", "auto", "auto")),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, slow(1)])
 def test_policies_in_mixed_units_are_the_deciders_own(expert, kind, l2, seed):
     """With l2 a number, features of far different sizes are seen to be in units that are not the decider's."""
     run, factors = world(expert), 10.0 ** np.random.default_rng(seed).uniform(-2, 3, size=8)
@@ -193,7 +209,7 @@ def test_a_number_is_kept_where_units_are_alike():
     assert (model.l2_, model.units_, model.evidence_) == (0.3, "own", ())
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, slow(3)])
 def test_a_number_is_kept_where_the_decider_had_these_units(seed):
     """One that learned from features of far different sizes as they are, with l2 = 0.3."""
     rng, scale = np.random.default_rng(seed), np.array([0.05, 1.0, 20.0])
@@ -238,14 +254,15 @@ def test_a_shift_is_nothing_to_a_decider_that_is_only_tracked(expert, ragged):
         assert_allclose(its, mine, rtol=1e-4, atol=1e-5 * np.abs(mine).max())
 
 
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-@pytest.mark.parametrize("kind", ["named", "auto"])
+@pytest.mark.parametrize(
+    ("expert", "kind"), [("sbucb", "named"), ("sbts", "named"), slow("sbucb", "auto"), ("sbts", "auto")]
+)
 def test_a_shift_changes_little_of_a_learner(expert, kind):
     """It learned from features with their zero elsewhere; which l2, units and kind describe it best may change."""
     run = world(expert)
     shift = run.log.contexts.std(axis=0) * [1.0, -1.0, 2.0, 0.5, 0.0, -2.0, 1.0, 0.0]
-    given = {"expert": expert if kind == "named" else "auto"}
-    one, other = (IBCB(**given).fit(log) for log in (run.log, rewritten(run.log, lambda X: X + shift)))
+    given = expert if kind == "named" else "auto"
+    one, other = as_it_is(expert, given, "auto"), IBCB(expert=given).fit(rewritten(run.log, lambda X: X + shift))
     assert one.expert_ == expert
     for mine, its in list(zip(one.policy_coefs_, other.policy_coefs_, strict=True))[2:]:
         assert cosine(mine, its) >= 0.98

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import slow
 from hypothesis import given
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -219,7 +220,7 @@ CONTINUED = {
 }
 
 
-@pytest.mark.parametrize("after", [2, 4])
+@pytest.mark.parametrize("after", [2, slow(4)])
 @pytest.mark.parametrize("name", CONTINUED)
 def test_a_loaded_model_goes_on_to_what_a_fit_of_everything_finds(tmp_path, run, name, after):
     """To the bit, as if it had never been stored."""
@@ -448,13 +449,15 @@ def test_truncated_models_are_refused(model_path, share):
         ibcb.load_model(model_path)
 
 
-def test_no_flipped_bit_goes_unseen(model_path):
-    """A bit of every third byte of the header, and of the arrays: refused by name, or the very same model (blanks)."""
+@pytest.mark.parametrize("every", [11, slow(3)])
+def test_no_flipped_bit_goes_unseen(model_path, every):
+    """Of so many bytes of the header, and of the arrays, a bit: refused by name, or the very same model (blanks)."""
     content, before = model_path.read_bytes(), ibcb.load_model(model_path)
     rng = np.random.default_rng(0)
     harmless = 0
     arrays = 8 + int.from_bytes(content[:8], "little")
-    for place in (*range(0, arrays, 3), *range(arrays, len(content), max(3, (len(content) - arrays) // 999))):
+    apart = max(every, every * (len(content) - arrays) // 3000)
+    for place in (*range(0, arrays, every), *range(arrays, len(content), apart)):
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         model_path.write_bytes(damaged)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import succeeds
 from movielens_files import write_movielens
 from typer.testing import CliRunner
 
@@ -102,19 +103,19 @@ def test_a_failing_cell_is_recorded_and_the_rest_goes_on(tmp_path, monkeypatch):
 
 def test_nothing_is_lost_or_doubled_by_kill_9(tmp_path):
     path = tmp_path / "r.jsonl"
-    command = [sys.executable, "-m", "ibcb", "reproduce", "--table", "7", "--smoke", "--seeds", "2"]
+    command = ["reproduce", "--table", "7", "--smoke", "--seeds", "2"]
     command += ["--results", path, "--page", tmp_path / "p.md"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     smoke = tmp_path / "r.smoke.jsonl"
     with subprocess.Popen(
-        [*command, "--page", tmp_path / "p.md"], env=environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "ibcb", *command], env=environment, stderr=subprocess.DEVNULL
     ) as process:
         while process.poll() is None and not (smoke.exists() and smoke.read_text().count("\n") >= 3):
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
     before = smoke.read_text().splitlines()
     assert len(before) >= 3
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    succeeds(*command)
     ids = [record["id"] for record in recorded(smoke)]
     assert sorted(ids) == sorted(cell.id for cell in cells([7], 2))
     whole = [line for line in before if line.endswith("}")]

@@ -352,19 +352,19 @@ def test_the_paper_s_size_fits_in_four_megabytes_and_says_that_it_is_sampled(tmp
 
 def test_many_features_and_candidates_are_cut_to_what_matters():
     rng = np.random.default_rng(0)
-    theta = np.r_[3.0, -2.0, np.zeros(298)]
-    expert, pairs = ibcb.SBUCB(300, alpha=0.01, l2=1.0), []
+    theta = np.r_[3.0, -2.0, np.zeros(218)]
+    expert, pairs = ibcb.SBUCB(220, alpha=0.01, l2=1.0), []
     for _ in range(4):
-        X = rng.normal(size=(60, 70, 300))
+        X = rng.normal(size=(30, 70, 220))
         chosen = expert.act(X)
-        S = X[np.arange(60), chosen]
+        S = X[np.arange(30), chosen]
         expert.update(S, S @ theta)
         pairs.append((X, chosen))
     log = ibcb.BehaviorLog.from_episodes(pairs)
     found = facts(ibcb.IBCB(l2=1.0).fit(log), log)
     assert len(found.weights) == 200
     assert len(found.lines) == 40
-    assert any("200 of 300 weights" in note for note in found.notes)
+    assert any("200 of 220 weights" in note for note in found.notes)
     for episode in found.sample:
         assert len(episode.features) == 24
         for step in episode.steps:

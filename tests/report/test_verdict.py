@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from conftest import slow
 from pages import fitted, hostile, plain, shared
 from typer.testing import CliRunner
 
@@ -72,7 +73,7 @@ def test_three_decisions_tell_nothing(options):
 
 
 @pytest.mark.parametrize("options", [{}, {"expert": "auto", "l2": "auto"}, {"expert": "sbts"}, {"expert": "topk"}])
-@pytest.mark.parametrize("steps", [15, 80, 400])
+@pytest.mark.parametrize("steps", [15, slow(80), 400])
 def test_random_choices_support_nothing(options, steps):
     rng = np.random.default_rng(steps)
     pairs = [(rng.normal(size=(steps, 6, 3)), rng.integers(6, size=steps)) for _ in range(6)]
@@ -161,7 +162,7 @@ def test_where_candidates_never_differ_nothing_was_learned():
 # -- what it does not depend on --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts"}, {"expert": "auto", "l2": "auto"}])
+@pytest.mark.parametrize("options", [{"expert": "sbucb"}, {"expert": "sbts"}, slow({"expert": "auto", "l2": "auto"})])
 def test_the_order_of_candidates_and_the_names_of_features_do_not_matter(options):
     log = learner_log(1, random=0.05)
     rng, pairs = np.random.default_rng(0), []

@@ -1,10 +1,11 @@
 """Motions of every kind: names, priors and moves against what they say they are, and episodes one at a time."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
-from conftest import asked_for, ragged_log, small_run
+from conftest import asked_for, ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import block_diag
 
@@ -268,9 +269,20 @@ def logs_of(kind):
     }
 
 
-@pytest.mark.parametrize("l2", [0.3, "auto"])
-@pytest.mark.parametrize("case", ["warm", "cold", "ragged"])
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.learns])
+LEARNERS = [name for name, kind in KINDS.items() if kind.learns]
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "l2"),
+    [
+        *product(LEARNERS, ["cold", "ragged"], [0.3]),
+        *product(LEARNERS, ["warm"], ["auto"]),
+        *(("sbucb", "cold", "auto"), ("sbts", "ragged", "auto")),
+        *(slow(kind, "warm", 0.3) for kind in LEARNERS),
+        *(slow(kind, "cold", "auto") for kind in LEARNERS if kind != "sbucb"),
+        *(slow(kind, "ragged", "auto") for kind in LEARNERS if kind != "sbts"),
+    ],
+)
 def test_fit_equals_partial_fit_over_the_episodes(kind, case, l2, rng):
     log = logs_of(kind)[case]
     whole, parts = IBCB(**asked_for(kind), l2=l2).fit(log), IBCB(**asked_for(kind), l2=l2)

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from conftest import slow
 
 import ibcb
 from ibcb import IBCB
@@ -34,8 +35,8 @@ def explained(model, log):
     return float(np.mean(hits[1:]))
 
 
-@pytest.mark.parametrize("world", ["synthetic", "arms"])
-@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", ["synthetic", slow("arms")])
+@pytest.mark.parametrize("seed", [3, slow(4)])
 def test_it_is_told_from_one_that_draws_at_every_step(world, seed):
     model = IBCB(expert="auto").fit(run(seed=seed, world=world).log)
     assert (model.expert_, model.draws_) == ("sbts", "episode")

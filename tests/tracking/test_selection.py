@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import slow
 from same import assert_same
 
 import ibcb
@@ -84,7 +85,7 @@ def test_every_kind_predicts_forecasts_and_can_be_stored(fitted, kind, tmp_path)
     assert model.score(log) > 0.3
 
 
-@pytest.mark.parametrize("kind", ["sbucb", "topk"])
+@pytest.mark.parametrize("kind", [slow("sbucb"), "topk"])
 def test_partial_fit_goes_on_with_the_kind_that_was_chosen(fitted, kind):
     log, _ = fitted[kind]
     model = auto().fit(log[:7])
@@ -217,9 +218,7 @@ def textbook_linucb(seed, alpha, noise, d=6, M=8, batch=200):
     return ibcb.BehaviorLog.from_episodes(pairs)
 
 
-@pytest.mark.parametrize(
-    "seed, alpha, noise", [(0, 1.0, 0.1), (1, 0.3, 1.0), pytest.param(4, 2.0, 1.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seed, alpha, noise", [(0, 1.0, 0.1), slow(1, 0.3, 1.0), slow(4, 2.0, 1.0)])
 def test_a_textbook_linucb_is_told_whatever_the_units_of_its_features(seed, alpha, noise):
     model = auto().fit(textbook_linucb(seed, alpha, noise))
     assert model.expert_ == "sbucb"
@@ -243,7 +242,7 @@ def test_who_foresees_nothing_predicts_as_much_as_chance():
     assert unexplained(model)
 
 
-@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), ("sbts", 3)])
+@pytest.mark.parametrize("expert, top_k", [("sbucb", None), ("sbts", None), slow("sbts", 3)])
 def test_moving_in_youth_is_learning(fitted, expert, top_k):
     run = ibcb.simulate("synthetic", expert=expert, noise=0.3, seed=4, top_k=top_k, **SIZE | {"n_episodes": 4})
     X, p = run.log[3].contexts.reshape(300, 8, 8), run.policy_coefs
@@ -349,7 +348,7 @@ def test_a_selection_goes_on_from_its_tracks_alone():
         assert_same(again.chosen(), states[-1].chosen())
 
 
-@pytest.mark.parametrize("kind", ["sbucb", pytest.param("sbts", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["sbucb", slow("sbts")])
 def test_candidates_that_fall_behind_are_given_up(kind):
     """Their figures are those of a selection that ends there; of every kind and parameter one is left to choose."""
     log = simulated(kind).log
