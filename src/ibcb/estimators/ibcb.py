@@ -21,7 +21,7 @@ from ibcb.deciders import DRAWS, KINDS, Kind, Life, experts
 from ibcb.engine import first_candidates
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, Imitator, as_candidates, check_log
-from ibcb.estimators.published import policy_ahead, published, rewards, unit_of
+from ibcb.estimators.published import exploration_weight, policy_ahead, published, rewards, unit_of
 from ibcb.estimators.reduction import WIDE, Reduction, reduction_of
 from ibcb.estimators.state import pack, parameters, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
@@ -731,19 +731,22 @@ class IBCB(Imitator):
         rewards that it will see; from a few rewards R of contexts S, with ``expected = S @ next_policy_coef_``, it is
         ``expected @ R / (expected @ expected)``.
 
+        A policy of the kind "stationary" or "other" stays as it is: ``update`` teaches it nothing. The epsilon of an
+        "egreedy" one stays ``epsilon_``, even if it fell in the log.
+
         Parameters
         ----------
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
             fit explains, whatever the scale. For "sbts" the same default is a guess: choices hardly tell how widely
-            the decider drew.
+            the decider drew. For kinds that draw by a softmax it is the temperature.
         scale : float
             Rewards that one unit of <next_policy_coef_, s> is worth.
         draws : {"step", "episode"}
             Of an "sbts" policy: a fresh draw at every step, or one after every update. By default as ``draws_``.
         random_state : int, Generator or None
-            Of an "sbts" policy.
+            Of all policies but those of "sbucb", which draw nothing.
 
         Examples
         --------
@@ -766,7 +769,7 @@ class IBCB(Imitator):
         before, kind = self._fit.evolution.ridge(), self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
         b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
-        weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
+        weight = scale * exploration_weight(self._fit, float(self._fitted_with["alpha"])) if alpha is None else alpha
         track = self._fit.track
         share = 0.0 if track is None else track.random_share(len(track.predicted))
         coef = scale * self.next_policy_coef_
