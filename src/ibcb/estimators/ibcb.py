@@ -616,14 +616,16 @@ class IBCB(Imitator):
         """Probability of every candidate: the decider's choice rule, averaged over the belief about its policy.
 
         For the log that the model was fitted on, with the policy in force in each episode; this reads the log again and
-        takes about as long as tracking it did. For any other log, with the policy right after the fitted one. Uniform
-        in a warm-up, and while nothing had been learned. For a decider that does not draw, these probabilities express
-        belief alone: importance weights made of them rest on the model.
+        takes about as long as tracking it did. Its warm-up is uniform, and so is what it chose before anything had been
+        learned. For any other log, were it a part of the fitted one, with the policy right after the fitted log. For a
+        decider that does not draw, these probabilities express belief alone: importance weights made of them rest on
+        the model.
 
         Parameters
         ----------
         log : BehaviorLog or what `ibcb.open_log` gave, DataFrame, or array of shape (M, d) or (steps, M, d), or a list
             of arrays (M_b, d)
+            A DataFrame need not have choices; with them it may be the fitted log.
         ahead : bool
             For the fitted log: each episode predicted one episode ahead, instead of from the whole log.
 
@@ -643,7 +645,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         track = self._known("for propensities")
         boolean("ahead", ahead)
-        log, shape = self._read(log), None
+        # A table is known for the fitted log by its choices.
+        log, shape = self._read(log, choices=self._tells_choices(log)), None
         if not isinstance(log, (BehaviorLog, DiskLog)):
             shape = None if isinstance(log, list) else candidate_array(log).shape[:-1]
             log, _ = as_candidates(log)
