@@ -87,6 +87,8 @@ def test_a_decider_that_draws_nothing_is_warned_of(folder, tmp_path):
         result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv")
         assert (f"warning: a decider of the kind {kind}(l2=1) does not draw" in result.stderr) == warned
         assert ("rest on the model alone" in result.stderr) == warned
+        told = json.loads(succeeds("propensities", *paths, "--json").stdout)
+        assert ("propensities-of-belief" in [note["code"] for note in told["notes"]]) == warned
 
 
 def test_logged_ones_stand_beside(sampler, tmp_path, rng):

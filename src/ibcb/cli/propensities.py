@@ -72,7 +72,8 @@ def propensities(
     columns = {"propensity": imitator.propensities(steps)}
     if ahead:
         columns["ahead"] = imitator.propensities(steps, ahead=True)
-    notes = of_another_log(imitator, steps)
+    kind, another = imitator.decider_, of_another_log(imitator, steps)
+    notes = (*steps.notes, *another, *((not_drawn(kind.label),) if kind.deterministic else ()))
     used = columns["ahead" if ahead else "propensity"]
     found = overlap(imitator, steps, used)
     if out is None and not as_json:
@@ -85,8 +86,9 @@ def propensities(
         told: dict[str, Any] = {
             "steps": found.steps,
             "rows": len(used),
-            "fitted_log": not notes,
+            "fitted_log": not another,
             "overlap": found.to_json(),
+            "notes": [note.to_json() for note in notes],
         }
         if out is None:
             tables = list(propensity_tables(steps, **columns))
@@ -95,8 +97,7 @@ def propensities(
         print_json(told | ({} if out is None else {"out": str(out)}))
     elif out is not None:
         say(f"{out}: {len(used)} propensities")
-    kind = imitator.decider_
-    say_notes((*steps.notes, *notes, *((not_drawn(kind.label),) if kind.deterministic else ())))
+    say_notes(notes)
     say(f"overlap: {found}")
 
 
