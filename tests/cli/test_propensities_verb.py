@@ -69,12 +69,26 @@ def test_overlap_is_said_and_of_what_is_written(sampler, tmp_path):
         assert "warning" not in result.stderr
 
 
+def test_it_is_said_where_the_log_is_not_the_fitted_one(sampler, tmp_path):
+    """One policy counts for all of it, which a reader would not see."""
+    paths, _, log = sampler
+    ibcb.write_log(log[1:], tmp_path / "part.parquet")
+    for path, fitted in ((paths[1], True), (tmp_path / "part.parquet", False)):
+        result = succeeds("propensities", paths[0], path, "--ahead", "--json")
+        assert ("note: this is not the log that the model was fitted on" in result.stderr) != fitted
+        told = json.loads(result.stdout)
+        assert told["fitted_log"] == fitted
+        assert (told["propensity"] == told["ahead"]) != fitted
+
+
 def test_a_decider_that_draws_nothing_is_warned_of(folder, tmp_path):
     for kind, warned in (("sbucb", True), ("egreedy", False)):
         paths = folder / f"{kind}.safetensors", folder / f"{kind}.parquet"
         result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv")
         assert (f"warning: a decider of the kind {kind}(l2=1) does not draw" in result.stderr) == warned
         assert ("rest on the model alone" in result.stderr) == warned
+        told = json.loads(succeeds("propensities", *paths, "--json").stdout)
+        assert ("propensities-of-belief" in [note["code"] for note in told["notes"]]) == warned
 
 
 def test_logged_ones_stand_beside(sampler, tmp_path, rng):

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import sparse
 from scipy.stats import norm, truncnorm
 
 import ibcb
@@ -285,3 +286,48 @@ def test_choices_that_contradict_each_other_again_and_again_can_be_learned_from(
     log = BehaviorLog.from_arms(episodes, warmup=1)
     model = IBCB(expert="sbucb").fit(log)
     assert model.predict(log)[-1] == 0
+
+
+def cold_linucb(seed, *, arms=4, steps=120):
+    """Disjoint LinUCB from nothing, by its textbook: while arms are untried they are equal, and the first is taken."""
+    rng = np.random.default_rng(seed)
+    worth, A, b, episodes = rng.normal(size=(arms, 3)), np.tile(np.eye(3), (arms, 1, 1)), np.zeros((arms, 3)), []
+    for _ in range(8):
+        X = rng.normal(size=(steps, 3))
+        inverse = np.linalg.inv(A)
+        bounds = X @ np.einsum("kij,kj->ki", inverse, b).T + np.sqrt(np.einsum("bi,kij,bj->bk", X, inverse, X))
+        chosen = bounds.argmax(axis=1)
+        for arm in range(arms):
+            S = X[chosen == arm]
+            A[arm] += S.T @ S
+            b[arm] += S.T @ (S @ worth[arm] + 0.3 * rng.normal(size=len(S)))
+        episodes.append((X, chosen))
+    return ibcb.BehaviorLog.from_arms(episodes, n_arms=arms)
+
+
+@pytest.mark.parametrize("bonus", [True, False])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_which_of_the_untried_arms_was_taken_tells_nothing(form, bonus):
+    log = cold_linucb(0)
+    # All of the second episode took one arm of three that were alike.
+    assert len(set(log.chosen[:120])) == len(set(log.chosen[120:240])) == 1
+    first, second = log[0], log[1]
+    before = ridge(gram(first.contexts[first.chosen_rows]), 1.0)
+    contexts = second.contexts if form == "dense" else sparse.csr_array(second.contexts)
+    (block,) = blocks(BehaviorLog(contexts, second.step_offsets, second.chosen, [0, 120]))
+    cone = Cone(block, before, bonus=bonus)
+    arms = cone._rows % 4
+    # The arm that was tried, and the chosen one with itself.
+    assert set(arms.tolist()) == {first.chosen[0], second.chosen[0]}
+    assert cone.tells
+
+
+@pytest.mark.parametrize("expert", ["sbucb", "auto"])
+def test_a_decider_with_untried_arms_is_tracked_and_told(expert):
+    log = cold_linucb(1)
+    model = ibcb.IBCB(expert=expert).fit(log)
+    assert (model.expert_, model.solver_) == ("sbucb", "hard")
+    assert model.forecast_model_ is not None
+    p = model.propensities(log).reshape(-1, 4)
+    late = np.arange(log.n_steps) >= 360
+    assert p[late, log.chosen[late]].mean() > 0.95

@@ -351,4 +351,6 @@ def test_states_that_make_no_sense_are_refused(make, state, error, words):
 def test_deciders_say_what_they_are():
     assert repr(ibcb.SBUCB(3, alpha=0.4, l2=0.3)) == "SBUCB(n_features=3, alpha=0.4, l2=0.3)"
     sampler = ibcb.SBTS(2, alpha=0.2, draws="episode", random_state=0)
-    assert repr(ibcb.TopK(sampler, 2)) == "TopK(SBTS(n_features=2, alpha=0.2, l2=1, draws='episode'), k=2)"
+    assert (
+        repr(ibcb.TopK(sampler, 2)) == "TopK(SBTS(n_features=2, alpha=0.2, l2=1, draws='episode'), k=2, temperature=1)"
+    )

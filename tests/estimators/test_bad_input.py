@@ -488,6 +488,7 @@ def test_experts_refuse_bad_parameters(expert, arguments, words):
         ("k zero", lambda: TopK(SBUCB(3), 0), ["k=0", "at least 1"]),
         ("k fractional", lambda: TopK(SBUCB(3), 1.5), ["k=1.5", "whole"]),
         ("k text", lambda: TopK(SBUCB(3), "two"), ["k='two'", "whole|number"]),
+        ("temperature zero", lambda: TopK(SBUCB(3), 2, temperature=0), ["temperature=0", "divided"]),
         ("around a name", lambda: TopK("sbucb", 2), ["sbucb", "SBUCB"]),
         ("epsilon above 1", lambda: EGreedy(3, epsilon=1.5), ["epsilon=1.5", "at most 1"]),
         ("epsilon below 0", lambda: EGreedy(3, epsilon=-0.1), ["epsilon=-0.1", "at least 0"]),

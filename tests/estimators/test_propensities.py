@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import ragged_log
 from scipy import sparse
@@ -263,3 +264,42 @@ def test_there_are_none_before_fitting_and_none_without_tracking():
         IBCB(forecast=None, l2=0.3).fit(log).propensities(log)
     with pytest.raises((TypeError, ValueError), match="ahead"):
         fitted("sbucb").propensities(log, ahead="yes")
+
+
+def table_of_visits(rng):
+    """One of three arms at each visit, a day after the other; the first are drawn."""
+    age = rng.normal(size=240)
+    arms = np.where(rng.random(240) < 0.3, rng.integers(3, size=240), (age > 0).astype(int))
+    return pa.table({"day": np.arange(240) // 40, "age": age, "arm": np.array(["a", "b", "c"])[arms]})
+
+
+def test_a_table_is_known_for_the_fitted_log_by_its_choices(rng):
+    visits = table_of_visits(rng)
+    log = ibcb.read_log(visits, arm="arm", columns={"episode": "day"}, warmup=1)
+    model = IBCB(expert="egreedy", l2=1.0).fit(log)
+    for ahead in (False, True):
+        in_force = model.propensities(log, ahead=ahead)
+        np.testing.assert_array_equal(model.propensities(visits, ahead=ahead), in_force)
+    # Without them it is candidates for the next policy.
+    following = model.propensities(log.contexts.reshape(-1, 3, log.n_features)).ravel()
+    for column in ("arm", "day"):
+        np.testing.assert_allclose(model.propensities(visits.drop_columns([column])), following, atol=1e-12)
+    assert np.abs(following - model.propensities(log)).max() > 0.01
+
+
+def test_a_table_with_an_unknown_arm_is_refused_by_name(rng):
+    visits = table_of_visits(rng)
+    model = IBCB(expert="egreedy", l2=1.0).fit(ibcb.read_log(visits, arm="arm", columns={"episode": "day"}))
+    wrong = visits.set_column(2, "arm", [["upper", *visits["arm"].to_pylist()[1:]]])
+    with pytest.raises(ibcb.LogFormatError, match=r"row 0 .*arm 'upper' is unknown"):
+        model.propensities(wrong)
+
+
+def test_a_long_table_is_known_for_the_fitted_log(rng):
+    chosen = np.eye(3, dtype=int)[rng.integers(3, size=120)].ravel()
+    rows = pa.table(
+        {"day": np.arange(360) // 90, "visit": np.arange(360) // 3, "price": rng.normal(size=360), "shown": chosen}
+    )
+    log = ibcb.read_log(rows, columns={"episode": "day", "step": "visit", "chosen": "shown"})
+    model = IBCB(expert="softmax", l2=1.0).fit(log)
+    np.testing.assert_array_equal(model.propensities(rows), model.propensities(log))

@@ -42,6 +42,20 @@ def test_it_takes_the_largest_bound_whatever_the_scale(model, rng, scale):
         assert policy.act(candidates) == int(np.argmax(bounds))
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+@pytest.mark.parametrize("expert", ["sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other"])
+def test_it_draws_as_the_model_says_whatever_the_unit_of_the_rewards(expert, rate):
+    sizes = {"n_episodes": 4, "batch_size": 100, "n_candidates": 5, "n_features": 4, "warmup": 100}
+    run = ibcb.simulate("synthetic", expert=expert, noise=0.03, seed=3, **sizes)
+    known = {"top_k": 2} if expert == "topk" else {}
+    model = IBCB(expert=expert, alpha=0.5, l2=0.3, sampling_rate=rate, **known).fit(run.log)
+    candidates = run.test_log.contexts.reshape(-1, 5, 4)[:100]
+    told = model.propensities(candidates)
+    plain, scaled = (model.to_policy(scale=s, random_state=0).propensities(candidates) for s in (1.0, 20.0))
+    np.testing.assert_allclose(scaled, plain, atol=1e-6)
+    assert np.abs(plain - told).sum(axis=1).mean() / 2 < 0.03
+
+
 def test_it_chooses_as_the_decider_itself_would_next():
     run = paper_run()
     policy = IBCB(alpha=0.4, l2=0.3).fit(run.log).to_policy()

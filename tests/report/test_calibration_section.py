@@ -190,9 +190,17 @@ def test_validate_compares_with_a_model(tmp_path):
     ibcb.write_log(log, tmp_path / "log.parquet")
     asked = ["validate", tmp_path / "log.parquet", "--model", tmp_path / "model.safetensors"]
     found = calibration(model, log)
-    assert f"propensities: {found}" in succeeds(*asked).stdout
+    result = succeeds(*asked)
+    assert f"propensities: {found}" in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()[-len(found.curve) :]]
+    assert [int(row[2]) for row in rows] == [each.candidates for each in found.curve]
+    assert [float(row[1]) for row in rows] == pytest.approx([each.logged for each in found.curve], abs=6e-4)
+    assert "not the log that the model was fitted on" not in result.stderr
     told = json.loads(succeeds(*asked, "--json").stdout)["calibration"]
     assert told == json.loads(json.dumps(found.to_json()))
+    ibcb.write_log(log[:2], tmp_path / "part.parquet")
+    result = succeeds("validate", tmp_path / "part.parquet", "--model", tmp_path / "model.safetensors", "--json")
+    assert "another-log" in [note["code"] for note in json.loads(result.stdout)["notes"]]
     ibcb.write_log(log.with_propensities(None), tmp_path / "bare.parquet")
     result = ibcb_command("validate", tmp_path / "bare.parquet", "--model", tmp_path / "model.safetensors")
     assert result.exit_code == 1

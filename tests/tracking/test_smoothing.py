@@ -15,7 +15,7 @@ def test_of_the_last_episode_nothing_more_is_known_than_was_tracked(expert):
     track = ibcb.IBCB(expert=expert, l2=0.3).fit(log)._fit.track
     smooth = propensities._retraced(log, track, np.zeros((4, 4)), ahead=False)
     assert len(smooth) == len(log)
-    tracked = track._believed_of(track.seen, track.seen.last, track.believed_place)
+    tracked = track.believed_of(track.seen, track.seen.last, track.believed_place)
     deviations = np.sqrt(np.diagonal(tracked.covariance[0]))
     assert (np.abs(smooth[-1].belief.mean[0] - tracked.mean[0]) <= 0.05 * deviations).all()
     np.testing.assert_allclose(np.sqrt(np.diagonal(smooth[-1].belief.covariance[0])), deviations, rtol=0.05)

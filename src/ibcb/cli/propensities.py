@@ -61,7 +61,7 @@ def propensities(
     rare the rarest choices were.
     """
     from ibcb.estimators.predictions import csv_writer
-    from ibcb.estimators.propensities import not_drawn, overlap, propensity_tables
+    from ibcb.estimators.propensities import not_drawn, of_another_log, overlap, propensity_tables
 
     if out is not None:
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
@@ -72,6 +72,8 @@ def propensities(
     columns = {"propensity": imitator.propensities(steps)}
     if ahead:
         columns["ahead"] = imitator.propensities(steps, ahead=True)
+    kind, another = imitator.decider_, of_another_log(imitator, steps)
+    notes = (*steps.notes, *another, *((not_drawn(kind.label),) if kind.deterministic else ()))
     used = columns["ahead" if ahead else "propensity"]
     found = overlap(imitator, steps, used)
     if out is None and not as_json:
@@ -81,7 +83,13 @@ def propensities(
     elif out is not None:
         _write(steps, columns, used, out)
     if as_json:
-        told: dict[str, Any] = {"steps": found.steps, "rows": len(used), "overlap": found.to_json()}
+        told: dict[str, Any] = {
+            "steps": found.steps,
+            "rows": len(used),
+            "fitted_log": not another,
+            "overlap": found.to_json(),
+            "notes": [note.to_json() for note in notes],
+        }
         if out is None:
             tables = list(propensity_tables(steps, **columns))
             names = tables[0].column_names
@@ -89,8 +97,7 @@ def propensities(
         print_json(told | ({} if out is None else {"out": str(out)}))
     elif out is not None:
         say(f"{out}: {len(used)} propensities")
-    kind = imitator.decider_
-    say_notes((*steps.notes, not_drawn(kind.label)) if kind.deterministic else steps.notes)
+    say_notes(notes)
     say(f"overlap: {found}")
 
 

@@ -10,7 +10,7 @@ import typer
 import ibcb
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
-from ibcb.cli.printing import print_json, printable, say_notes, wrapped
+from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 
 __all__ = ["EXAMPLE", "validate"]
 
@@ -41,24 +41,27 @@ def validate(
     imitator = None if model is None else ibcb.load_model(model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
     found = ibcb.validate(disk)
-    calibrated = None if imitator is None else _calibrated(imitator, disk)
+    calibrated, notes = (None, ()) if imitator is None else _calibrated(imitator, disk)
+    notes = (*disk.notes, *notes)
     if save_options is not None:
         ibcb.io.save_options(reading, save_options)
     if as_json:
         more = {} if calibrated is None else {"calibration": calibrated.to_json()}
-        print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in disk.notes], **more})
+        print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
     else:
         print("\n".join(map(printable, found.render().split("\n"))))
         if calibrated is not None:
-            print(f"\n{wrapped(f'propensities: {calibrated}', 2)}")
-        say_notes(disk.notes)
-    doubtful = any(note.severity == "warning" for note in (*found.notes, *disk.notes))
+            print(f"\n{wrapped(f'propensities: {calibrated}', 2)}\n")
+            _print_curve(calibrated)
+        say_notes(notes)
+    doubtful = any(note.severity == "warning" for note in (*found.notes, *notes))
     if not found.ok or (strict and doubtful):
         raise typer.Exit(1)
 
 
-def _calibrated(model: Any, log: Any) -> Any:
-    """Recovered propensities beside the logged ones."""
+def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Recovered propensities beside the logged ones, and notes on them."""
+    from ibcb.estimators.propensities import of_another_log
     from ibcb.report.calibration import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
@@ -69,4 +72,10 @@ def _calibrated(model: Any, log: Any) -> Any:
             f"{log.name}: the log has no propensities to compare with the model's; name their column: "
             "--column propensity=NAME, or leave out --model."
         )
-    return found
+    return found, of_another_log(model, log)
+
+
+def _print_curve(found: Any) -> None:
+    """The calibration curve of the policy in force: candidates with like recovered propensities, and the logged."""
+    rows = [vars(each) for each in found.curve]
+    print_table(rows, {"recovered": "recovered", "logged": "logged, mean", "candidates": "candidates"})

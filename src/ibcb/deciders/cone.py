@@ -95,6 +95,8 @@ def cone_sites(
         The same share of this episode.
     """
     cone, found, learned = Cone(block, ridge, bonus=bonus), list[Site](), None
+    if not cone.tells:
+        return [Site.empty(belief.mean.shape[1]) for belief in beliefs], stray
     cone.stray = min(max(stray, EP.stray), EP.most_stray)
     for belief in beliefs:
         mean, root = belief.mean[0], factor(belief.covariance[0])
@@ -133,10 +135,18 @@ class Cone:
         self._block, self._whitener = block, ridge.whitener if bonus else None
         self._leads, self._squares = _differences(block, block.widths(ridge) if bonus else None)
         self._rows, times, self._both_ways = _distinct(block)
+        learned = _learned(self._leads, ridge)[self._rows]
+        if not learned.all():
+            self._rows, times = self._rows[learned], times[learned]
         if len(times) < block.n_rows:
             self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
         self._times = times
         self._sum = times.astype(self._leads.dtype) @ self._leads
+
+    @property
+    def tells(self) -> bool:
+        """Whether any candidates are compared of which something had been learned."""
+        return len(self._rows) > 0
 
     def beforehand(self, o: int) -> ConeRows:
         """What is known of w before any choice: alpha > 0, where it is part of it."""
@@ -277,6 +287,24 @@ def _differences(block: Block, wide: NDArray[Any] | None) -> tuple[Contexts, Con
         block.less_chosen(wide[:, None], out=leads[:, d:])
         leads[~leads[:, :d].any(axis=1), d] = 0.0
     return leads, leads * leads
+
+
+def _learned(leads: Contexts, ridge: Ridge) -> NDArray[np.bool_]:
+    """Rows that compare candidates by some feature that had been chosen before.
+
+    Others compare what the decider knew nothing of, as arms that were never taken: their scores were equal, and which
+    of them was taken is a matter of order. Taken for preferences, they would leave no policy but the one by which all
+    are equal, exactly.
+    """
+    known = ridge.phi.diagonal() != 0
+    if known.all():
+        return np.ones(leads.shape[0], dtype=bool)
+    own = leads[:, : len(known)]
+    if is_sparse(own):
+        own = abs(own)
+        return np.asarray((own @ known > 0) | (own @ np.ones(len(known)) == 0))
+    found: NDArray[np.bool_] = own[:, known].any(axis=1) | ~own.any(axis=1)
+    return found
 
 
 def _single(contexts: Contexts) -> Any:

@@ -17,7 +17,7 @@ from ibcb.deciders.sbucb import SBUCB
 from ibcb.engine import Block
 from ibcb.log import BehaviorLog
 from ibcb.numerics.averages import top_k_of_draws
-from ibcb.numerics.checks import whole
+from ibcb.numerics.checks import positive, whole
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
@@ -50,7 +50,7 @@ class TopKKind(LogitKind):
     def live(self, life: Life) -> TopK:
         """Around a ridge regression of the rewards, without a bonus."""
         expert = SBUCB(len(life.coef), alpha=0.0, gram=life.gram, moment=life.moment, **self.own_ridge)
-        return TopK(expert, self.top_k, random_state=life.random_state)
+        return TopK(expert, self.top_k, temperature=life.alpha, random_state=life.random_state)
 
     @property
     def title(self) -> str:
@@ -62,25 +62,35 @@ class TopKKind(LogitKind):
 
 
 class TopK:
-    """Fairness around an expert: draw from the softmax of its scores, cut to the k best and renormalised.
+    """Fairness around an expert: draw from the softmax of scores / temperature, cut to the k best and renormalised.
 
     Parameters
     ----------
     expert : SBUCB or SBTS
     k : int
         How many of the best candidates can be drawn.
+    temperature : float
+        In units of rewards; 1 in the paper.
     random_state : int, Generator or None
     """
 
-    def __init__(self, expert: SBUCB | SBTS, k: int, *, random_state: int | np.random.Generator | None = None) -> None:
+    def __init__(
+        self,
+        expert: SBUCB | SBTS,
+        k: int,
+        *,
+        temperature: float = 1.0,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
         if not isinstance(expert, (SBUCB, SBTS)):
             raise TypeError(f"TopK goes around an SBUCB or SBTS expert; got {expert!r}.")
         self.expert = expert
         self.k = whole("k", k, 1, "the number of candidates that can be drawn")
+        self.temperature = positive("temperature", temperature, "scores are divided by it")
         self._rng = np.random.default_rng(random_state)
 
     def __repr__(self) -> str:
-        return f"TopK({self.expert!r}, k={self.k})"
+        return f"TopK({self.expert!r}, k={self.k}, temperature={self.temperature:g})"
 
     @property
     def coef_(self) -> Vector:
@@ -104,13 +114,13 @@ class TopK:
         Around an SBTS expert they are means over its draws, as its own are.
         """
         contexts = as_candidate_sets(candidates, self.n_features)
-        return self.expert.average(contexts, lambda scores: top_k_softmax(scores, self.k))
+        return self.expert.average(contexts, lambda scores: top_k_softmax(scores / self.temperature, self.k))
 
     def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
         """Draw: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
         contexts = as_candidate_sets(candidates, self.n_features)
         scores = self.expert.scores(contexts) if explore else self.decision_function(contexts)
-        probabilities = top_k_softmax(scores, self.k)
+        probabilities = top_k_softmax(scores / self.temperature, self.k)
         return as_choice(draw(probabilities, self._rng.random(probabilities.shape[:-1])))
 
 

@@ -21,7 +21,7 @@ from ibcb.deciders import DRAWS, KINDS, Kind, Life, experts
 from ibcb.engine import first_candidates
 from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, Imitator, as_candidates, check_log
-from ibcb.estimators.published import policy_ahead, published, rewards, unit_of
+from ibcb.estimators.published import exploration_weight, policy_ahead, published, rewards, unit_of
 from ibcb.estimators.reduction import WIDE, Reduction, reduction_of
 from ibcb.estimators.state import pack, parameters, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
@@ -616,14 +616,16 @@ class IBCB(Imitator):
         """Probability of every candidate: the decider's choice rule, averaged over the belief about its policy.
 
         For the log that the model was fitted on, with the policy in force in each episode; this reads the log again and
-        takes about as long as tracking it did. For any other log, with the policy right after the fitted one. Uniform
-        in a warm-up, and while nothing had been learned. For a decider that does not draw, these probabilities express
-        belief alone: importance weights made of them rest on the model.
+        takes about as long as tracking it did. Its warm-up is uniform, and so is what it chose before anything had been
+        learned. For any other log, were it a part of the fitted one, with the policy right after the fitted log. For a
+        decider that does not draw, these probabilities express belief alone: importance weights made of them rest on
+        the model.
 
         Parameters
         ----------
         log : BehaviorLog or what `ibcb.open_log` gave, DataFrame, or array of shape (M, d) or (steps, M, d), or a list
             of arrays (M_b, d)
+            A DataFrame need not have choices; with them it may be the fitted log.
         ahead : bool
             For the fitted log: each episode predicted one episode ahead, instead of from the whole log.
 
@@ -643,7 +645,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         track = self._known("for propensities")
         boolean("ahead", ahead)
-        log, shape = self._read(log), None
+        # A table is known for the fitted log by its choices.
+        log, shape = self._read(log, choices=self._tells_choices(log)), None
         if not isinstance(log, (BehaviorLog, DiskLog)):
             shape = None if isinstance(log, list) else candidate_array(log).shape[:-1]
             log, _ = as_candidates(log)
@@ -731,19 +734,22 @@ class IBCB(Imitator):
         rewards that it will see; from a few rewards R of contexts S, with ``expected = S @ next_policy_coef_``, it is
         ``expected @ R / (expected @ expected)``.
 
+        A policy of the kind "stationary" or "other" stays as it is: ``update`` teaches it nothing. The epsilon of an
+        "egreedy" one stays ``epsilon_``, even if it fell in the log.
+
         Parameters
         ----------
         alpha : float, optional
             Exploration weight, in the unit of the rewards: the decider's own where it is known. By default of an
             "sbucb" model ``scale`` times the alpha of the fit: until the first update the choices are those that the
             fit explains, whatever the scale. For "sbts" the same default is a guess: choices hardly tell how widely
-            the decider drew.
+            the decider drew. For kinds that draw by a softmax it is the temperature.
         scale : float
             Rewards that one unit of <next_policy_coef_, s> is worth.
         draws : {"step", "episode"}
             Of an "sbts" policy: a fresh draw at every step, or one after every update. By default as ``draws_``.
         random_state : int, Generator or None
-            Of an "sbts" policy.
+            Of all policies but those of "sbucb", which draw nothing.
 
         Examples
         --------
@@ -766,7 +772,7 @@ class IBCB(Imitator):
         before, kind = self._fit.evolution.ridge(), self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
         b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
-        weight = scale * float(self._fitted_with["alpha"]) if alpha is None else alpha
+        weight = scale * exploration_weight(self._fit, float(self._fitted_with["alpha"])) if alpha is None else alpha
         track = self._fit.track
         share = 0.0 if track is None else track.random_share(len(track.predicted))
         coef = scale * self.next_policy_coef_

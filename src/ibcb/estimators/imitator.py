@@ -136,9 +136,16 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         except ImportError:
             raise ImportError("weights() needs pandas (pip install pandas), or as_frame=False.") from None
 
-    def _read(self, log: Any) -> Any:
+    def _read(self, log: Any, *, choices: bool = False) -> Any:
         """A table, or a list of candidate sets, as a log; anything else as it is."""
-        return _listed(self._table_read(log, choices=False))
+        return _listed(self._table_read(log, choices=choices))
+
+    def _tells_choices(self, log: Any) -> bool:
+        """Whether a table has the columns that told the choices of the fitted log, and their episodes."""
+        if not hasattr(log, "__arrow_c_stream__"):
+            return False
+        needed = ("chosen", "episode") if self.preparation_ is None else self.preparation_.of_choices
+        return set(needed) <= set(pa.table(log).column_names)
 
     def _table_read(self, log: Any, *, choices: bool) -> Any:
         """A table as a log, with its features made as those of the fitted one; anything else as it is."""

@@ -15,9 +15,10 @@ from ibcb.estimators.imitator import Imitator
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import plural
 from ibcb.log.disk import DiskLog
+from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 
-__all__ = ["Overlap", "effective_size", "not_drawn", "overlap", "propensity_tables"]
+__all__ = ["Overlap", "effective_size", "not_drawn", "of_another_log", "overlap", "propensity_tables"]
 
 #: below it a single choice weighs more than a hundred
 _RARE = 0.01
@@ -136,3 +137,15 @@ def not_drawn(kind: str) -> Note:
         "never have taken was never tried, whatever the weights say."
     )
     return Note("propensities-of-belief", "warning", text, {"kind": kind})
+
+
+def of_another_log(model: Imitator, log: BehaviorLog | DiskLog) -> tuple[Note, ...]:
+    """That a log is not the fitted one, so that one policy counts for all of it; empty where it is."""
+    found = log_fingerprint(log)
+    if found == model.log_fingerprint_:
+        return ()
+    text = (
+        "this is not the log that the model was fitted on, so all propensities are those of the policy right after the "
+        "fitted log, and one episode ahead they are the same."
+    )
+    return (Note("another-log", "info", text, {"fingerprint": found, "fitted": model.log_fingerprint_}),)

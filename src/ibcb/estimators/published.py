@@ -16,7 +16,7 @@ from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
 from ibcb.tracking import Rewards, Track, exploration_interval, forecast, identified, unidentified
 
-__all__ = ["policy_ahead", "published", "rewards", "unit_of"]
+__all__ = ["exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
 
 Vector = NDArray[np.float64]
 
@@ -86,6 +86,13 @@ def unit_of(fit: Fit, alpha: float) -> float:
     if fit.track is None:
         return own if fit.kind.adds_bonus else 1.0
     return own if fit.kind.learns else fit.scale
+
+
+def exploration_weight(fit: Fit, alpha: float) -> float:
+    """The decider's alpha, in the unit of its published policies: of a kind that draws by a softmax its temperature."""
+    if not fit.kind.learns:
+        return 1.0
+    return unit_of(fit, alpha) if fit.kind.has_temperature and fit.track is not None else alpha
 
 
 def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:

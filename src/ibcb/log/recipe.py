@@ -129,6 +129,12 @@ class Preparation:
         """The same columns, all of their features and no products."""
         return replace(self, crosses=(), hidden=())
 
+    @property
+    def of_choices(self) -> tuple[str, ...]:
+        """The columns that tell what was chosen, and in which episode."""
+        roles = dict(self.roles) | ({} if self.arms is None else {"chosen": self.arms.column})
+        return tuple(roles[role] for role in ("chosen", "episode", "timestamp") if role in roles)
+
     def reading_again(self, *, choices: bool) -> dict[str, Any]:
         """Options to read another log with; of candidate sets without choices those that say where things stand."""
         return {name: value for name, value in self.reading if choices or name in _OF_FILES}

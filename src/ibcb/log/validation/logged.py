@@ -111,11 +111,12 @@ def logged_findings(found: LoggedScan) -> Iterator[Finding]:
         return
     yield from _even(found)
     if found.chosen < found.steps:
+        missing = found.steps - found.chosen
         yield Finding(
             "note",
             "missing-propensities",
-            f"{plural(found.steps - found.chosen, 'choice')} of {found.steps} have no logged propensity; comparisons "
-            "are of the others.",
+            f"{plural(missing, 'choice')} of {found.steps} {'has' if missing == 1 else 'have'} no logged propensity; "
+            "comparisons are of the others.",
             None,
             "No action needed, unless they were lost.",
         )
