@@ -31,6 +31,10 @@ _EQUAL_TO_BONUS = 1.0
 #: share of what the best kind tells of the choices that another may tell less and be about as likely, however many
 #: choices there are: how well a policy is tracked differs by as much
 _LITTLE = 0.007
+#: the same where the decider is seen to learn
+_LITTLE_OF_LEARNERS = 0.02
+#: share of the random choices that a kind allows for at which it is at a loss: it allows for wrong records only
+_AT_MOST = 0.8
 #: the same of a kind that leaves less open
 _LEAVES_LESS = 0.005
 #: and it must foresee at least this share of what chance does not: a policy of no memory has an exact explanation in
@@ -111,8 +115,14 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
         exactly = max(exact, key=lambda place: _evidence(tracks.tracks[place]))
         if best != exactly:
             best, why = exactly, f"every choice is exactly what {kinds[exactly].label} prefers"
-    elif assumes_nothing(kinds[best]) and (found := equal(_telling(tracks, named))) is not None:
-        best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
+    elif assumes_nothing(kinds[best]):
+        seen = plain is not None and _settles(tracks.tracks[plain])
+        # What assumes nothing allows for choices at random, too: a kind that makes them must be seen to learn.
+        telling = [place for place in named if seen or not kinds[place].explores_at_random]
+        telling = [place for place in telling if not _at_a_loss(tracks, place)]
+        found = equal(telling, little=_LITTLE_OF_LEARNERS if seen else _LITTLE)
+        if found is not None:
+            best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].adds_bonus:
         found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
         if found is not None:
@@ -183,14 +193,10 @@ def _evidence_of_moves(track: Track | None) -> float:
     return 0.0 if track is None else track.evidence_of_moves
 
 
-def _telling(tracks: Tracks, named: list[int]) -> list[int]:
-    """Kinds that tell more than a track that assumes nothing if they are about as likely.
-
-    It allows for choices at random, as an epsilon-greedy decider does, which adds that it learns: that must be seen.
-    """
-    plain = followed(tracks)
-    learns = plain is None or _settles(tracks.tracks[plain])
-    return [place for place in named if learns or not tracks.kinds[place].explores_at_random]
+def _at_a_loss(tracks: Tracks, place: int) -> bool:
+    """Whether a kind that does not choose at random takes as many choices to be so as it ever may."""
+    track, most = tracks.tracks[place], tracks.kinds[place].most_random
+    return track is not None and most < 1 and track.random_share(tracks.episodes) > _AT_MOST * most
 
 
 def _settles(track: Track | None) -> bool:
