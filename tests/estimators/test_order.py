@@ -95,3 +95,14 @@ def test_a_forecast_far_ahead_does_not_depend_on_the_order_of_features(expert):
     columns = np.random.default_rng(3).permutation(log.n_features)
     one, other = (IBCB(**asked_for(expert), l2=0.3).fit(each) for each in (log, features_moved(log, columns)))
     np.testing.assert_allclose(other.forecast(4)[np.argsort(columns)], one.forecast(4), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_parameters_that_are_alike_but_for_rounding_are_told_apart_by_no_order(seed):
+    # With one feature and two episodes a Thompson sampler's choices are as likely whatever l2.
+    log = choices("random", d=1, seed=seed)[:2]
+    one, other = (IBCB(expert="sbts", forecast=None).fit(each) for each in (log, candidates_moved(log)))
+    figures = [each.log_likelihood for each in (*one.evidence_, *other.evidence_)]
+    np.testing.assert_allclose(figures, figures[0], rtol=1e-12)
+    assert one.evidence_[0].chosen
+    assert other.evidence_[0].chosen

@@ -31,6 +31,8 @@ Ridges = dict[Regularization, Ridge]
 
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
+#: of a log-likelihood per choice; what comes after is rounding, which another order of candidates changes
+_DIGITS = 10
 
 
 class UntrackedError(ValueError):
@@ -114,6 +116,10 @@ class Judged:
     def per_step(self, place: int) -> float:
         """Log-likelihood of a choice to a kind."""
         return float(self.log_likelihoods[place]) / self.steps
+
+    def ranked(self, places: Sequence[int]) -> list[int]:
+        """Some kinds, the likeliest first; those that are alike but for rounding in the order given."""
+        return sorted(places, key=lambda place: -round(self.per_step(place), _DIGITS))
 
     def agreement(self, place: int) -> float:
         """Share of the choices that were the most probable to a kind."""

@@ -66,7 +66,7 @@ STEADY, GROWN_UP = 0.9, 6
 
 def choose(tracks: Tracks, judged: Judged) -> tuple[int, Note | None]:
     """The place of the kind to believe, and why it is not the likeliest if it is not."""
-    likeliest = max(tracks.running, key=lambda place: judged.log_likelihoods[place])
+    likeliest = judged.ranked(tracks.running)[0]
     chosen, why = _of_kinds(tracks, judged, likeliest)
     if chosen == likeliest:
         return chosen, None
@@ -93,7 +93,7 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
 
     def equal(places: list[int], lead: float = _EQUAL, little: float = _LITTLE) -> int | None:
         """The likeliest of some, if it is about as likely as the best."""
-        found = max(places, key=lambda place: judged.log_likelihoods[place], default=None)
+        found = next(iter(judged.ranked(places)), None)
         if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE or judged.told(found) <= 0:
             return None
         return found if judged.lead(best, found) < lead or judged.loss(best, found) < little else None
@@ -140,7 +140,7 @@ def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, s
     still, plain = [place for place in tracks.running if not kinds[place].moves], followed(tracks)
     if not still:
         return best, why
-    stays, moved = max(still, key=lambda place: judged.log_likelihoods[place]), tracks.tracks[best]
+    stays, moved = judged.ranked(still)[0], tracks.tracks[best]
     foreseen, seen_to_move = judged.told(best) >= _MOVING_GAIN, False
     if plain is not None:
         needed = _SEEN_TO_MOVE if judged.beyond_chance(plain) < _NEARLY_ALL else _SEEN_FOR_SURE

@@ -236,7 +236,7 @@ class Selecting:
         if self.episodes not in _RACES or len(tracks.running) < 2 or self._unpredictable:
             return self
         kinds, judged = tracks.kinds, self.judged()
-        ranked = sorted(tracks.running, key=lambda place: judged.log_likelihoods[place], reverse=True)
+        ranked = judged.ranked(tracks.running)
         behind, best = set[int](), ranked[0]
         if self.episodes >= _RACES[3] and judged.steps >= _HOPELESS_STEPS:
             behind |= {
