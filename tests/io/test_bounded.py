@@ -12,6 +12,7 @@ import sys
 import time
 import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -374,6 +375,36 @@ def test_damaged_files_are_refused_or_read(tmp_path, written, suffix, changes):
 @settings(max_examples=20_000, suppress_health_check=QUIET)
 def test_damaged_files_are_refused_or_read_for_long(tmp_path, written, suffix, changes):
     fuzz(tmp_path, written, suffix, changes)
+
+
+PEAKS = """
+import re, sys
+import numpy as np, ibcb
+path, content = sys.argv[1], bytes.fromhex(sys.argv[2])
+rng, refused = np.random.default_rng(0), 0
+for count in (200, 600):
+    for place in rng.integers(10, len(content), size=count):
+        damaged = bytearray(content)
+        damaged[place] ^= 0xFF
+        open(path, "wb").write(damaged)
+        try:
+            ibcb.read_log(path, episode_size=3)
+        except ibcb.LogFormatError:
+            refused += 1
+    print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+print(refused)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process has held is not told here")
+@pytest.mark.parametrize("name", ["log.csv.gz", "log.vw.gz", "log.dsjson.gz"])
+def test_damaged_gzips_leave_no_memory_behind(tmp_path, written, name):
+    """The most that a process has held does not grow with how many it has read."""
+    content = gzip.compress(written[Path(name).with_suffix("").suffix])
+    command = [sys.executable, "-c", PEAKS, tmp_path / name, content.hex()]
+    first, later, refused = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert refused > 600
+    assert later < 1.1 * first
 
 
 # -- Parquet's own numbers -------------------------------------------------------------------------------------------
