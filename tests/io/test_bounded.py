@@ -21,6 +21,7 @@ import pytest
 from commands import ibcb_command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mutations import WAYS, mutated
 from strategies import assert_same_log
 
 import ibcb
@@ -333,25 +334,9 @@ def test_every_column_and_the_schema_have_a_digest(tmp_path, written):
         ibcb.read_log(tmp_path / "bare.arrow")
 
 
-mutations = st.lists(
-    st.tuples(st.floats(0, 1), st.sampled_from(["set", "cut", "insert", "repeat"]), st.binary(min_size=1, max_size=9)),
-    min_size=1,
-    max_size=4,
+changes_of_bytes = st.lists(
+    st.tuples(st.floats(0, 1), st.sampled_from(WAYS), st.binary(min_size=1, max_size=9)), min_size=1, max_size=4
 )
-
-
-def mutated(content, changes):
-    for share, what, more in changes:
-        at = int(share * len(content))
-        if what == "set":
-            content = content[:at] + more + content[at + len(more) :]
-        elif what == "cut":
-            content = content[:at] + content[at + 7 * len(more) :]
-        elif what == "insert":
-            content = content[:at] + more + content[at:]
-        else:
-            content = content[:at] + content[max(0, at - 50) : at] * len(more) + content[at:]
-    return content
 
 
 def fuzz(tmp_path, written, suffix, changes):
@@ -363,7 +348,7 @@ QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".arrow", ".dsjson", ".csv", ".vw"])
-@given(changes=mutations)
+@given(changes=changes_of_bytes)
 @settings(max_examples=15, suppress_health_check=QUIET)
 def test_damaged_files_are_refused_or_read(tmp_path, written, suffix, changes):
     fuzz(tmp_path, written, suffix, changes)
@@ -371,7 +356,7 @@ def test_damaged_files_are_refused_or_read(tmp_path, written, suffix, changes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".arrow", ".dsjson", ".csv", ".vw"])
-@given(changes=mutations)
+@given(changes=changes_of_bytes)
 @settings(max_examples=20_000, suppress_health_check=QUIET)
 def test_damaged_files_are_refused_or_read_for_long(tmp_path, written, suffix, changes):
     fuzz(tmp_path, written, suffix, changes)
