@@ -105,6 +105,7 @@ WRONG = {
         "onehot = ['a']",
         r"bad\.toml: there is no option 'onehot' \(did you mean one_hot\?\); the options are",
     ),
+    "long": ("x" * 5000 + " = 1", r"there is no option 'x{50,60}\.\.\.; the options are"),
     "not stored": ("preparation = 1", r"there is no option 'preparation'"),
     "no TOML": ("one_hot = [", r"bad\.toml: not a readable TOML file"),
     "wrong value": ("missing = 'guess'", r"bad\.toml: missing='guess' is unknown"),

@@ -203,6 +203,8 @@ def many(last, steps=4000):
 
 FILE, STREAM = arrow_bytes(long()), arrow_bytes(long(), pa.ipc.new_stream)
 PARQUET, ZIPPED = parquet_bytes(rows()), gzip.compress(many("").encode())
+# A kind of block that does not exist.
+DAMAGED_GZIP = ZIPPED[:10] + b"\x07" + ZIPPED[11:]
 AGAIN = "Copy it again, or write it again"
 KINDS = r"it must end in one of \.parquet, .*\.dsjson"
 DAMAGED = "the metadata under the key 'ibcb' is damaged"
@@ -268,6 +270,16 @@ CASES = {
     "PNG named CSV": Case(stored(png_bytes(), "log.csv"), FIRST.format("PNG image")),
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
     "JSON named CSV": Case(stored('[{"episode": 0, "step": 0}]\n'), "no column tells the steps apart.*--column step="),
+    **{
+        f"gzip damaged, named {name}": Case(stored(DAMAGED_GZIP, name), f"cut off, damaged.*{AGAIN}")
+        for name in ("log.jsonl.gz", "log.dsjson.gz", "log.vw.gz", "log.csv.gz", "log.dat.gz")
+    },
+    **{
+        f"{key} beyond any float": Case(
+            stored(lines({key: value}), "log.dsjson"), "line 1: candidate 0: the propensity is inf", {"episode_size": 1}
+        )
+        for key, value in (("_label_probability", 10**400), ("p", [10**400, 0]))
+    },
     "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
     "gzipped npz": Case(stored(gzip.compress(npz_bytes()), "log.npz.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.optionfiles import load_options
-from ibcb.io.rows import whole_table
+from ibcb.io.rows import distinct_names, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
@@ -267,7 +267,10 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     """A table beside the log, in memory."""
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(source, Path):
-        return frames.arrow_table(source)
+        table = frames.arrow_table(source)
+        with named(source_name(source)):
+            distinct_names(table.column_names)
+        return table
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
     regular(source)
@@ -277,7 +280,9 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         raise LogFormatError(f"{source.name}: the name does not tell the format; it must end in one of {known}.")
     with named(source.name, found.name):
         how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
-        return whole_table(found.tables(source, ReadOptions(**how)), options.memory)
+        tables = found.tables(source, ReadOptions(**how))
+        distinct_names(tables.schema.names)
+        return whole_table(tables, options.memory)
 
 
 def known_by_name(path: Path) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import IndexedSource
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
@@ -43,6 +43,8 @@ __all__ = [
 BATCH_NUMBERS = 4_000_000
 #: more are words or hashes rather than features of a linear policy, and their Gram matrix does not fit in memory
 MOST_FEATURES = 20_000
+#: names in messages are cut after so many characters
+_LONG = 100
 
 
 class MappedSource:
@@ -248,7 +250,8 @@ def unlabelled_steps(count: int) -> tuple[Note, ...]:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """The first few names, for a note."""
+    """The first few names, for a note; those that are long or unprintable as `shown` has them."""
     listed = list(names)
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + rest
+    each = (name if name.isprintable() and len(name) <= _LONG else shown(name, _LONG) for name in listed[:most])
+    return ", ".join(each) + rest

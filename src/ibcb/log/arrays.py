@@ -270,8 +270,16 @@ def per_step(values: ArrayLike | None, steps: int, what: str, unit: str = "step"
     array = checked(unmasked, values, what, f"give one entry per {unit}")
     if array.shape != (steps,):
         raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
-    found: NDArray[Any] = frozen(array)
+    found: NDArray[Any] = frozen(_storable_times(array, what) if array.dtype.kind == "M" else array)
     return found
+
+
+def _storable_times(times: NDArray[Any], what: str) -> NDArray[Any]:
+    """The same times in a unit that files know: whole minutes, hours, weeks, months and years in seconds."""
+    unit = np.datetime_data(times.dtype)[0]
+    if unit in ("ps", "fs", "as"):
+        raise LogFormatError(f"{what} has dtype {times.dtype}; give times in nanoseconds: astype('datetime64[ns]').")
+    return times.astype("datetime64[s]") if unit in ("Y", "M", "W", "h", "m") else times
 
 
 def frozen(array: Any) -> Any:
