@@ -447,6 +447,18 @@ def test_a_footer_that_contradicts_itself_does_not_end_the_process(tmp_path, wri
     assert done.stdout == "alive\n", done.stderr
 
 
+def test_of_two_damages_the_same_is_told_whole_and_part_by_part(tmp_path, written):
+    """A header in the last row group, which is looked at first where all is read, and a page in the first one."""
+    path = tmp_path / "log.parquet"
+    path.write_bytes(written[".parquet"])
+    first, *_, last = parquet_footer.row_groups(path)
+    content = bytearray(written[".parquet"])
+    content[last.chunks[1].start] = 0xFF
+    content[first.chunks[0].start + first.chunks[0].length - 1] ^= 0xFF
+    path.write_bytes(content)
+    refused(path, "not a readable Parquet file .*damaged")
+
+
 @pytest.mark.parametrize("field", ["packed", "unpacked"])
 def test_a_page_that_asks_for_much_is_refused_before_it_gets_it(tmp_path, written, field):
     """Of the first page: its kind, its size unpacked and its size as it is, each in a byte or two."""

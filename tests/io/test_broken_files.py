@@ -280,6 +280,13 @@ CASES = {
         )
         for key, value in (("_label_probability", 10**400), ("p", [10**400, 0]))
     },
+    **{
+        f"infinite in the episode that {name} calls 5": Case(
+            write(long(episode=[3, 3, 3, 3, 5, 5], price=[1.0, 2.0, 3.0, 4.0, 5.0, np.inf])),
+            "episode 5, step 0, candidate 1: feature 'price' is inf",
+        )
+        for name, write in (("Parquet", parquet), ("Arrow", lambda table: stored(arrow_bytes(table), "log.arrow")))
+    },
     "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
     "gzipped npz": Case(stored(gzip.compress(npz_bytes()), "log.npz.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------

@@ -39,12 +39,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.cells import time_of
-from ibcb.io.files import DAMAGED, binary
+from ibcb.io.files import binary
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, refused, same_features, shared_features, some, sorted_steps, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.disk import DAMAGE
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
 from ibcb.numerics.contexts import dense
@@ -448,7 +449,7 @@ def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:
                     return True
                 if isinstance(context, dict) and ("_multi" in context or "_label_ca" in line):
                     return True
-    except (*DAMAGED, ValueError, RecursionError):
+    except (*DAMAGE, ValueError, RecursionError):
         return False
     return False
 

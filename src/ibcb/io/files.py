@@ -7,7 +7,6 @@ import errno
 import gzip
 import os
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
@@ -27,7 +26,7 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-__all__ = ["DAMAGED", "atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]
+__all__ = ["atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]
 
 #: blank lines one after the other
 _MOST_BLANK = 1_000_000
@@ -54,8 +53,6 @@ _BEGINNINGS = {
     b"<html": "a web page",
 }
 
-#: what is raised where a file, or a gzip, is cut off or damaged
-DAMAGED = (OSError, EOFError, zlib.error)
 #: how the names of temporary files end
 _SUFFIX = ".ibcb-partial"
 #: what the system says when there is no more room

@@ -240,9 +240,9 @@ class _Chunks:
                     chunk = group.chunks[place]
                     told = pages(file, chunk)
                     if told is None:
-                        raise LogFormatError(
-                            f"not a readable Parquet file (column {name!r}, row group {number}: the header of a page "
-                            "makes no sense); it is damaged. Copy it again, or write it again."
+                        # As Arrow calls damage.
+                        raise pa.ArrowInvalid(
+                            f"column {name!r}, row group {number}: the header of a page makes no sense"
                         )
                     if told.largest > self._memory:
                         raise beyond(

@@ -29,12 +29,13 @@ from pathlib import Path
 import numpy as np
 
 from ibcb.io.columns import dropped
-from ibcb.io.files import DAMAGED, binary
+from ibcb.io.files import binary
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features, shared_features, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
+from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
@@ -289,7 +290,7 @@ def looks_like_vw(path: str | os.PathLike[str]) -> bool:
                 line = file.readline(65_536).decode("utf-8-sig", errors="ignore")
                 if line.strip() or not line:
                     break
-    except DAMAGED:
+    except DAMAGE:
         return False
     number = r"[\d.eE+-]+"
     label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:{number}){{1,2}}\s+|{number}\s+)+"
