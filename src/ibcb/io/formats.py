@@ -18,11 +18,11 @@ from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.optionfiles import load_options
-from ibcb.io.rows import distinct_names, whole_table
+from ibcb.io.rows import distinct_columns, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, warmup_count
+from ibcb.log.arrays import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
@@ -269,7 +269,7 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     if not isinstance(source, Path):
         table = frames.arrow_table(source)
         with named(source_name(source)):
-            distinct_names(table.column_names)
+            distinct_columns(table.column_names)
         return table
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
@@ -281,7 +281,7 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     with named(source.name, found.name):
         how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
         tables = found.tables(source, ReadOptions(**how))
-        distinct_names(tables.schema.names)
+        distinct_columns(tables.schema.names)
         return whole_table(tables, options.memory)
 
 
@@ -317,5 +317,5 @@ def format_called(name: str) -> Format:
     if found is None:
         near = difflib.get_close_matches(name.lower(), known, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"format={name!r} is unknown{meant}; choose one of {', '.join(known)}.")
+        raise ValueError(f"format={shown(name)} is unknown{meant}; choose one of {', '.join(known)}.")
     return found

@@ -244,7 +244,7 @@ class OpenBanditSource:
         if not text and column.fill is not None:
             return column.fill
         if not _is_number(text) or not np.isfinite(float(text)):
-            what = repr(text) if text else "missing"
+            what = shown(text) if text else "missing"
             raise LogFormatError(
                 f"{_ITEMS}, item {item}: {column.name} is {what}; expected a finite number. Impute it (--missing mean "
                 f"or zero), or leave the column out: drop=['{column.name}'] (--drop {column.name})."

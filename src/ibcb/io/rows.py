@@ -12,7 +12,7 @@ from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 
-__all__ = ["RowGroups", "Tables", "distinct_names", "whole_table"]
+__all__ = ["RowGroups", "Tables", "distinct_columns", "whole_table"]
 
 
 class Tables(NamedTuple):
@@ -42,7 +42,7 @@ class RowGroups(NamedTuple):
     read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
 
 
-def distinct_names(names: Sequence[str]) -> None:
+def distinct_columns(names: Sequence[str]) -> None:
     """Refuse columns of the same name."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:

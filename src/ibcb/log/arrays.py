@@ -13,7 +13,7 @@ from scipy import sparse
 from ibcb.numerics.arrays import plain
 from ibcb.numerics.checks import number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
-from ibcb.numerics.printable import printable
+from ibcb.numerics.printable import printable, shown
 
 __all__ = [
     "EpisodeArrays",
@@ -318,14 +318,6 @@ def candidate_array(candidates: Any) -> Contexts:
 def plural(count: int, noun: str) -> str:
     """ "1 step", "2 steps"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def shown(value: Any, most: int = 60) -> str:
-    """A value as messages show it: on one line, and never long."""
-    if isinstance(value, np.datetime64):
-        return str(value)
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _describe(value: Any) -> str:

@@ -196,10 +196,10 @@ class ReadOptions:
             window_seconds(self.episode_every)
         if self.episode_size is not None:
             why = "it is the number of steps in an episode"
-            whole("episode_size", self.episode_size, 1, why, most=_LARGEST)
+            whole("episode_size", self.episode_size, 1, why)
         if self.warmup is not None:
             why = "it is the number of leading episodes that were random"
-            whole("warmup", self.warmup, 0, why, most=_LARGEST)
+            whole("warmup", self.warmup, 0, why)
 
     @property
     def cuts(self) -> bool:
