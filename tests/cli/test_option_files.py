@@ -106,6 +106,8 @@ WRONG = {
         r"bad\.toml: there is no option 'onehot' \(did you mean one_hot\?\); the options are",
     ),
     "long": ("x" * 5000 + " = 1", r"there is no option 'x{50,60}\.\.\.; the options are"),
+    "a long role": ("columns = {" + "x" * 5000 + ' = "a"}', r"columns has a role 'x{50,60}\.\.\.; the roles are"),
+    "a long duration": (f'episode_every = "{"9" * 5000}"', r"episode_every='9{50,60}\.\.\. is not a duration"),
     "not stored": ("preparation = 1", r"there is no option 'preparation'"),
     "no TOML": ("one_hot = [", r"bad\.toml: not a readable TOML file"),
     "wrong value": ("missing = 'guess'", r"bad\.toml: missing='guess' is unknown"),

@@ -267,6 +267,12 @@ def test_items_that_are_no_numbers_are_refused(tmp_path, value, of_items):
     refused(tmp_path, r"line 3: item_id is '?.{1,62}; expected a whole number of at most 18 digits", episode_size=1)
 
 
+def test_numbers_of_items_are_shown_in_short(tmp_path):
+    (tmp_path / "item_context.csv").write_text(f"item_id,item_feature_0\n0,1\n1,{'9' * 5000}\n")
+    (tmp_path / "all.csv").write_text("timestamp,item_id\n2019-11-24 00:00:22,0\n2019-11-24 00:00:23,1\n")
+    refused(tmp_path, r"item 1: item_feature_0 is '9{50,60}\.\.\.; expected a finite number", episode_size=1)
+
+
 # -- damage ----------------------------------------------------------------------------------------------------------
 
 

@@ -44,7 +44,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, refused, same_features, shared_features, some, sorted_steps, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import DAMAGE
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
@@ -271,7 +271,7 @@ class DSJsonSource(SparseSource):
             name = str(path)
             number = _float(value)
             if number - number != 0:
-                raise self._error(place, f"feature {name!r} is not finite; impute it or leave the line out.")
+                raise self._error(place, f"feature {shown(name)} is not finite; impute it or leave the line out.")
             row[name] = row[name] + number if name in row else number
 
     def _chosen(self, line: dict[str, Any], count: int, place: str) -> int | None:

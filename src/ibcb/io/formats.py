@@ -167,7 +167,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         options = load_options(options.pop("options")) | options
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
+        raise TypeError(f"there is no option {shown(unknown[0])}; see help(ibcb.read_log).")
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)

@@ -221,7 +221,7 @@ class OpenBanditSource:
                 blocks.append(np.zeros((len(self._ids), len(column.feature_names))))
                 continue
             if column.name not in raw:
-                raise LogFormatError(f"{_ITEMS}: column {column.name!r} is missing; the model was fitted with it.")
+                raise LogFormatError(f"{_ITEMS}: column {shown(column.name)} is missing; the model was fitted with it.")
             texts = raw[column.name]
             if column.categories is None:
                 numbers = [self._number(text, column, item) for text, item in zip(texts, self._ids, strict=True)]
