@@ -338,7 +338,7 @@ def test_workers_without_memory_are_named(tmp_path, small_partitions, monkeypatc
     """Their interpreter alone fills what they may use: they pause at once."""
     monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
     with started(tmp_path, workers=1, memory="20MiB") as (_, _, address), connected(address, 1) as client:
-        while any(worker["status"] != "paused" for worker in client.scheduler_info()["workers"].values()):
+        while [each["status"] for each in client.sync(client.scheduler.identity)["workers"].values()] != ["paused"]:
             time.sleep(0.1)
         with pytest.raises(ClusterError, match="have paused, because their memory is full"):
             IBCB().fit(skewed_log(), client=client)
@@ -385,6 +385,13 @@ def test_a_worker_with_another_version_is_named(tmp_path):
         pytest.raises(ClusterError, match=r"worker tcp://\S+ has ibcb 0\.0\.1, and this process .*same version"),
     ):
         IBCB().fit(skewed_log(), client=client)
+
+
+def test_workers_are_those_of_the_scheduler(client, monkeypatch):
+    """Dask's client forgets them every now and then, between being asked and answering."""
+    monkeypatch.setattr(client, "scheduler_info", lambda **how: {"workers": {}})
+    connection = cluster._Connection(client)
+    assert set(connection._workers()) == set(client.nthreads()) == cluster._CHECKED[client]
 
 
 def test_a_slow_worker_is_waited_for(client, monkeypatch):
@@ -494,13 +501,13 @@ def test_a_worker_with_another_version_is_named_whenever_it_comes(shared, long_l
     episodes = [log[:1], *(log[number] for number in range(1, len(log)))]
     for episode in episodes[:begun]:
         model.partial_fit(episode, client=client)
-    before = set(client.scheduler_info()["workers"])
+    before = set(client.nthreads())
     with worker(folder, environment=other_versions(tmp_path, package, version)):
         client.wait_for_workers(3, timeout=120)
-        (address,) = set(client.scheduler_info()["workers"]) - before
+        (address,) = set(client.nthreads()) - before
         with pytest.raises(ClusterError, match=rf"worker {address} has {package} {version}, and this .*same version"):
             model.partial_fit(episodes[begun], client=client)
-    while set(client.scheduler_info()["workers"]) != before:
+    while set(client.nthreads()) != before:
         time.sleep(0.05)
     for episode in episodes[begun:]:
         model.partial_fit(episode, client=client)
