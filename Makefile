@@ -86,6 +86,7 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(THREADS) $(BIN)/python benchmarks/updates.py
 	$(THREADS) $(BIN)/python benchmarks/propensities.py
 	$(THREADS) $(BIN)/python benchmarks/soak.py --minutes 2
+	$(THREADS) $(BIN)/python benchmarks/fuzz.py --minutes 0.5
 
 results: $(VENV)/developer ## the paper's 20 tables again, for hours; goes on where it stopped. Needs IBCB_ML100K
 	$(THREADS) $(BIN)/ibcb reproduce --all --seeds 5 --jobs 2 --results docs/results.jsonl --page docs/results.md

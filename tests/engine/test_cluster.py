@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -17,6 +18,7 @@ from same import assert_same
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import cluster
+from ibcb.engine.block import BLOCK_STEPS
 from ibcb.engine.cluster import ClusterError
 from ibcb.estimators import checkpoints
 from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
@@ -46,25 +48,27 @@ def process(*arguments, environment=ENVIRONMENT, **options):
         running.wait()
 
 
+def worker(folder, memory="1GiB", **how):
+    """A worker of the cluster whose scheduler has left its file in a folder."""
+    where = ("--scheduler-file", folder / "scheduler.json", "--local-directory", folder)
+    options = ("--host", "127.0.0.1", "--no-dashboard", "--nthreads", "1", "--no-nanny", "--memory-limit", memory)
+    return process("worker", *where, *options, **how)
+
+
 @contextlib.contextmanager
-def started(folder, workers=2, memory="1GiB", environment=ENVIRONMENT):
-    """A cluster; gives the scheduler's process, the workers', and its address. ``environment``: of the workers."""
+def started(folder, workers=2, memory="1GiB", **how):
+    """A cluster; gives the scheduler's process, the workers', and its address. A worker's folder is its number."""
     file = folder / "scheduler.json"
-    where = ("--scheduler-file", file)
     with contextlib.ExitStack() as stack:
-        scheduler = stack.enter_context(
-            process("scheduler", *where, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
-        )
+        options = ("--scheduler-file", file, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+        scheduler = stack.enter_context(process("scheduler", *options))
         while not file.exists():
             assert scheduler.poll() is None
             time.sleep(0.1)
-        options = ("--nthreads", "1", "--no-nanny", "--memory-limit", memory, "--local-directory", folder)
-        processes = [
-            stack.enter_context(
-                process("worker", *where, "--host", "127.0.0.1", "--no-dashboard", *options, environment=environment)
-            )
-            for _ in range(workers)
-        ]
+        processes = []
+        for number in range(workers):
+            (folder / str(number)).mkdir()
+            processes.append(stack.enter_context(worker(folder, memory, cwd=folder / str(number), **how)))
         yield scheduler, processes, json.loads(file.read_text())["address"]
 
 
@@ -81,9 +85,16 @@ def connected(address, workers=2):
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    with started(tmp_path_factory.mktemp("cluster")) as (_, _, address), connected(address) as client:
-        yield client
+def shared(tmp_path_factory):
+    """A cluster for many tests: its folder, the processes of its two workers, and a client."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with started(folder) as (_, workers, address), connected(address) as client:
+        yield folder, workers, client
+
+
+@pytest.fixture
+def client(shared):
+    return shared[2]
 
 
 @pytest.fixture
@@ -337,7 +348,7 @@ def test_workers_without_memory_are_named(tmp_path, small_partitions, monkeypatc
     """Their interpreter alone fills what they may use: they pause at once."""
     monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
     with started(tmp_path, workers=1, memory="20MiB") as (_, _, address), connected(address, 1) as client:
-        while any(worker["status"] != "paused" for worker in client.scheduler_info()["workers"].values()):
+        while [each["status"] for each in client.sync(client.scheduler.identity)["workers"].values()] != ["paused"]:
             time.sleep(0.1)
         with pytest.raises(ClusterError, match="have paused, because their memory is full"):
             IBCB().fit(skewed_log(), client=client)
@@ -346,12 +357,12 @@ def test_workers_without_memory_are_named(tmp_path, small_partitions, monkeypatc
 def test_when_no_worker_is_left_it_is_said(tmp_path, small_partitions, monkeypatch):
     """Without a nanny nobody starts them again."""
     monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
-    with started(tmp_path, workers=1) as (_, (worker,), address), connected(address, 1) as client:
+    with started(tmp_path, workers=1) as (_, (only,), address), connected(address, 1) as client:
         submitted = cluster.DaskRows._submitted
 
         def killing(self, task, kernel):
-            worker.kill()
-            worker.wait()
+            only.kill()
+            only.wait()
             return submitted(self, task, kernel)
 
         monkeypatch.setattr(cluster.DaskRows, "_submitted", killing)
@@ -369,18 +380,28 @@ def test_a_worker_that_cannot_see_the_log_is_not_a_lost_scheduler(client, small_
         IBCB().fit(disk, client=client)
 
 
+def other_versions(folder, package, version):
+    """The environment of a process that has another version of a package, as far as it is told."""
+    info = folder / f"{package}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    return ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+
+
 def test_a_worker_with_another_version_is_named(tmp_path):
-    other = tmp_path / "site" / "ibcb-0.0.1.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: ibcb\nVersion: 0.0.1\n")
-    paths = os.pathsep.join([str(other.parent), os.environ.get("PYTHONPATH", "")])
-    environment = ENVIRONMENT | {"PYTHONPATH": paths}
     with (
-        started(tmp_path, workers=1, environment=environment) as (_, _, address),
+        started(tmp_path, workers=1, environment=other_versions(tmp_path / "site", "ibcb", "0.0.1")) as (_, _, address),
         connected(address, 1) as client,
         pytest.raises(ClusterError, match=r"worker tcp://\S+ has ibcb 0\.0\.1, and this process .*same version"),
     ):
         IBCB().fit(skewed_log(), client=client)
+
+
+def test_workers_are_those_of_the_scheduler(client, monkeypatch):
+    """Dask's client forgets them every now and then, between being asked and answering."""
+    monkeypatch.setattr(client, "scheduler_info", lambda **how: {"workers": {}})
+    connection = cluster._Connection(client)
+    assert set(connection._workers()) == set(client.nthreads()) == cluster._CHECKED[client]
 
 
 def test_a_slow_worker_is_waited_for(client, monkeypatch):
@@ -434,3 +455,100 @@ def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monke
     # On another cluster, or on none, it goes on.
     done = fit_in_steps(IBCB(solver="robust", l2=0.3), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="robust", l2=0.3).fit(log))
+
+
+@pytest.fixture(scope="module")
+def long_logs():
+    """A few logs of which every episode has partitions for all workers, and the models of a fit in one process."""
+    logs = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        sets, policies = rng.normal(size=(5, 3 * BLOCK_STEPS, 2, 2)), rng.normal(size=2) + 0.1 * rng.normal(size=(5, 2))
+        chosen = np.einsum("ebmd,ed->ebm", sets, policies).argmax(axis=2)
+        chosen[0] = rng.integers(2, size=len(chosen[0]))
+        logs.append(BehaviorLog.from_episodes(zip(sets, chosen, strict=True), warmup=1))
+    return [(log, IBCB(l2=0.3).fit(log)) for log in logs]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/cwd"), reason="each worker's own folder has no common name here")
+@pytest.mark.parametrize("trial", range(20))
+def test_a_file_that_one_worker_no_longer_sees_is_named(shared, long_logs, small_partitions, tmp_path, trial):
+    """Whichever worker it is, and from whichever episode on; once it sees the file, the fit goes on."""
+    folder, _, client = shared
+    log, whole = long_logs[trial % len(long_logs)]
+    hidden, blind = folder / str(trial % 2) / "log.parquet", trial // 2 % len(log)
+    for number in range(2):
+        ibcb.write_log(log, folder / str(number) / "log.parquet")
+    disk = ibcb.open_log(hidden)
+    # Each worker looks into the folder that it was started in.
+    disk.where = ("/proc/self/cwd/log.parquet", disk.where[1])
+    fitted, original, out = 0, IBCB.partial_fit, tmp_path / "m.safetensors"
+
+    def hiding(self, episode, client=None):
+        nonlocal fitted
+        if fitted == blind:
+            hidden.rename(tmp_path / "away")
+        fitted += 1
+        return original(self, episode, client=client)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IBCB, "partial_fit", hiding)
+        with pytest.raises(ClusterError, match=r"could not read the log \(.*log\.parquet.*same path on all workers"):
+            fit_in_steps(IBCB(l2=0.3), disk, out, client=client)
+    (tmp_path / "away").rename(hidden)
+    assert_same_model(fit_in_steps(IBCB(l2=0.3), disk, out, client=client, resume=True), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(20))
+def test_a_worker_with_another_version_is_named_whenever_it_comes(shared, long_logs, tmp_path, trial):
+    """A fit that has begun stops at the next episode; without that worker it goes on."""
+    folder, _, client = shared
+    log, whole = long_logs[trial % len(long_logs)]
+    package, version, begun = ("ibcb", "numpy")[trial % 2], f"{trial}.1", trial // 2 % len(log)
+    model = IBCB(l2=0.3)
+    episodes = [log[:1], *(log[number] for number in range(1, len(log)))]
+    for episode in episodes[:begun]:
+        model.partial_fit(episode, client=client)
+    before = set(client.nthreads())
+    with worker(folder, environment=other_versions(tmp_path, package, version)):
+        client.wait_for_workers(3, timeout=120)
+        (address,) = set(client.nthreads()) - before
+        with pytest.raises(ClusterError, match=rf"worker {address} has {package} {version}, and this .*same version"):
+            model.partial_fit(episodes[begun], client=client)
+    while set(client.nthreads()) != before:
+        time.sleep(0.05)
+    for episode in episodes[begun:]:
+        model.partial_fit(episode, client=client)
+    assert_same_model(model, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(20))
+def test_a_worker_that_stands_still_for_a_while_is_waited_for(shared, long_logs, small_partitions, monkeypatch, trial):
+    """At any pass, and though it is looked into many times whether there are workers at all."""
+    _, workers, client = shared
+    log, whole = long_logs[trial % len(long_logs)]
+    slow, looks, passes, submitted = workers[trial % 2], 0, 0, cluster.DaskRows._submitted
+    check = cluster._Connection._check_workers
+
+    def counting(self, task, kernel):
+        nonlocal passes
+        passes += 1
+        if passes == 1 + trial % 16:
+            slow.send_signal(signal.SIGSTOP)
+            threading.Timer(0.5 + 0.1 * trial, slow.send_signal, [signal.SIGCONT]).start()
+        return submitted(self, task, kernel)
+
+    def looking(self):
+        nonlocal looks
+        looks += 1
+        check(self)
+
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.02)
+    monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
+    monkeypatch.setattr(cluster._Connection, "_check_workers", looking)
+    assert_same_model(IBCB(l2=0.3).fit(log, client=client), whole)
+    assert passes > 16
+    assert looks > 5

@@ -255,14 +255,20 @@ def test_step_minus_one_is_the_last():
         [("alpha", value, ValueError) for value in (0, -1.0, np.nan, np.inf)]
         + [("alpha", value, TypeError) for value in ("1", None, True, [1.0])]
         + [("l2", 0, ValueError), ("margin", np.nan, ValueError), ("penalty", -1.0, ValueError)]
-        + [("bend", np.inf, ValueError), ("l2", "1", TypeError)],
+        + [("bend", np.inf, ValueError), ("l2", "1", TypeError), ("l2", 10**400, ValueError)],
         ["fit", "partial_fit"],
     ),
 )
 def test_numbers_that_make_no_sense_are_refused(method, name, value, error):
     model, log = IBCB(**{name: value}), good_log()[0 if method == "partial_fit" else slice(None)]
     remedy = "above 0" if error is ValueError else "must be a number"
-    assert_refused(lambda: getattr(model, method)(log), error, re.escape(f"{name}={value!r}"), remedy)
+    assert_refused(lambda: getattr(model, method)(log), error, re.escape(f"{name}={value!r}"[:50]), remedy)
+
+
+@pytest.mark.parametrize("name", ["alpha", "l2", "top_k", "n_jobs"])
+def test_numbers_longer_than_python_writes_are_refused_by_their_length(name):
+    model = IBCB(expert="topk", **{"top_k": 2, name: 10**5000})
+    assert_refused(lambda: model.fit(good_log()), ValueError, f"{name}=a number of 5001 digits must be")
 
 
 @pytest.mark.parametrize(

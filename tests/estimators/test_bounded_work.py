@@ -61,6 +61,7 @@ def unnamed(tmp_path_factory):
     "given, error, words",
     [
         ({"episode_size": 1.5}, TypeError, "episode_size=1.5 must be a whole number"),
+        ({"episode_size": 10**5000}, ValueError, "episode_size=a number of 5001 digits must be at most"),
         ({"episode_size": 10**19}, ValueError, "episode_size=10000000000000000000 must be at most"),
         ({"episode_every": 5}, TypeError, "episode_every=5 is not a duration; write it as text"),
         ({"warmup": 1.5}, TypeError, "warmup=1.5 must be a whole number"),

@@ -175,6 +175,11 @@ def test_what_is_wrong_is_named(options, changes, words):
         ibcb.read_log(clinic(**changes), **(HOW | options))
 
 
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(LogFormatError, match=r"the log is empty: it has no step"):
+        ibcb.read_log(clinic().slice(0, 0), available="open", **HOW)
+
+
 def test_an_arm_that_the_model_does_not_know_is_refused():
     log = ibcb.read_log(clinic(), available="open", **HOW)
     new = clinic(treatment=["z"] * 60)

@@ -12,6 +12,7 @@ import sys
 import time
 import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pytest
 from commands import ibcb_command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mutations import WAYS, mutated
 from strategies import assert_same_log
 
 import ibcb
@@ -265,6 +267,12 @@ def test_items_that_are_no_numbers_are_refused(tmp_path, value, of_items):
     refused(tmp_path, r"line 3: item_id is '?.{1,62}; expected a whole number of at most 18 digits", episode_size=1)
 
 
+def test_numbers_of_items_are_shown_in_short(tmp_path):
+    (tmp_path / "item_context.csv").write_text(f"item_id,item_feature_0\n0,1\n1,{'9' * 5000}\n")
+    (tmp_path / "all.csv").write_text("timestamp,item_id\n2019-11-24 00:00:22,0\n2019-11-24 00:00:23,1\n")
+    refused(tmp_path, r"item 1: item_feature_0 is '9{50,60}\.\.\.; expected a finite number", episode_size=1)
+
+
 # -- damage ----------------------------------------------------------------------------------------------------------
 
 
@@ -332,25 +340,9 @@ def test_every_column_and_the_schema_have_a_digest(tmp_path, written):
         ibcb.read_log(tmp_path / "bare.arrow")
 
 
-mutations = st.lists(
-    st.tuples(st.floats(0, 1), st.sampled_from(["set", "cut", "insert", "repeat"]), st.binary(min_size=1, max_size=9)),
-    min_size=1,
-    max_size=4,
+changes_of_bytes = st.lists(
+    st.tuples(st.floats(0, 1), st.sampled_from(WAYS), st.binary(min_size=1, max_size=9)), min_size=1, max_size=4
 )
-
-
-def mutated(content, changes):
-    for share, what, more in changes:
-        at = int(share * len(content))
-        if what == "set":
-            content = content[:at] + more + content[at + len(more) :]
-        elif what == "cut":
-            content = content[:at] + content[at + 7 * len(more) :]
-        elif what == "insert":
-            content = content[:at] + more + content[at:]
-        else:
-            content = content[:at] + content[max(0, at - 50) : at] * len(more) + content[at:]
-    return content
 
 
 def fuzz(tmp_path, written, suffix, changes):
@@ -362,7 +354,7 @@ QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".arrow", ".dsjson", ".csv", ".vw"])
-@given(changes=mutations)
+@given(changes=changes_of_bytes)
 @settings(max_examples=15, suppress_health_check=QUIET)
 def test_damaged_files_are_refused_or_read(tmp_path, written, suffix, changes):
     fuzz(tmp_path, written, suffix, changes)
@@ -370,10 +362,40 @@ def test_damaged_files_are_refused_or_read(tmp_path, written, suffix, changes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".arrow", ".dsjson", ".csv", ".vw"])
-@given(changes=mutations)
+@given(changes=changes_of_bytes)
 @settings(max_examples=20_000, suppress_health_check=QUIET)
 def test_damaged_files_are_refused_or_read_for_long(tmp_path, written, suffix, changes):
     fuzz(tmp_path, written, suffix, changes)
+
+
+PEAKS = """
+import re, sys
+import numpy as np, ibcb
+path, content = sys.argv[1], bytes.fromhex(sys.argv[2])
+rng, refused = np.random.default_rng(0), 0
+for count in (200, 600):
+    for place in rng.integers(10, len(content), size=count):
+        damaged = bytearray(content)
+        damaged[place] ^= 0xFF
+        open(path, "wb").write(damaged)
+        try:
+            ibcb.read_log(path, episode_size=3)
+        except ibcb.LogFormatError:
+            refused += 1
+    print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+print(refused)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process has held is not told here")
+@pytest.mark.parametrize("name", ["log.csv.gz", "log.vw.gz", "log.dsjson.gz"])
+def test_damaged_gzips_leave_no_memory_behind(tmp_path, written, name):
+    """The most that a process has held does not grow with how many it has read."""
+    content = gzip.compress(written[Path(name).with_suffix("").suffix])
+    command = [sys.executable, "-c", PEAKS, tmp_path / name, content.hex()]
+    first, later, refused = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert refused > 600
+    assert later < 1.1 * first
 
 
 # -- Parquet's own numbers -------------------------------------------------------------------------------------------
@@ -429,6 +451,18 @@ def test_a_footer_that_contradicts_itself_does_not_end_the_process(tmp_path, wri
         [sys.executable, "-c", READ_ALL, path, str(start)], capture_output=True, text=True, check=False
     )
     assert done.stdout == "alive\n", done.stderr
+
+
+def test_of_two_damages_the_same_is_told_whole_and_part_by_part(tmp_path, written):
+    """A header in the last row group, which is looked at first where all is read, and a page in the first one."""
+    path = tmp_path / "log.parquet"
+    path.write_bytes(written[".parquet"])
+    first, *_, last = parquet_footer.row_groups(path)
+    content = bytearray(written[".parquet"])
+    content[last.chunks[1].start] = 0xFF
+    content[first.chunks[0].start + first.chunks[0].length - 1] ^= 0xFF
+    path.write_bytes(content)
+    refused(path, "not a readable Parquet file .*damaged")
 
 
 @pytest.mark.parametrize("field", ["packed", "unpacked"])

@@ -4,10 +4,12 @@ Each goes through the command line, through `read_log` and through the stream: r
 and what to do, in the same words all three times, and with nothing left behind. Some are only awkward, and are read.
 """
 
+import bz2
 import functools
 import gzip
 import io
 import json
+import lzma
 import os
 import pickle
 import re
@@ -201,6 +203,8 @@ def many(last, steps=4000):
 
 FILE, STREAM = arrow_bytes(long()), arrow_bytes(long(), pa.ipc.new_stream)
 PARQUET, ZIPPED = parquet_bytes(rows()), gzip.compress(many("").encode())
+# A kind of block that does not exist.
+DAMAGED_GZIP = ZIPPED[:10] + b"\x07" + ZIPPED[11:]
 AGAIN = "Copy it again, or write it again"
 KINDS = r"it must end in one of \.parquet, .*\.dsjson"
 DAMAGED = "the metadata under the key 'ibcb' is damaged"
@@ -237,10 +241,10 @@ CASES = {
         )
     },
     "npz cut": Case(stored(cut(npz_bytes(), 0.99), "log.npz"), "NumPy archive.*write it with"),
-    "gzip cut early": Case(stored(cut(ZIPPED, 0.1), "log.csv.gz"), f"not a readable CSV file.*runcated.*{AGAIN}"),
-    "gzip cut late": Case(stored(ZIPPED[:-6], "log.csv.gz"), f"not a readable CSV file.*runcated.*{AGAIN}"),
-    "gzip damaged": Case(stored(ZIPPED[:-8] + bytes(8), "log.csv.gz"), f"not a readable CSV file.*check.*{AGAIN}"),
-    "gzip that is none": Case(stored(CSV, "log.csv.gz"), f"not a readable CSV file.*header check.*{AGAIN}"),
+    "gzip cut early": Case(stored(cut(ZIPPED, 0.1), "log.csv.gz"), f"not a readable CSV file.*ended before.*{AGAIN}"),
+    "gzip cut late": Case(stored(ZIPPED[:-6], "log.csv.gz"), f"not a readable CSV file.*ended before.*{AGAIN}"),
+    "gzip damaged": Case(stored(ZIPPED[:-8] + bytes(8), "log.csv.gz"), f"not a readable CSV file.*CRC.*{AGAIN}"),
+    "gzip that is none": Case(stored(CSV, "log.csv.gz"), f"not a readable CSV file.*Not a gzipped.*{AGAIN}"),
     "Parquet without its beginning": Case(stored(PARQUET[40:], "log.parquet"), f"not a readable Parquet.*{AGAIN}"),
     "Parquet with zeros": Case(
         stored(PARQUET[:4] + bytes(100) + PARQUET[104:], "log.parquet"), f"not a readable Parquet.*{AGAIN}"
@@ -259,9 +263,30 @@ CASES = {
     "zip named npz": Case(stored(zip_bytes(), "log.npz"), "'contexts' is missing; .*this file has no array"),
     "Parquet named CSV": Case(stored(PARQUET, "log.csv"), FIRST.format("Parquet file")),
     "gzip named CSV": Case(stored(ZIPPED, "log.csv"), FIRST.format("gzip")),
+    **{
+        f"CSV compressed by {name}": Case(stored(pack(CSV.encode()), "log.csv"), FIRST.format(f"compressed by {name}"))
+        for name, pack in (("bzip2", bz2.compress), ("xz", lzma.compress))
+    },
     "PNG named CSV": Case(stored(png_bytes(), "log.csv"), FIRST.format("PNG image")),
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
     "JSON named CSV": Case(stored('[{"episode": 0, "step": 0}]\n'), "no column tells the steps apart.*--column step="),
+    **{
+        f"gzip damaged, named {name}": Case(stored(DAMAGED_GZIP, name), f"cut off, damaged.*{AGAIN}")
+        for name in ("log.jsonl.gz", "log.dsjson.gz", "log.vw.gz", "log.csv.gz", "log.dat.gz")
+    },
+    **{
+        f"{key} beyond any float": Case(
+            stored(lines({key: value}), "log.dsjson"), "line 1: candidate 0: the propensity is inf", {"episode_size": 1}
+        )
+        for key, value in (("_label_probability", 10**400), ("p", [10**400, 0]))
+    },
+    **{
+        f"infinite in the episode that {name} calls 5": Case(
+            write(long(episode=[3, 3, 3, 3, 5, 5], price=[1.0, 2.0, 3.0, 4.0, 5.0, np.inf])),
+            "episode 5, step 0, candidate 1: feature 'price' is inf",
+        )
+        for name, write in (("Parquet", parquet), ("Arrow", lambda table: stored(arrow_bytes(table), "log.arrow")))
+    },
     "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
     "gzipped npz": Case(stored(gzip.compress(npz_bytes()), "log.npz.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------

@@ -130,6 +130,12 @@ def test_what_a_step_does_not_offer_has_probability_0(rng):
     assert found["context"].shape == (3, 4)
 
 
+@pytest.mark.parametrize("count", [3, 4.5, "4", "", None, np.nan, 10**400, [4], True])
+def test_a_number_of_actions_that_is_not_theirs_is_refused(feedback, count):
+    with pytest.raises(LogFormatError, match=r"n_actions is .* but action_context has 4 rows"):
+        ibcb.read_log(feedback | {"n_actions": count}, episode_size=4)
+
+
 def test_feedback_needs_the_propensities_of_all_choices(rng):
     log = BehaviorLog.from_episodes([(rng.normal(size=(4, 2, 1)), [0, 1, 0, 1])])
     with pytest.raises(LogFormatError, match=r"has no propensities, which feedback needs.*with_propensities"):

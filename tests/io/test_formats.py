@@ -1,6 +1,7 @@
 """Every format through the front door: read_log, open_log, write_log."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from strategies import assert_same_log
 
@@ -40,6 +41,42 @@ def test_a_log_on_disk_is_converted_and_back(tmp_path, log, suffix):
     ibcb.write_log(open_log(tmp_path / "log.parquet"), tmp_path / f"log{suffix}")
     ibcb.write_log(open_log(tmp_path / f"log{suffix}"), tmp_path / "again.parquet")
     assert_same_log(ibcb.read_log(tmp_path / "again.parquet"), log)
+
+
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns"])
+@pytest.mark.parametrize("what", ["timestamps", "step_ids"])
+def test_times_of_any_unit_come_back(tmp_path, unit, what):
+    times = np.array([2, 3, 4, 5], f"M8[{unit}]")
+    log = BehaviorLog.from_episodes([(np.ones((2, 2, 2)), [0, 1])] * 2, **{what: times})
+    np.testing.assert_array_equal(getattr(log, what), times)
+    for suffix in WRITABLE:
+        path = tmp_path / f"log{suffix}"
+        if (suffix, what) == (".dsjson", "step_ids"):
+            with pytest.raises(LogFormatError, match=r"step_ids holds times, such as 19.*an id is a number or a text"):
+                ibcb.write_log(log, path)
+        elif suffix != ".vw":
+            ibcb.write_log(log, path)
+            np.testing.assert_array_equal(getattr(ibcb.read_log(path), what), times)
+
+
+def test_times_finer_than_nanoseconds_are_refused():
+    with pytest.raises(LogFormatError, match=r"timestamps has dtype datetime64\[ps\]; give times in nanoseconds"):
+        BehaviorLog.from_episodes([(np.ones((2, 2, 2)), [0, 1])], timestamps=np.array([1, 2], "M8[ps]"))
+
+
+def test_columns_of_the_same_name_are_refused_of_every_table(tmp_path):
+    names, words = ["step", "chosen", "item_id", "price"], "column 'price' appears twice; names must differ"
+    columns = [[0, 0, 1, 1], [1, 0, 0, 1], ["a", "b", "a", "b"], [1.0, 2.0, 3.0, 4.0]]
+    log = pa.table(columns, names)
+    with pytest.raises(LogFormatError, match=words):
+        ibcb.read_log(pa.table([*columns, columns[-1]], [*names, "price"]), episode_size=1)
+    twice = pa.table([["a", "b"], [1.0, 2.0], [1.0, 2.0]], ["item_id", "price", "price"])
+    (tmp_path / "side.csv").write_text("item_id,price,price\na,1,1\nb,2,2\n")
+    for side in (twice, tmp_path / "side.csv"):
+        with pytest.raises(LogFormatError, match=words):
+            ibcb.read_log(log.drop_columns("price"), episode_size=1, items=side)
+        with pytest.raises(LogFormatError, match=words):
+            ibcb.read_log(log.drop_columns("chosen"), episode_size=1, arm="item_id", arm_features=side)
 
 
 def test_what_is_not_lost_is_kept(tmp_path):

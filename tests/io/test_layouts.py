@@ -264,6 +264,9 @@ WRONG_LINES = {
     "nothing": ("", r"the file is empty"),
     "no JSON": ('{"a": 1}\n{"a": \n', r"line 2: not a line of JSON"),
     "no object": ('{"a": 1}\n[1]\n', r"line 2: \[1\] is not an object"),
+    "null": ("null\n", r"line 1: None is not an object"),
+    "null later": ('{"a": 1}\n \nnull\n', r"line 3: None is not an object"),
+    "null beside": ('{"a": 1} null\n', r"line 1: not a line of JSON"),
     "another kind": ('{"a": 1}\n\n{"a": "x"}\n', r"line 3: 'a' holds a string here but a number in the lines before"),
     "VW --json": (
         '{"_labelIndex": 0, "_multi": [{"a": 1}]}',
@@ -290,6 +293,12 @@ def test_lines_that_are_not_understood(tmp_path, name):
     (tmp_path / "log.jsonl").write_text(text)
     with pytest.raises(LogFormatError, match=rf"log\.jsonl.*{words}|{words}"):
         ibcb.read_log(tmp_path / "log.jsonl", **CUT)
+
+
+def test_an_object_and_a_null_within_a_text_are_read(tmp_path):
+    lines = [row | {"user": "{} null"} for row in LISTS]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert ibcb.read_log(tmp_path / "log.jsonl", **CUT).n_steps == 2
 
 
 # -- a table of items ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import succeeds
+from conftest import heed_interrupts
 from movielens_files import write_movielens
 from typer.testing import CliRunner
 
@@ -142,16 +143,17 @@ def test_records_stand_in_the_order_of_the_tables_however_they_came_about(tmp_pa
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["kill -9", "kill"]
+    "number",
+    [signal.SIGKILL, *(pytest.param(polite, marks=pytest.mark.slow) for polite in (signal.SIGTERM, signal.SIGINT))],
+    ids=["kill -9", "kill", "Ctrl-C"],
 )
 def test_workers_do_not_outlive_the_command(tmp_path, number):
     smoke = tmp_path / "r.smoke.jsonl"
     command = [sys.executable, "-m", "ibcb", "reproduce", "--table", "7", "--smoke", "--seeds", "9", "--jobs", "2"]
     command += ["--results", tmp_path / "r.jsonl", "--page", tmp_path / "p.md"]
     # A group of its own, by which its workers are known when it is gone.
-    with subprocess.Popen(
-        command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True
-    ) as process:
+    how = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "start_new_session": True, "preexec_fn": heed_interrupts}
+    with (tmp_path / "told").open("w") as told, subprocess.Popen(command, stderr=told, **how) as process:
         while process.poll() is None and not (smoke.exists() and smoke.read_text()):
             time.sleep(0.05)
         assert len(of_session(process.pid)) >= 3
@@ -163,6 +165,14 @@ def test_workers_do_not_outlive_the_command(tmp_path, number):
     else:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError("workers are still there")
+    assert number == signal.SIGKILL or "Traceback" not in (tmp_path / "told").read_text()
+
+
+def test_what_is_given_up_is_finished_once():
+    """Or a thread that looks after the workers ends in an error."""
+    computing = runner._compute(SMALL * 5, 2, True)
+    next(computing)
+    computing.close()
 
 
 def of_session(session):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -60,23 +61,36 @@ class _Connection:
 
     def result(self, future: Any) -> Any:
         with self._watched():
-            while True:
-                try:
-                    return future.result(timeout=_PATIENCE)
-                except OSError as error:
-                    if future.status == "error":
-                        raise ClusterError(
-                            f"a worker at {self._address} could not read the log ({error}). The log must be at the "
-                            "same path on all workers; put it where they see it, or fit it in memory."
-                        ) from error
-                    if not isinstance(error, TimeoutError):
-                        raise
+            # On the client's own loop, so that looking around does not cut off a result that is on its way.
+            coming = asyncio.run_coroutine_threadsafe(
+                self._client.gather(future, asynchronous=True), self._client.loop.asyncio_loop
+            )
+            try:
+                while not wait([coming], timeout=_PATIENCE).done:
                     self._check_workers()
+                return coming.result()
+            except OSError as error:
+                if future.status != "error":
+                    raise
+                raise ClusterError(
+                    f"a worker at {self._address} could not read the log ({error}). The log must be at the same path "
+                    "on all workers; put it where they see it, or fit it in memory."
+                ) from error
+            finally:
+                coming.cancel()
+
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        """All workers by their addresses, as the scheduler knows them.
+
+        The client's own list is overwritten every two seconds by one without workers.
+        """
+        workers: dict[str, dict[str, Any]] = self._client.sync(self._client.scheduler.identity)["workers"]
+        return workers
 
     def _check_versions(self) -> None:
         """Workers that have joined since the last time must have what we have: results would differ, or not come."""
         known = _CHECKED.setdefault(self._client, set())
-        workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        workers = set(self._workers())
         if workers <= known:
             return
         found = self._client.get_versions(packages=list(_ALIKE))
@@ -92,7 +106,7 @@ class _Connection:
 
     def _check_workers(self) -> None:
         """Without workers, or with workers that have all paused for lack of memory, we would wait for ever."""
-        states = [worker.get("status") for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()]
+        states = [worker.get("status") for worker in self._workers().values()]
         # Seen twice: new ones may be on their way.
         if not states and self._deserted:
             raise ClusterError(
@@ -126,7 +140,7 @@ class _Connection:
                 f"the scheduler or a worker at {self._address} could not read what it was sent; they need the same "
                 f"versions of ibcb, numpy and dask as this process ({str(error).splitlines()[0]})."
             ) from error
-        except (CommClosedError, FutureCancelledError, asyncio.CancelledError, OSError) as error:
+        except (CommClosedError, FutureCancelledError, CancelledError, asyncio.CancelledError, OSError) as error:
             raise ClusterError(
                 f"the connection to the scheduler at {self._address} was lost ({type(error).__name__}: {error}). Start "
                 "it again; what was finished before is kept where a checkpoint was asked for."

@@ -120,6 +120,8 @@ class ArmRows:
                 texts, _ = _entries(table[self._available], self._available)
                 others.update(pc.unique(texts).drop_null().to_pylist())
             row += table.num_rows
+        if not row:
+            raise LogFormatError("the log is empty: it has no step, which is a row. Is it the right file?")
         table, features = options.arm_features, dict[str, tuple[float, ...]]()
         if table is not None:
             names, features = self._features_of_arms(table, {*counts, *others}, options)

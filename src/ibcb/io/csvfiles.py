@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,9 +46,11 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     # Values with line breaks must not be cut where a block ends.
     parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
-    def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> pacsv.CSVStreamingReader:
-        file = pa.PythonFile(_Unblank(path), mode="r")
-        return pacsv.open_csv(file, pacsv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads), parse, convert)
+    @contextmanager
+    def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> Iterator[pacsv.CSVStreamingReader]:
+        how = pacsv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads)
+        with closing(_Unblank(path)) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
+            yield reader
 
     def read_with(convert: pacsv.ConvertOptions) -> Iterator[pa.RecordBatch]:
         try:
@@ -97,10 +102,10 @@ class _Unblank:
     """The bytes of a file, unpacked; blank lines without end, for which Arrow takes long, are refused."""
 
     def __init__(self, path: Path) -> None:
-        self._file, self._blank, self.closed = pa.input_stream(str(path), compression="detect"), 0, False
+        self._file, self._blank, self.closed = _unpacked(path), 0, False
 
     def read(self, size: int) -> bytes:
-        data: bytes = self._file.read(size)
+        data = self._file.read(size)
         self._blank = self._blank + len(data) if data.isspace() else 0
         if self._blank > _MOST_BLANK:
             raise LogFormatError(
@@ -113,9 +118,14 @@ class _Unblank:
         self.closed = True
 
 
+def _unpacked(path: Path) -> BufferedIOBase:
+    """The file, through gzip where it is called so: by Python's, as Arrow's loses memory with every damaged file."""
+    return gzip.open(path) if has_suffix(path, ".gz") else path.open("rb")
+
+
 def _header(path: Path) -> str:
     """The first line; a file that has none, or is no text, is refused."""
-    with pa.input_stream(str(path), compression="detect") as file:
+    with _unpacked(path) as file:
         head = file.read(_HEADER)
     refuse_disguise(head, "a CSV file")
     line = re.split(rb"[\r\n]", head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"), maxsplit=1)[0]

@@ -44,7 +44,8 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, refused, same_features, shared_features, some, sorted_steps, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, as_array, names_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.disk import DAMAGE
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
 from ibcb.numerics.contexts import dense
@@ -268,12 +269,9 @@ class DSJsonSource(SparseSource):
             row[name] = row.get(name, 0.0) + 1.0
         elif value is not None:
             name = str(path)
-            try:
-                number = float(value)
-            except OverflowError:
-                number = float("inf")
+            number = _float(value)
             if number - number != 0:
-                raise self._error(place, f"feature {name!r} is not finite; impute it or leave the line out.")
+                raise self._error(place, f"feature {shown(name)} is not finite; impute it or leave the line out.")
             row[name] = row[name] + number if name in row else number
 
     def _chosen(self, line: dict[str, Any], count: int, place: str) -> int | None:
@@ -338,9 +336,9 @@ class DSJsonSource(SparseSource):
         fits = fits and len(set(actions)) == len(actions)
         for value in told.values():
             if not isinstance(value, list):
-                return {chosen: float(value)}
+                return {chosen: _float(value)}
             if fits and len(value) == len(actions):
-                return {action - base: float(number) for action, number in zip(actions, value, strict=True)}
+                return {action - base: _float(number) for action, number in zip(actions, value, strict=True)}
         key, value = next(iter(told.items()))
         raise self._error(
             place,
@@ -451,7 +449,7 @@ def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:
                     return True
                 if isinstance(context, dict) and ("_multi" in context or "_label_ca" in line):
                     return True
-    except (OSError, EOFError, ValueError, RecursionError):
+    except (*DAMAGE, ValueError, RecursionError):
         return False
     return False
 
@@ -512,6 +510,11 @@ def _times(timestamps: NDArray[Any]) -> list[dict[str, Any]]:
 
 def _ids(step_ids: NDArray[Any]) -> list[dict[str, Any]]:
     """The keys that hold the id of each step; Vowpal Wabbit wants a text."""
+    if step_ids.dtype.kind == "M":
+        raise LogFormatError(
+            f"step_ids holds times, such as {step_ids[0]}; in dsjson an id is a number or a text. Write Parquet, or "
+            "give them as timestamps."
+        )
     values = _plain(step_ids, "step_ids")
     return [{"EventId": v} if isinstance(v, str) else {"EventId": str(v), "ibcb_step_id": v} for v in values]
 
@@ -539,6 +542,14 @@ def _kind(value: Any) -> str:
     if value is None:
         return "missing"
     return "a number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "a time"
+
+
+def _float(number: Any) -> float:
+    """As JSON may write whole numbers that are larger than any float."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _short(value: Any) -> str:

@@ -20,7 +20,7 @@ from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
 from ibcb.io.tables import Tables, table_source
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, float_array, plural, whole_numbers
+from ibcb.log.arrays import LogFormatError, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps
 from ibcb.numerics.contexts import dense
@@ -65,9 +65,10 @@ class _Rounds:
         self.chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
         self.features = _matrix(source["action_context"], "action_context")
         n, k = len(self.chosen), len(self.features)
-        if int(source.get("n_actions", k)) != k:
+        told = source.get("n_actions", k)
+        if isinstance(told, bool) or not isinstance(told, (int, float, np.number)) or told != k:
             raise LogFormatError(
-                f"n_actions is {source['n_actions']} but action_context has {k} rows; give it one for each action."
+                f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
             )
         outside = (self.chosen < 0) | (self.chosen >= k)
         if outside.any():

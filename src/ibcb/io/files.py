@@ -37,6 +37,8 @@ _BEGINNINGS = {
     b"\x93NUMPY": "a NumPy array",
     b"\x1f\x8b": "a gzip",
     b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
+    b"BZh91AY&SY": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
     b"PK\x03\x04": "a zip archive, or an Excel workbook",
     b"\x80\x02": "a pickle",
     b"\x80\x03": "a pickle",

@@ -18,11 +18,11 @@ from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.optionfiles import load_options
-from ibcb.io.rows import whole_table
+from ibcb.io.rows import distinct_columns, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, warmup_count
+from ibcb.log.arrays import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
@@ -167,7 +167,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         options = load_options(options.pop("options")) | options
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}; see help(ibcb.read_log).")
+        raise TypeError(f"there is no option {shown(unknown[0])}; see help(ibcb.read_log).")
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
@@ -267,7 +267,10 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     """A table beside the log, in memory."""
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(source, Path):
-        return frames.arrow_table(source)
+        table = frames.arrow_table(source)
+        with named(source_name(source)):
+            distinct_columns(table.column_names)
+        return table
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
     regular(source)
@@ -277,7 +280,9 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         raise LogFormatError(f"{source.name}: the name does not tell the format; it must end in one of {known}.")
     with named(source.name, found.name):
         how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
-        return whole_table(found.tables(source, ReadOptions(**how)), options.memory)
+        tables = found.tables(source, ReadOptions(**how))
+        distinct_columns(tables.schema.names)
+        return whole_table(tables, options.memory)
 
 
 def known_by_name(path: Path) -> bool:
@@ -312,5 +317,5 @@ def format_called(name: str) -> Format:
     if found is None:
         near = difflib.get_close_matches(name.lower(), known, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"format={name!r} is unknown{meant}; choose one of {', '.join(known)}.")
+        raise ValueError(f"format={shown(name)} is unknown{meant}; choose one of {', '.join(known)}.")
     return found

@@ -18,7 +18,9 @@ __all__ = ["FORMAT", "arrow_table"]
 def arrow_table(source: Any) -> pa.Table:
     """A table in memory as Arrow has it, without the index of pandas."""
     table = pa.table(source)
-    return plain_text(table.select([name for name in table.column_names if not name.startswith("__index_level_")]))
+    # By position: names that appear twice are refused later, in words.
+    kept = [place for place, name in enumerate(table.column_names) if not name.startswith("__index_level_")]
+    return plain_text(table.select(kept))
 
 
 def _open(source: Any, options: ReadOptions) -> Source:

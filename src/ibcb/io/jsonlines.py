@@ -25,6 +25,8 @@ __all__ = ["FORMAT"]
 
 #: lines are parsed in blocks of about so many bytes
 _BLOCK = 1 << 24
+#: a line that does not begin an object, or a null after one
+_NO_OBJECT = re.compile(rb"^[^\S\n]*[^\s{]|\}\s*null", re.MULTILINE)
 
 
 def _tables(path: Path, options: ReadOptions) -> Tables:
@@ -67,14 +69,18 @@ def _parsed(block: bytes, line: int, schema: pa.Schema | None) -> pa.Table:
     how = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer")
     size = pajson.ReadOptions(block_size=max(len(block) + 1, 1024), use_threads=False)
     block = block.removeprefix(b"\xef\xbb\xbf")
+    # Of a line that is null Arrow makes a row without values, and of a first one a crash.
+    wrong = _wrong_line(block, line)[0] if _NO_OBJECT.search(block) else None
+    if wrong is not None:
+        raise wrong
     try:
         return pajson.read_json(pa.BufferReader(block), size, how)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _explained(block, line, str(error)) from None
 
 
-def _explained(block: bytes, line: int, message: str) -> LogFormatError:
-    """What is wrong with a block, with its place."""
+def _wrong_line(block: bytes, line: int) -> tuple[LogFormatError | None, list[int]]:
+    """What is wrong with the first line of a block that is no object, and the numbers of those before it that are."""
     numbers: list[int] = []
     for number, raw in enumerate(block.split(b"\n"), start=line):
         if not raw.strip():
@@ -82,15 +88,22 @@ def _explained(block: bytes, line: int, message: str) -> LogFormatError:
         try:
             value = json.loads(raw)
         except UnicodeDecodeError as error:
-            return LogFormatError(f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8.")
+            return LogFormatError(f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8."), numbers
         except (ValueError, RecursionError) as error:
-            return LogFormatError(f"line {number}: not a line of JSON ({error}); every line must be one whole object.")
+            reason = f"not a line of JSON ({error}); every line must be one whole object."
+            return LogFormatError(f"line {number}: {reason}"), numbers
         if not isinstance(value, dict):
-            return LogFormatError(
-                f"line {number}: {shown(value, 40)} is not an object; every line must be one, as in "
-                '{"step": 1, "price": 2.5}.'
-            )
+            reason = f'{shown(value, 40)} is not an object; every line must be one, as in {{"step": 1, "price": 2.5}}.'
+            return LogFormatError(f"line {number}: {reason}"), numbers
         numbers.append(number)
+    return None, numbers
+
+
+def _explained(block: bytes, line: int, message: str) -> LogFormatError:
+    """What is wrong with a block, with its place."""
+    wrong, numbers = _wrong_line(block, line)
+    if wrong is not None:
+        return wrong
     change = re.search(r"Column\(/(.*?)\) changed from (\w+) to (\w+) in row (\d+)", message)
     if change:
         key, before, after, row = change.groups()

@@ -221,7 +221,7 @@ class OpenBanditSource:
                 blocks.append(np.zeros((len(self._ids), len(column.feature_names))))
                 continue
             if column.name not in raw:
-                raise LogFormatError(f"{_ITEMS}: column {column.name!r} is missing; the model was fitted with it.")
+                raise LogFormatError(f"{_ITEMS}: column {shown(column.name)} is missing; the model was fitted with it.")
             texts = raw[column.name]
             if column.categories is None:
                 numbers = [self._number(text, column, item) for text, item in zip(texts, self._ids, strict=True)]
@@ -244,7 +244,7 @@ class OpenBanditSource:
         if not text and column.fill is not None:
             return column.fill
         if not _is_number(text) or not np.isfinite(float(text)):
-            what = repr(text) if text else "missing"
+            what = shown(text) if text else "missing"
             raise LogFormatError(
                 f"{_ITEMS}, item {item}: {column.name} is {what}; expected a finite number. Impute it (--missing mean "
                 f"or zero), or leave the column out: drop=['{column.name}'] (--drop {column.name})."
@@ -268,7 +268,7 @@ class OpenBanditSource:
         needed = ["timestamp", *self._users, *(["item_id"] if self._options.choices else [])]
         for column in needed:
             if column not in header:
-                raise LogFormatError(f"{self.name}: column {column!r} is missing; it has {some(header, 10)}.")
+                raise LogFormatError(f"{self.name}: column {shown(column)} is missing; it has {some(header, 10)}.")
         absent = [column for column in self._wanted if column not in header]
         if absent:
             raise LogFormatError(
@@ -341,7 +341,7 @@ class OpenBanditSource:
             time = _utc(pa.chunked_array([[text]], pa.string()))
             if time is None:
                 raise LogFormatError(
-                    f"{self.name}, line {table['line'][at]}: timestamp is {text!r}; expected a time such as "
+                    f"{self.name}, line {table['line'][at]}: timestamp is {shown(text)}; expected a time such as "
                     "2019-11-24 00:00:22.579000+00:00."
                 )
             result[at] = time[0]
@@ -472,7 +472,7 @@ def _impressions(path: Path) -> Path:
 def _check_distinct(header: list[str], name: str) -> None:
     if len(set(header)) < len(header):
         twice = next(column for column in header if header.count(column) > 1)
-        raise LogFormatError(f"{name}: column {twice!r} appears twice; keep one of them.")
+        raise LogFormatError(f"{name}: column {shown(twice)} appears twice; keep one of them.")
 
 
 def _item_id(text: str | None, place: str) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ibcb.io.files import atomic, regular
+from ibcb.log.arrays import shown
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["load_options", "save_options"]
@@ -46,7 +47,7 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _KNOWN, n=1)
             meant = f" (did you mean {near[0]}?)" if near else ""
-            raise ValueError(f"{name}: there is no option {key!r}{meant}; the options are {', '.join(_KNOWN)}.")
+            raise ValueError(f"{name}: there is no option {shown(key)}{meant}; the options are {', '.join(_KNOWN)}.")
     try:
         ReadOptions(**found)
     except (TypeError, ValueError, AttributeError) as error:

@@ -30,7 +30,7 @@ from ibcb.io.longform import extras, long_tables, write_tables
 from ibcb.io.parquet_footer import pages, row_groups
 from ibcb.io.tables import RowGroups, Tables
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.memory import amount, beyond
 from ibcb.log.steps import ReadOptions
 from ibcb.numerics.contexts import is_sparse, stacked
@@ -240,13 +240,13 @@ class _Chunks:
                     chunk = group.chunks[place]
                     told = pages(file, chunk)
                     if told is None:
-                        raise LogFormatError(
-                            f"not a readable Parquet file (column {name!r}, row group {number}: the header of a page "
-                            "makes no sense); it is damaged. Copy it again, or write it again."
+                        # As Arrow calls damage.
+                        raise pa.ArrowInvalid(
+                            f"column {shown(name)}, row group {number}: the header of a page makes no sense"
                         )
                     if told.largest > self._memory:
                         raise beyond(
-                            f"column {name!r}, row group {number}: a page takes {amount(told.largest)}",
+                            f"column {shown(name)}, row group {number}: a page takes {amount(told.largest)}",
                             self._memory,
                             "write it in smaller pages, ",
                         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 
-__all__ = ["RowGroups", "Tables", "whole_table"]
+__all__ = ["RowGroups", "Tables", "distinct_columns", "whole_table"]
 
 
 class Tables(NamedTuple):
@@ -38,6 +40,13 @@ class RowGroups(NamedTuple):
 
     sizes: Callable[[str], list[tuple[int, Any]]]
     read: Callable[[Sequence[str], Sequence[int]], Iterable[pa.Table]]
+
+
+def distinct_columns(names: Sequence[str]) -> None:
+    """Refuse columns of the same name."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise LogFormatError(f"column {shown(twice[0])} appears twice; names must differ.")
 
 
 def whole_table(tables: Tables, memory: int) -> pa.Table:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import IndexedSource
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
@@ -43,6 +43,8 @@ __all__ = [
 BATCH_NUMBERS = 4_000_000
 #: more are words or hashes rather than features of a linear policy, and their Gram matrix does not fit in memory
 MOST_FEATURES = 20_000
+#: names in messages are cut after so many characters
+_LONG = 100
 
 
 class MappedSource:
@@ -123,7 +125,7 @@ def asked_names(options: ReadOptions, names: Iterable[str] = ()) -> tuple[str, .
         raise LogFormatError("features names no feature; name at least one, or leave it out to read all of them.")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise LogFormatError(f"features has {twice!r} twice; names must differ.")
+        raise LogFormatError(f"features has {shown(twice)} twice; names must differ.")
     return names
 
 
@@ -143,17 +145,17 @@ def kept_features(names: tuple[str, ...], options: ReadOptions) -> tuple[tuple[s
 def refuse_roles(options: ReadOptions, name: str, known: tuple[str, ...] = ()) -> None:
     """Raise where a column was named for a role that this format has no columns for."""
     if options.arm is not None:
-        raise LogFormatError(f"{name}: {options.arm!r} was named as the column of arms; only tables have one.")
+        raise LogFormatError(f"{name}: {shown(options.arm)} was named as the column of arms; only tables have one.")
     for role, column in options.columns.items():
         if role not in known:
             takes = f"it takes {', '.join(known)}" if known else "it has no columns to name"
-            raise LogFormatError(f"{name}: {column!r} was named as column {role!r}, but in this format {takes}.")
+            raise LogFormatError(f"{name}: {shown(column)} was named as column {role!r}, but in this format {takes}.")
 
 
 def refuse_one_hot(options: ReadOptions, reason: str) -> None:
     """Raise where a column was to be encoded in a log whose features are numbers by now."""
     for name in options.encoded:
-        raise LogFormatError(f"there is no column {name!r} to encode (one_hot, --one-hot): {reason}.")
+        raise LogFormatError(f"there is no column {shown(name)} to encode (one_hot, --one-hot): {reason}.")
     if options.min_count > 1:
         raise LogFormatError(f"there are no categories to pool (min_count, --min-count): {reason}.")
 
@@ -161,7 +163,7 @@ def refuse_one_hot(options: ReadOptions, reason: str) -> None:
 def refuse_keep(options: ReadOptions, reason: str) -> None:
     """Raise where a column was to be kept in a log of which no feature is left out because of its name."""
     for name in options.keep:
-        raise LogFormatError(f"there is no column {name!r} to keep (keep, --keep): {reason}.")
+        raise LogFormatError(f"there is no column {shown(name)} to keep (keep, --keep): {reason}.")
 
 
 #: Vowpal Wabbit's other kinds of decisions, by the word that begins their labels, and what could be read of each
@@ -248,7 +250,8 @@ def unlabelled_steps(count: int) -> tuple[Note, ...]:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """The first few names, for a note."""
+    """The first few names, for a note; those that are long or unprintable as `shown` has them."""
     listed = list(names)
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + rest
+    each = (name if name.isprintable() and len(name) <= _LONG else shown(name, _LONG) for name in listed[:most])
+    return ", ".join(each) + rest

@@ -42,7 +42,7 @@ from ibcb.io.columns import (
 from ibcb.io.layouts import arranged
 from ibcb.io.problems import Problems
 from ibcb.io.propensities import Logged, of_every_candidate
-from ibcb.io.rows import RowGroups, Tables, whole_table
+from ibcb.io.rows import RowGroups, Tables, distinct_columns, whole_table
 from ibcb.io.sources import kept_features, labelled, refuse_keep, refuse_one_hot, unlabelled_steps
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.memory import amount, beyond
@@ -64,10 +64,7 @@ _OPTIONAL = ("timestamp", "step_id")
 
 def table_source(tables: Tables, options: ReadOptions) -> Source:
     """The steps in some tables; their columns tell in which of the two forms."""
-    names = tables.schema.names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise LogFormatError(f"column {shown(twice[0])} appears twice; names must differ.")
+    distinct_columns(tables.schema.names)
     tables = _bounded(tables, options.memory)
     # Where features were named, nobody need be told that it is none.
     told = "propensity" in options.columns or options.features is not None or options.preparation is not None

@@ -34,7 +34,8 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features, shared_features, unlabelled_steps
 from ibcb.io.sparse import Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
@@ -180,7 +181,7 @@ class VWSource(SparseSource):
             if touching and (tag == "shared" or re.fullmatch(r"\d+(:[^:]*){1,2}", tag)):
                 raise self._error(
                     place,
-                    f"{tag!r} touches the '|', so Vowpal Wabbit takes it for a tag; put a space between them.",
+                    f"{shown(tag)} touches the '|', so Vowpal Wabbit takes it for a tag; put a space between them.",
                 )
         if not words:
             return ""
@@ -289,7 +290,7 @@ def looks_like_vw(path: str | os.PathLike[str]) -> bool:
                 line = file.readline(65_536).decode("utf-8-sig", errors="ignore")
                 if line.strip() or not line:
                     break
-    except (OSError, EOFError):
+    except DAMAGE:
         return False
     number = r"[\d.eE+-]+"
     label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:{number}){{1,2}}\s+|{number}\s+)+"

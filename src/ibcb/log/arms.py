@@ -100,18 +100,18 @@ def arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pai
     }
     counts = {what: operator.index(count) for what, count in told.items() if count is not None}
     if len(set(counts.values())) > 1:
-        said = ", ".join(f"{what} says {count}" for what, count in counts.items())
+        said = ", ".join(f"{what} says {shown(count)}" for what, count in counts.items())
         raise LogFormatError(f"how many arms are there? {said}; they must agree.")
     if not counts:
         arms = [whole_numbers(pair[1], "arm", "the number of the chosen arm, from 0") for pair in pairs]
         counts = {"arm": 1 + max(int(each.max(initial=0)) for each in arms)}
     count = next(iter(counts.values()))
     if count < 1:
-        raise LogFormatError(f"there are {count} arms; a log needs at least one.")
+        raise LogFormatError(f"there are {shown(count)} arms; a log needs at least one.")
     if count > _MOST_ARMS:
         raise LogFormatError(
-            f"there are {count} arms, by {next(iter(counts))}, and at most {_MOST_ARMS} can be told apart. Arms are "
-            "numbered from 0: number ids by np.unique(ids, return_inverse=True), and give them as arm_names."
+            f"there are {shown(count)} arms, by {next(iter(counts))}, and at most {_MOST_ARMS} can be told apart. Arms "
+            "are numbered from 0: number ids by np.unique(ids, return_inverse=True), and give them as arm_names."
         )
     return count
 

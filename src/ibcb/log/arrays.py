@@ -13,7 +13,7 @@ from scipy import sparse
 from ibcb.numerics.arrays import plain
 from ibcb.numerics.checks import number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
-from ibcb.numerics.printable import printable
+from ibcb.numerics.printable import printable, shown
 
 __all__ = [
     "EpisodeArrays",
@@ -270,8 +270,16 @@ def per_step(values: ArrayLike | None, steps: int, what: str, unit: str = "step"
     array = checked(unmasked, values, what, f"give one entry per {unit}")
     if array.shape != (steps,):
         raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
-    found: NDArray[Any] = frozen(array)
+    found: NDArray[Any] = frozen(_storable_times(array, what) if array.dtype.kind == "M" else array)
     return found
+
+
+def _storable_times(times: NDArray[Any], what: str) -> NDArray[Any]:
+    """The same times in a unit that files know: whole minutes, hours, weeks, months and years in seconds."""
+    unit = np.datetime_data(times.dtype)[0]
+    if unit in ("ps", "fs", "as"):
+        raise LogFormatError(f"{what} has dtype {times.dtype}; give times in nanoseconds: astype('datetime64[ns]').")
+    return times.astype("datetime64[s]") if unit in ("Y", "M", "W", "h", "m") else times
 
 
 def frozen(array: Any) -> Any:
@@ -310,14 +318,6 @@ def candidate_array(candidates: Any) -> Contexts:
 def plural(count: int, noun: str) -> str:
     """ "1 step", "2 steps"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def shown(value: Any, most: int = 60) -> str:
-    """A value as messages show it: on one line, and never long."""
-    if isinstance(value, np.datetime64):
-        return str(value)
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _describe(value: Any) -> str:

@@ -24,8 +24,10 @@ from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 from ibcb.numerics.lazy import lazy
 
-__all__ = ["DiskLog", "IndexedSource", "gathered", "named", "short_message"]
+__all__ = ["DAMAGE", "DiskLog", "IndexedSource", "gathered", "named", "short_message"]
 
+#: what is raised where a file is cut off, damaged, or of another kind
+DAMAGE = (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error)
 #: bytes of a file that is read part by part
 _LARGE = 1 << 28
 _PART_BY_PART = "read it part by part (validate, convert, fit --stream), "
@@ -258,26 +260,39 @@ class DiskLog:
             with named(self.name, self._kind):
                 return gathered(self.parts(), int(counts.sum()), lambda: self.notes, self._options.memory)
         with named(self.name, self._kind):
-            pairs = list(self._within_memory(numbered(self._source.batches(whole=True), self._options)))
+            try:
+                pairs = list(self._within_memory(numbered(self._source.batches(whole=True), self._options)))
+            except DAMAGE:
+                self._refuse_a_part()
+                raise
             if not pairs:
                 raise LogFormatError(_EMPTY)
             numbers = _joined([pair[0] for pair in pairs])
             batches = [pair[1] for pair in pairs]
             edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
-            return BehaviorLog(
-                stacked([steps.contexts for steps in batches]),
-                np.concatenate([[0], np.cumsum(_joined([steps.counts for steps in batches]))]),
-                _joined([steps.chosen for steps in batches]),
-                edges,
-                warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
-                feature_names=self.feature_names,
-                timestamps=_optional([steps.timestamps for steps in batches]),
-                step_ids=_optional([steps.step_ids for steps in batches]),
-                candidate_ids=_optional([steps.candidate_ids for steps in batches]),
-                propensities=_optional([steps.propensities for steps in batches]),
-                preparation=self.preparation,
-                notes=self.notes,
-            )
+            try:
+                return BehaviorLog(
+                    stacked([steps.contexts for steps in batches]),
+                    np.concatenate([[0], np.cumsum(_joined([steps.counts for steps in batches]))]),
+                    _joined([steps.chosen for steps in batches]),
+                    edges,
+                    warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
+                    feature_names=self.feature_names,
+                    timestamps=_optional([steps.timestamps for steps in batches]),
+                    step_ids=_optional([steps.step_ids for steps in batches]),
+                    candidate_ids=_optional([steps.candidate_ids for steps in batches]),
+                    propensities=_optional([steps.propensities for steps in batches]),
+                    preparation=self.preparation,
+                    notes=self.notes,
+                )
+            except LogFormatError:
+                self._refuse_a_part()
+                raise
+
+    def _refuse_a_part(self) -> None:
+        """Raise as going through the parts does: they are numbered as in the file, and damage is met in their order."""
+        for _ in self.parts():
+            pass
 
     def _within_memory(
         self, pairs: Iterable[tuple[NDArray[np.int64], Steps]]
@@ -371,7 +386,7 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
         ) from None
     except TypeError as error:
         raise LogFormatError(f"{name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error, MemoryError) as error:
+    except (*DAMAGE, MemoryError) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
             raise
         if isinstance(error, MemoryError):

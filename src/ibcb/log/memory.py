@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.arrays import LogFormatError, shown
 
 __all__ = ["amount", "beyond", "machine_memory", "memory_budget"]
 
@@ -44,7 +44,9 @@ def memory_budget(asked: int | str | None) -> int:
         with contextlib.suppress(ValueError):
             size = int(float(match[1]) * _UNITS[match[2]])
     if size < 1:
-        raise ValueError(f"max_memory={asked!r} is not an amount of memory; write 500MB, 2GB, or a number of bytes.")
+        raise ValueError(
+            f"max_memory={shown(asked)} is not an amount of memory; write 500MB, 2GB, or a number of bytes."
+        )
     return size
 
 

@@ -153,15 +153,17 @@ class ReadOptions:
     def __post_init__(self) -> None:
         for role in self.columns:
             if role not in ROLES:
-                raise ValueError(f"columns has a role {role!r}; the roles are {', '.join(ROLES)}.")
+                raise ValueError(f"columns has a role {shown(role)}; the roles are {', '.join(ROLES)}.")
         for option in ("features", "drop", "keep", "one_hot", "cross", "alternatives"):
             if isinstance(names := getattr(self, option), str):
-                raise TypeError(f"{option}={names!r} is text; give a list of names, [{names!r}].")
+                raise TypeError(f"{option}={shown(names)} is text; give a list of names, [{shown(names)}].")
         for names in self.cross:
             if isinstance(names, str):
-                raise TypeError(f"cross has {names!r}, a text; give the names of the columns to multiply: ('a', 'b').")
+                raise TypeError(
+                    f"cross has {shown(names)}, a text; give the names of the columns to multiply: ('a', 'b')."
+                )
             if not names or not all(isinstance(name, str) and name for name in names):
-                raise ValueError(f"cross has {names!r}; give the names of the columns to multiply: ('a', 'b').")
+                raise ValueError(f"cross has {shown(names)}; give the names of the columns to multiply: ('a', 'b').")
         whole("min_count", self.min_count, 1, "it is the number of rows that a category needs for a feature of its own")
         for option in ("available", "arm_features"):
             if getattr(self, option) is not None and self.arm is None and self.preparation is None:
@@ -170,25 +172,25 @@ class ReadOptions:
                 )
         memory_budget(self.max_memory)
         if self.missing not in ("refuse", "mean", "zero"):
-            raise ValueError(f"missing={self.missing!r} is unknown; choose refuse, mean or zero.")
+            raise ValueError(f"missing={shown(self.missing)} is unknown; choose refuse, mean or zero.")
         for option in ("delimiter", "decimal"):
             sign = getattr(self, option)
             if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
-                raise ValueError(f"{option}={sign!r} cannot be used; give a single character, such as a comma.")
+                raise ValueError(f"{option}={shown(sign)} cannot be used; give a single character, such as a comma.")
         if self.alternatives and len({name.casefold() for name in self.alternatives}) < max(2, len(self.alternatives)):
             raise ValueError(
-                f"alternatives={list(self.alternatives)!r} must be two or more different names; with fewer "
+                f"alternatives={shown(list(self.alternatives))} must be two or more different names; with fewer "
                 "there is nothing to choose."
             )
         if self.date_format is not None and "%" not in self.date_format:
-            raise ValueError(f"date_format={self.date_format!r} has no %; write it as in %d.%m.%Y %H:%M.")
+            raise ValueError(f"date_format={shown(self.date_format)} has no %; write it as in %d.%m.%Y %H:%M.")
         cuts = [name for name in ("episode_every", "episode_size", "episodes") if getattr(self, name) is not None]
         if len(cuts) > 1:
             raise ValueError(f"{cuts[0]} and {cuts[1]} exclude each other; give one of them.")
         if isinstance(self.episodes, str) and self.episodes != "auto":
             raise ValueError(
-                f"episodes={self.episodes!r} is unknown; write 'auto' to find the edges, or give the first step of "
-                "every episode: [0, 400, 800]."
+                f"episodes={shown(self.episodes)} is unknown; write 'auto' to find the edges, or give the first step "
+                "of every episode: [0, 400, 800]."
             )
         if self.episodes is not None and self.episodes != "auto":
             first_steps(self.episodes)
@@ -196,10 +198,10 @@ class ReadOptions:
             window_seconds(self.episode_every)
         if self.episode_size is not None:
             why = "it is the number of steps in an episode"
-            whole("episode_size", self.episode_size, 1, why, most=_LARGEST)
+            whole("episode_size", self.episode_size, 1, why)
         if self.warmup is not None:
             why = "it is the number of leading episodes that were random"
-            whole("warmup", self.warmup, 0, why, most=_LARGEST)
+            whole("warmup", self.warmup, 0, why)
 
     @property
     def cuts(self) -> bool:
@@ -241,11 +243,11 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 def window_seconds(text: str) -> int:
     """Such as "1d", as seconds."""
     if not isinstance(text, str):
-        raise TypeError(f"episode_every={text!r} is not a duration; write it as text: '1d', '6h' or '30min'.")
+        raise TypeError(f"episode_every={shown(text)} is not a duration; write it as text: '1d', '6h' or '30min'.")
     match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
     seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
     if not 0 < seconds < _LARGEST:
-        raise ValueError(f"episode_every={text!r} is not a duration; write 1d, 6h or 30min.")
+        raise ValueError(f"episode_every={shown(text)} is not a duration; write 1d, 6h or 30min.")
     return seconds
 
 

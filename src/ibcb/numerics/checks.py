@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ibcb.numerics.printable import shown
+
 __all__ = [
     "at_least_zero",
     "boolean",
@@ -26,6 +28,7 @@ __all__ = [
 
 _NUMBERS = "give real numbers, float32 or float64"
 
+_LARGEST_WHOLE = 2**63 - 1
 #: of sums of squares of features, the largest of which is 1e140
 _LARGEST_SQUARE = 1e300
 
@@ -49,40 +52,44 @@ def probability(name: str, value: Any, why: str) -> float:
     """The value as a float between 0 and 1."""
     found = at_least_zero(name, value, why)
     if found > 1:
-        raise ValueError(f"{name}={value!r} must be at most 1: {why}.")
+        raise ValueError(f"{name}={shown(value)} must be at most 1: {why}.")
     return found
 
 
 def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
-        raise TypeError(f"{name}={value!r} must be a number.")
-    if not (np.isfinite(value) and value >= least):
-        raise ValueError(f"{name}={value!r} must be {rule}{why}.")
-    return float(value)
+    if isinstance(value, (bool, np.bool_, np.complexfloating)) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name}={shown(value)} must be a number.")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = np.inf
+    if not (np.isfinite(found) and found >= least):
+        raise ValueError(f"{name}={shown(value)} must be {rule}{why}.")
+    return found
 
 
-def whole(name: str, value: Any, least: int, why: str, *, most: int | None = None) -> int:
-    """The value as an int that is at least ``least``, and at most ``most``."""
+def whole(name: str, value: Any, least: int, why: str, *, most: int | None = _LARGEST_WHOLE) -> int:
+    """The value as an int that is at least ``least``, and at most ``most``; None: however large."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}={value!r} must be a whole number: {why}.")
+        raise TypeError(f"{name}={shown(value)} must be a whole number: {why}.")
     if value < least:
-        raise ValueError(f"{name}={value!r} must be at least {least}: {why}.")
+        raise ValueError(f"{name}={shown(value)} must be at least {least}: {why}.")
     if most is not None and value > most:
-        raise ValueError(f"{name}={value!r} must be at most {most}: {why}.")
+        raise ValueError(f"{name}={shown(value)} must be at most {most}: {why}.")
     return int(value)
 
 
 def boolean(name: str, value: Any) -> bool:
     """The value as a bool; text such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}={value!r} must be True or False.")
+        raise TypeError(f"{name}={shown(value)} must be True or False.")
     return bool(value)
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> str:
     """The value, one of the known names."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, known))}.")
+        raise ValueError(f"{name}={shown(value)} is unknown; choose one of {', '.join(map(repr, known))}.")
     return value
 
 
@@ -166,6 +173,7 @@ def gram_matrix(name: str, value: ArrayLike, d: int) -> NDArray[np.float64]:
 
 def generator(random_state: Any) -> np.random.Generator:
     """A fresh generator: the same bits for the same whole number, other bits every time for None."""
-    seed = None if random_state is None else whole("random_state", random_state, 0, "it seeds the random numbers")
+    why = "it seeds the random numbers"
+    seed = None if random_state is None else whole("random_state", random_state, 0, why, most=None)
     # A fifth faster at normal numbers than the default generator, and they are what a sweep waits for.
     return np.random.Generator(np.random.SFC64(seed))

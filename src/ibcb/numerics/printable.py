@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+from typing import Any
+
+import numpy as np
+
+__all__ = ["printable", "shown"]
 
 
 def printable(text: str) -> str:
@@ -12,3 +16,21 @@ def printable(text: str) -> str:
     a\nb\x1b[31m
     """
     return text if text.isprintable() else "".join(s if s.isprintable() else repr(s)[1:-1] for s in text)
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """A value as messages show it: on one line, and never long.
+
+    >>> shown(10**5000)
+    'a number of 5001 digits'
+    """
+    if isinstance(value, np.datetime64):
+        return str(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python does not write out whole numbers of more than 4,300 digits.
+        digits = int(value.bit_length() * np.log10(2)) + 1 if isinstance(value, int) else None
+        return f"{type(value).__name__} with a very long number" if digits is None else f"a number of {digits} digits"
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -49,7 +49,7 @@ class Streams:
     """Independent random streams of one seed, by name; asking twice for a name gives the same stream afresh."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = whole("seed", seed, 0, "it names the random streams, 0 or above")
+        self.seed = whole("seed", seed, 0, "it names the random streams, 0 or above", most=None)
 
     def __getitem__(self, name: str) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_NAMES.index(name),)))

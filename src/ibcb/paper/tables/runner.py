@@ -165,8 +165,7 @@ def _compute(cells: Sequence[Cell], jobs: int, smoke: bool) -> Iterator[Record]:
             for future in as_completed(futures):
                 yield future.result()
         except BaseException:
-            for future in futures:
-                future.cancel()
+            # The workers leave, and what is left is given up; cancelled as well, it would be finished twice.
             theirs.close()
             raise
 
