@@ -413,6 +413,8 @@ def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypa
     state = stepped(log)[-1]
     assert state.tracks.tracks[0] is None
     assert state.tracks.failures[0] == "a belief is not finite"
+    # Its figures are of the episodes until then, and say so.
+    assert [one.out_after for one in state.chosen().evidence if one.expert == "sbucb"] == [4]
     assert not state.chosen().track.kind.learns
     with pytest.raises(ValueError, match="cannot be tracked as those of sbucb.*a belief is not finite.*Rescale"):
         stepped(log, KINDS_TRIED[:1])[-1].chosen()

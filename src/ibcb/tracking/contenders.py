@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,12 @@ class Out(NamedTuple):
     episodes: int
     log_likelihood: float
     agreement: float
+
+    @classmethod
+    def of(cls, judged: Sequence[Judged], place: int) -> Out:
+        """Of a kind that could not be tracked through the last of some episodes."""
+        seen = reduce(add, judged)
+        return cls(len(judged), seen.per_step(place), seen.agreement(place))
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,7 @@ class Tracks:
     fingerprint : str
         Of the log so far.
     out : tuple of Out or None
-        Of each kind that has fallen behind and was given up, how it did.
+        Of each kind that was given up, because it had fallen behind or failed, how it did.
     """
 
     kinds: tuple[Kind, ...]
@@ -191,12 +198,14 @@ class Tracks:
                 f"the choices cannot be tracked as those of {whom}: numbers leave the range of floating point "
                 f"({failures[0]}). Rescale the contexts to about 1."
             )
+        judged = (*self.judged, Judged.of(looks)) if by_policy else self.judged
+        lost = [place for place, track in enumerate(self.tracks) if track is not None and tracks[place] is None]
         return replace(
-            self,
+            self.without({place: Out.of(judged, place) for place in lost}),
             tracks=_with_one_sample(tracks),
             failures=failures,
             changes=changes,
-            judged=(*self.judged, Judged.of(looks)) if by_policy else self.judged,
+            judged=judged,
             stored=self.stored + 1,
             fingerprint=with_episode(self.fingerprint, lesson.counts, lesson.chosen, lesson.phi, by_policy=by_policy),
         )

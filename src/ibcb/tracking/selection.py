@@ -74,7 +74,8 @@ class Candidate(NamedTuple):
         Share of these steps whose choice was the most probable.
     chosen : bool
     out_after : int
-        Episodes after which it had fallen behind and was given up, so that its figures are of these; 0 if it was not.
+        Episodes after which it was given up, because it had fallen behind or numbers could not hold it, so that its
+        figures are of these; 0 if it was not.
     """
 
     expert: str
