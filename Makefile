@@ -27,8 +27,9 @@ $(VENV)/developer: $(VENV)/user
 demo: $(VENV)/user ## simulate a log, fit it, compare, and leave log, model and report in ./ibcb-demo
 	$(BIN)/ibcb demo
 
+# Three workers on two cores: many tests wait for processes of their own.
 test: $(VENV)/developer ## the tests, under six minutes on two cores
-	$(THREADS) $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(THREADS) $(BIN)/python -m pytest -q -n 3 --dist loadfile
 
 test-all: $(VENV)/developer ## the tests and the slow proofs
 	$(THREADS) $(BIN)/python -m pytest -q -m ''

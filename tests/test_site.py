@@ -104,7 +104,7 @@ def test_search_works_from_disk(site, page):
     assert not [url for url in requested if not url.startswith(("file:", "data:", "about:"))]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_code_is_cut_on_a_desktop_and_no_page_overflows_on_a_phone(site, page, scheme):
     page.emulate_media(color_scheme=scheme)
     for file in pages(site):

@@ -210,6 +210,7 @@ def test_partitions_stay_on_the_workers(client, small_partitions, tmp_path, monk
     assert back.n_rows == np.diff(log.step_offsets[log.episode_offsets[:2]]).item()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(tmp_path, small_partitions):
     log = skewed_log()
     ibcb.write_log(log, tmp_path / "log.parquet")

@@ -303,3 +303,13 @@ def test_a_long_table_is_known_for_the_fitted_log(rng):
     log = ibcb.read_log(rows, columns={"episode": "day", "step": "visit", "chosen": "shown"})
     model = IBCB(expert="softmax", l2=1.0).fit(log)
     np.testing.assert_array_equal(model.propensities(rows), model.propensities(log))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_arm_that_a_thompson_sampler_never_takes_is_known_to_be_worse(seed):
+    # Arms without features: soon one is always taken, and choices bound the scores of the others from above only.
+    sizes = {"n_features": 1, "n_arms": 8, "n_episodes": 6, "batch_size": 200, "warmup": 80}
+    run = ibcb.simulate("arms", expert="sbts", seed=seed, **sizes)
+    found = IBCB(expert="sbts").fit(run.log).propensities(run.log).reshape(-1, 8)
+    late = slice(80 + 2 * 200, None)
+    assert np.abs(found - run.propensities().reshape(-1, 8))[late].sum(axis=1).mean() / 2 < 0.02

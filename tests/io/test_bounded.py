@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import ibcb_command
+from conftest import slow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import WAYS, mutated
@@ -388,7 +389,7 @@ print(refused)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process has held is not told here")
-@pytest.mark.parametrize("name", ["log.csv.gz", "log.vw.gz", "log.dsjson.gz"])
+@pytest.mark.parametrize("name", ["log.csv.gz", slow("log.vw.gz"), slow("log.dsjson.gz")])
 def test_damaged_gzips_leave_no_memory_behind(tmp_path, written, name):
     """The most that a process has held does not grow with how many it has read."""
     content = gzip.compress(written[Path(name).with_suffix("").suffix])

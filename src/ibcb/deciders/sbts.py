@@ -33,6 +33,10 @@ Matrix = NDArray[np.float64]
 #: a mean square below this share of what it is the difference of is rounding
 _ROUNDING = 1e-12
 
+#: variance of a belief over that of the draws that is believed where choices are foreseen (judged by
+#: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
+_WIDEST = 3.0
+
 DRAWS = ("step", "episode")
 
 #: alpha of a decider that draws once an episode, in the unit of its policies, between which is told (judged by
@@ -94,7 +98,7 @@ class SbtsKind(Kind):
     def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
         """With the decider's own draws, N(0, Psi^-1)."""
         L = before.whitener.matrix
-        return block.contexts, believed.mean[0], believed.covariance[0] + L.T @ L
+        return block.contexts, believed.mean[0], _bounded(believed.covariance[0], L) + L.T @ L
 
     def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
         """In units of the step's width: the less a decider has seen, the more widely it draws."""
@@ -122,6 +126,21 @@ class SbtsKind(Kind):
 
     def live(self, life: Life) -> SBTS:
         return _live(self, life)
+
+
+def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
+    """A covariance, in no direction more than `_WIDEST` times that of the decider's own draws, L'L.
+
+    That a candidate was never taken bounds its score from above only. A normal belief has no such bounds, and would
+    give it a good chance for ever.
+    """
+    K = np.linalg.inv(L)
+    values, V = np.linalg.eigh(K.T @ covariance @ K)
+    if values[-1] <= _WIDEST:
+        return covariance
+    root = V.T @ L
+    found: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
+    return found
 
 
 @dataclass(frozen=True)
