@@ -199,6 +199,28 @@ def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, name, start)
     refused(tmp_path / name, r"(more than 10000 blank lines|blank lines) follow each other.*is it the right file")
 
 
+READ_STEP = """
+import re, sys, ibcb
+try:
+    ibcb.read_log(sys.argv[1], max_memory="100MB")
+except ibcb.LogFormatError:
+    print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process has held is not told here")
+def test_an_endless_step_of_csv_is_refused_before_many_blocks_are_read_ahead(tmp_path):
+    with gzip.open(tmp_path / "log.csv.gz", "wb", 1) as file:
+        file.write(b"episode,step,chosen,x\n" + b"0,0,0,1\n" * 10_000_000)
+    (tmp_path / "small.csv").write_text("episode,step,chosen,x\n0,0,0,1\n")
+    command = [sys.executable, "-c", READ_STEP]
+    held = [
+        int(subprocess.run([*command, tmp_path / name], capture_output=True, text=True, check=True).stdout)
+        for name in ("small.csv", "log.csv.gz")
+    ]
+    assert held[1] - held[0] < 150_000
+
+
 # -- only regular files ----------------------------------------------------------------------------------------------
 
 

@@ -24,8 +24,8 @@ from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = ["FORMAT"]
 
-#: rows may not be longer than this
-_CSV_BLOCK = 1 << 24
+#: rows may not be longer than a block, which is this, or less where memory is scarce
+_CSV_BLOCK, _LEAST_BLOCK = 1 << 24, 1 << 20
 _HEADER = 1 << 16
 #: bytes of blank lines one after the other
 _MOST_BLANK = 1 << 25
@@ -45,10 +45,12 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     delimiter = options.delimiter or max(",;\t", key=header.count)
     # Values with line breaks must not be cut where a block ends.
     parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    # Arrow reads some blocks ahead, and their numbers take several times their text.
+    block = min(_CSV_BLOCK, max(_LEAST_BLOCK, options.memory // 64))
 
     @contextmanager
     def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> Iterator[pacsv.CSVStreamingReader]:
-        how = pacsv.ReadOptions(block_size=_CSV_BLOCK, use_threads=threads)
+        how = pacsv.ReadOptions(block_size=block, use_threads=threads)
         with closing(_Unblank(path)) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
             yield reader
 
@@ -57,7 +59,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
             with rows(convert) as reader:
                 yield from reader
         except pa.ArrowInvalid as error:
-            raise _explained(_with_row(error, convert), header, delimiter, names) from None
+            raise _explained(_with_row(error, convert), header, delimiter, names, block) from None
 
     def _with_row(error: pa.ArrowInvalid, convert: pacsv.ConvertOptions) -> str:
         """The message again, with the row: only a reader without threads knows it."""
@@ -75,7 +77,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         with rows(plain) as reader:
             found = reader.schema
     except pa.ArrowInvalid as error:
-        raise _explained(_with_row(error, plain), header, delimiter, names) from None
+        raise _explained(_with_row(error, plain), header, delimiter, names, block) from None
     names += found.names
     if not options.columns and all(_is_number(name) for name in names):
         raise LogFormatError(
@@ -175,7 +177,7 @@ def _types(schema: pa.Schema, options: ReadOptions) -> dict[str, pa.DataType]:
     return types
 
 
-def _explained(message: str, header: str, delimiter: str, names: list[str]) -> LogFormatError:
+def _explained(message: str, header: str, delimiter: str, names: list[str], block: int) -> LogFormatError:
     """What Arrow's reader says, with the column's name and a remedy."""
     ragged = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
     if ragged:
@@ -199,7 +201,7 @@ def _explained(message: str, header: str, delimiter: str, names: list[str]) -> L
         )
     if "straddling" in message:
         return LogFormatError(
-            f"a row is longer than {_CSV_BLOCK} bytes; is a quotation mark never closed, or is the file not CSV?"
+            f"a row is longer than {block} bytes; is a quotation mark never closed, or is the file not CSV?"
         )
     if "Empty CSV" in message:
         return LogFormatError(f"no row follows the header {shown(header)}; a log needs at least one.")
