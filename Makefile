@@ -6,13 +6,16 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One thread for the libraries underneath: results repeat, and tests run side by side without crowding.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-all browser docs lint format bench results wheel clean
+.PHONY: help demo test test-all test-versions browser docs lint format bench results wheel clean
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
+
+# Fails, with what to do, where Python is too old.
+NEW_ENOUGH = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ibcb needs Python 3.11 or newer; say: make PYTHON=/path/to/python3.11"; exit 1; }
 
 $(VENV)/pip:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ibcb needs Python 3.11 or newer; say: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(NEW_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
@@ -33,6 +36,10 @@ test: $(VENV)/developer ## the tests, under six minutes on two cores
 
 test-all: $(VENV)/developer ## the tests and the slow proofs
 	$(THREADS) $(BIN)/python -m pytest -q -m ''
+
+test-versions: ## tests with the lowest and the newest versions of all dependencies, on every Python here
+	$(NEW_ENOUGH)
+	$(THREADS) $(PYTHON) tests/versions.py $(WHICH)
 
 browser: $(VENV)/browser $(VENV)/axe-core ## Playwright, Debian's Chromium and axe-core, for the tests of the report's page
 
@@ -96,4 +103,4 @@ wheel: $(VENV)/developer ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## remove the environment and all that was built
-	rm -rf $(VENV) dist build site ibcb-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) .versions dist build site ibcb-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

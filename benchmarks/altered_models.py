@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.estimators.checkpoints import Choosing, checkpoint_of, fit_in_steps
+from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
 from ibcb.estimators.model_file import ModelFileError, content_digest, read_model_file
 from ibcb.estimators.reduction import WIDE
 
@@ -150,7 +150,7 @@ def _assert_harmless(page: str) -> None:
 
 def _use(model: Any, log: BehaviorLog, folder: Path) -> None:
     """All that can be asked of a model; what it tells is finite, or what the documentation says it may be."""
-    if isinstance(model, Choosing):
+    if isinstance(model, Unfinished):
         again = folder / "used.safetensors"
         ibcb.save_model(model, checkpoint_of(again))
         with contextlib.suppress(ValueError, ibcb.SolverError):

@@ -26,6 +26,7 @@ from scipy import sparse
 
 import ibcb
 from ibcb.deciders.cone import Cone
+from ibcb.deciders.sbucb import UpperBound
 from ibcb.engine import blocks
 from ibcb.log import argmax_per_step
 from ibcb.numerics.gaussians import factor
@@ -86,7 +87,8 @@ def alone(episode: ibcb.BehaviorLog, phi: Vector, l2: float) -> dict[str, Vector
     d = X.shape[1]
     prior = np.zeros((d + 1, d + 1))
     prior[:d, :d], prior[d, d] = 9 / d * np.linalg.inv(X.T @ X / len(X)), 4.0
-    told = Cone(blocks(episode)[0], ridge(phi, l2)).learn(np.zeros(d + 1), factor(prior))
+    block = blocks(episode)[0]
+    told = Cone(block, UpperBound().columns(block, ridge(phi, l2))).learn(np.zeros(d + 1), factor(prior))
     w, rows = told.mean, told.rows.leads
     moment = np.linalg.inv(prior)
     found = {"belief, episode alone": w}

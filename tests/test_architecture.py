@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,9 @@ import pytest
 from documents import ROOT
 
 import ibcb
-from ibcb.deciders import KINDS, Family, Motions, Words
+from ibcb.deciders import KINDS, Family, Kind, Motions, Scales, Words
 from ibcb.deciders.kind import grid
-from ibcb.deciders.logit_kind import LogitKind
+from ibcb.deciders.softmax import SoftmaxOfAnyone
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import table_format
@@ -103,21 +102,24 @@ def test_what_is_registered_is_listed_nowhere_else(names, homes):
 # -- additions, made ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Stubborn(LogitKind):
-    name = "stubborn"
-    words = Words("a decider that hardly changes its mind", "is stubborn")
-    motions = Motions(
+STUBBORN = Kind(
+    name="stubborn",
+    key="stubborn",
+    rule=SoftmaxOfAnyone(),
+    motions=Motions(
         (
             Family("walk", grid((0.01, 0.1)), early=(0.1,), few=grid((0.1,))),
             Family("still", grid((0.0,)), early=(0.0,), few=grid((0.0,))),
         )
-    )
+    ),
+    scales=Scales(policy=10.0),
+    words=Words("a decider that hardly changes its mind", "is stubborn"),
+)
 
 
 @pytest.fixture
 def stubborn(monkeypatch):
-    monkeypatch.setitem(KINDS, "stubborn", Stubborn)
+    monkeypatch.setitem(KINDS, "stubborn", STUBBORN)
     rng = np.random.default_rng(0)
     sets = rng.normal(size=(6, 150, 4, 3))
     noise = rng.gumbel(scale=0.3, size=(6, 150, 4))
@@ -127,7 +129,7 @@ def stubborn(monkeypatch):
 
 def test_a_new_kind_is_fitted_stored_and_reported(stubborn, tmp_path):
     model = ibcb.IBCB(expert="stubborn").fit(stubborn)
-    assert isinstance(model.decider_, Stubborn)
+    assert model.decider_.rule == STUBBORN.rule
     assert model.score(stubborn) > 0.8
     ibcb.save_model(model, tmp_path / "m.safetensors")
     again = ibcb.load_model(tmp_path / "m.safetensors")
@@ -174,14 +176,13 @@ def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
     def shrinking(kind, models):
         return Shrinking(kind, "shrinking", tuple(model[0] for model in models))
 
-    @dataclass(frozen=True)
-    class Forgetful(KINDS["sbts"]):
-        walk, learner = KINDS["sbts"].motions.families
-        motions = Motions((walk, Family("shrinking", grid((0.1, 1.0)), early=(1.0,), few=grid((1.0,))), learner))
+    walk, learner = KINDS["sbts"].motions.families
+    family = Family("shrinking", grid((0.1, 1.0)), early=(1.0,), few=grid((1.0,)))
+    forgetful = KINDS["sbts"](motions=Motions((walk, family, learner)), l2=0.3)
 
     monkeypatch.setitem(MOTIONS, "shrinking", shrinking)
     run = ibcb.simulate(expert="sbts", n_episodes=4, batch_size=100, seed=0)
-    track = tracker.track_log(run.log, Forgetful(l2=0.3))
+    track = tracker.track_log(run.log, forgetful)
     assert [name for name in track.names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
     assert len(track.seen.evidence) == len(track.names)
     assert np.isfinite(track.next_policy).all()

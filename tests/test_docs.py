@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 import ibcb
 from ibcb.cli import app
+from ibcb.deciders import KINDS
+from ibcb.estimators.model_file import ModelFileError
 from ibcb.numerics.ridge import Ridge
 
 DOCS = ROOT / "docs"
@@ -38,12 +40,14 @@ def upper_bounds(policy, rows):
 TEN_MINUTES = DOCS / "tutorial" / "ten-minutes.md"
 AUDIT, VW_LOG, CLUSTER = HOWTO / "audit.md", HOWTO / "vw-log.md", HOWTO / "cluster.md"
 PREDICT, ARMS, OFF_POLICY = HOWTO / "predict.md", HOWTO / "users-items-arms.md", HOWTO / "off-policy.md"
+ADD_A_DECIDER = HOWTO / "add-a-decider.md"
 HOME, METHOD = DOCS / "index.md", DOCS / "method.md"
 
 
 def test_every_page_with_code_is_tested_here():
     """Generated pages and decisions have none."""
-    tested = {ELSEWHERE, TUTORIAL, TEN_MINUTES, AUDIT, VW_LOG, CLUSTER, PREDICT, ARMS, OFF_POLICY, HOME, METHOD}
+    howto = {ADD_A_DECIDER, ARMS, AUDIT, CLUSTER, ELSEWHERE, OFF_POLICY, PREDICT, VW_LOG}
+    tested = {*howto, TUTORIAL, TEN_MINUTES, HOME, METHOD}
     assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
 
 
@@ -105,6 +109,28 @@ def test_predicting_tells_what_the_page_says_and_the_commands_run(here):
     assert commands_run(PREDICT) == 6
     chosen = {name: pacsv.read_csv(f"{name}.csv")["chosen"].to_numpy() for name in ("first", "predicted", "choices")}
     assert np.mean(chosen["choices"] == chosen["predicted"]) > np.mean(chosen["choices"] == chosen["first"])
+
+
+def test_a_rule_of_ones_own_is_fitted_named_and_by_auto_stored_and_alive(here):
+    try:
+        names = run_page(ADD_A_DECIDER)
+        model, auto, theta = names["model"], names["found"], names["theta"]
+        for each in (model, auto):
+            assert each.expert_ == "softucb"
+            assert each.coef_ @ theta > 0.99 * np.linalg.norm(each.coef_) * np.linalg.norm(theta)
+        assert model.alpha_ == pytest.approx(20, rel=0.25)
+        recovered = names["recovered"].reshape(-1, 5)
+        np.testing.assert_allclose(recovered.sum(axis=1), 1.0)
+        assert names["apart"] < 0.03
+        assert names["again"] < 0.05
+        assert "softucb" in {candidate.expert for candidate in auto.evidence_}
+        assert names["same"].decider_ == model.decider_
+        # Without its rule the file says what is missing.
+        del KINDS["softucb"]
+        with pytest.raises(ModelFileError, match=r"'softucb'.*ibcb\.deciders\.register"):
+            ibcb.load_model("softucb.safetensors")
+    finally:
+        KINDS.pop("softucb", None)
 
 
 OBP_SECTION = "With the Open Bandit Pipeline"

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import versions
 from documents import ROOT
 
 import ibcb
@@ -22,8 +23,9 @@ def test_the_workflow_runs_what_developers_run_on_every_python_that_is_promised(
     assert "run: .ci/run" in text
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    targets = set(re.findall(r"^make (\w+)", script.read_text(), re.M))
-    assert {"docs", "lint", "test"} <= targets
+    targets = set(re.findall(r"^make ([\w-]+)", script.read_text(), re.M))
+    assert {"docs", "lint", "test", "test-versions"} <= targets
+    assert f"lowest:{promised[0]} newest:newest" in script.read_text()
 
 
 def test_workflow_templates_and_citation_are_valid_yaml():
@@ -46,3 +48,30 @@ def test_the_security_policy_speaks_of_every_kind_of_file():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     for kind in ("A log", "A model file", "A checkpoint", "A report", "A Dask cluster"):
         assert f"**{kind}**" in text
+
+
+def test_every_dependency_of_users_has_a_lowest_version_that_is_tested():
+    """And the environments of the tests lie where git does not look."""
+    extras = versions.PROJECT["optional-dependencies"]
+    users = [*versions.PROJECT["dependencies"], *(each for name in versions.EXTRAS for each in extras[name])]
+    assert set(versions.lowest()) == {re.split(r"[>=!]", each)[0] for each in users}
+    assert all((ROOT / path).exists() for path in versions.SUBSET)
+    assert f"/{versions.FOLDER.name}/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert f"ibcb[{versions.TOOLS}]" in extras["test"]
+
+
+def test_pins_are_no_lower_than_the_lowest_versions():
+    pins = dict(line.lower().split("==") for line in (ROOT / "pins.txt").read_text().splitlines())
+    for name, least in versions.lowest().items():
+        assert versions._numbers(pins[name]) >= versions._numbers(least), name
+
+
+def test_a_version_without_a_wheel_gives_way_to_the_next_and_other_failures_do_not():
+    said = "satisfies the requirement numpy==2.0 (from versions: 1.9, 2.1.0rc1, 2.1.0, 2.1.1)\nERROR: No matching "
+    assert versions._next_wheel(f"{said}distribution found for numpy==2.0", {"numpy": "2.0"}) == ("numpy", "2.1.0")
+    for other in (
+        "no network",
+        f"{said}distribution found for numpy==2.0".replace("1.9, 2.1.0rc1, 2.1.0, 2.1.1", "none"),
+    ):
+        with pytest.raises(versions.UnbuiltError):
+            versions._next_wheel(other, {"numpy": "2.0"})

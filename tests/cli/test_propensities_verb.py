@@ -11,7 +11,7 @@ import pytest
 from commands import ibcb_command, succeeds
 
 import ibcb
-from ibcb.estimators.propensities import overlap
+from ibcb.estimators.propensity_tables import overlap
 
 
 @pytest.fixture(scope="module")

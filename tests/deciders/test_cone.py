@@ -12,13 +12,26 @@ from scipy.stats import norm, truncnorm
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
+from ibcb.deciders import Columns
+from ibcb.deciders.best import Best
 from ibcb.deciders.cone import Cone, _distinct, cone_sites
+from ibcb.deciders.sbucb import UpperBound
 from ibcb.engine import Block, blocks
 from ibcb.numerics.gaussians import Beliefs, factor
 from ibcb.numerics.half_spaces import ConeRows, EPSettings, Posterior, propagate
 from ibcb.numerics.ridge import Ridge, gram, ridge
 
 STRAY = EPSettings().stray
+
+
+def seen(block: Block, before: Ridge, *, bonus: bool = True) -> Columns:
+    """The candidates as a decider sees them that takes the best."""
+    return (UpperBound() if bonus else Best()).columns(block, before)
+
+
+def cone_of(log: BehaviorLog, before: Ridge) -> Cone:
+    (block,) = blocks(log)
+    return Cone(block, seen(block, before))
 
 
 def fresh(rows: np.ndarray) -> ConeRows:
@@ -113,8 +126,8 @@ def test_sites_are_one_factor_that_says_the_same(episode, seed):
         A = scale * rng.normal(size=(5, 5))
         beliefs.append(Beliefs((w + 0.3 * scale * rng.normal(size=5))[None], (A @ A.T + 0.1 * np.eye(5))[None]))
     (block,) = blocks(log)
-    (own, other), _ = cone_sites(block, before, beliefs, STRAY)
-    exact = Cone(block, before).learn(beliefs[0].mean[0], factor(beliefs[0].covariance[0]))
+    (own, other), _ = cone_sites(block, seen(block, before), beliefs, STRAY)
+    exact = Cone(block, seen(block, before)).learn(beliefs[0].mean[0], factor(beliefs[0].covariance[0]))
     learned, likelihood = beliefs[0].given(own)
     mean, covariance, likely = moments(exact)
     deviation = np.sqrt(covariance.diagonal())
@@ -122,7 +135,7 @@ def test_sites_are_one_factor_that_says_the_same(episode, seed):
     assert_allclose(learned.covariance[0], covariance, rtol=1e-4, atol=1e-6 * deviation.max() ** 2)
     assert_allclose(likelihood[0], likely, rtol=1e-6, atol=1e-6)
     # And the factor of the second belief, found with the first one's rows, is the one that its own search finds.
-    (alone,), _ = cone_sites(block, before, beliefs[1:], STRAY)
+    (alone,), _ = cone_sites(block, seen(block, before), beliefs[1:], STRAY)
     one, two = (moments_of(beliefs[1].given(site)[0]) for site in (other, alone))
     unit = np.sqrt(two[1].diagonal())
     assert (np.abs(one[0] - two[0]) < 0.3 * unit).all()
@@ -158,7 +171,7 @@ def every_row(log: ibcb.BehaviorLog, before: Ridge) -> np.ndarray:
 def test_the_informative_rows_tell_as_much_as_all(episode):
     log, before, w = episode
     mean, covariance = np.zeros(5), np.diag([4.0, 4.0, 4.0, 4.0, 1.0])
-    told = Cone(blocks(log)[0], before).learn(mean, factor(covariance))
+    told = cone_of(log, before).learn(mean, factor(covariance))
     rows = np.vstack([-np.eye(5)[-1:], every_row(log, before)])
     assert (rows @ w <= 1e-9).all()
     assert len(told.rows.leads) < len(rows) / 2
@@ -184,7 +197,7 @@ def test_candidates_that_do_not_differ_have_no_row(episode):
     twice = np.concatenate([X, X[np.arange(log.n_steps), log.chosen][:, None]], axis=1)
     both = ibcb.BehaviorLog.from_episodes([(twice, log.chosen)])
     mean, covariance = np.zeros(5), np.diag([4.0, 4.0, 4.0, 4.0, 1.0])
-    one, other = (Cone(blocks(part)[0], before).learn(mean, factor(covariance)) for part in (log, both))
+    one, other = (cone_of(part, before).learn(mean, factor(covariance)) for part in (log, both))
     assert (np.abs(other.rows.leads).max(axis=1) > 0).all()
     mine, its = (quantiles(*moments(each)[:2]) for each in (one, other))
     assert (np.abs(mine - its) < 0.15 * (mine[2] - mine[0])).all()
@@ -195,7 +208,7 @@ def test_an_episode_that_nobody_can_learn_from_teaches_nothing(episode):
     _, before, _ = episode
     same = ibcb.BehaviorLog.from_episodes([(np.ones((20, 3, 4)), np.zeros(20, dtype=int))])
     mean, covariance = np.array([1.0, 0.0, 0.0, 0.0, 5.0]), np.eye(5)
-    told = Cone(blocks(same)[0], before).learn(mean, factor(covariance))
+    told = cone_of(same, before).learn(mean, factor(covariance))
     assert len(told.rows.leads) <= 1
     got, spread, likelihood = moments(told)
     assert_allclose(got, mean, atol=1e-3)
@@ -222,7 +235,7 @@ def test_which_belief_is_likelier_does_not_depend_on_who_is_asked_first(flipped,
     leads = (features - features[np.arange(steps), chosen][:, None])[np.arange(8) != chosen[:, None]]
     exact = [learn(leads, belief.mean[0], belief.covariance[0])[2] for belief in (narrow, wide)]
     for order in ((narrow, wide), (wide, narrow)):
-        sites, _ = cone_sites(blocks(log)[0], before, order, STRAY)
+        sites, _ = cone_sites(blocks(log)[0], seen(blocks(log)[0], before), order, STRAY)
         found = {id(belief): belief.given(site)[1][0] for belief, site in zip(order, sites, strict=True)}
         assert abs(found[id(narrow)] - found[id(wide)] - (exact[0] - exact[1])) < 4
 
@@ -233,7 +246,7 @@ def test_copies_of_the_chosen_candidate_say_nothing_whatever_the_rounding_of_the
     X[-1, -1] = X[-1, 0]
     log = ibcb.BehaviorLog.from_episodes([(X, np.zeros(143, dtype=int))])
     S = rng.normal(size=(300, 200))
-    learned = Cone(blocks(log)[0], ridge(S.T @ S, 1.0)).learn(np.zeros(201), np.eye(201))
+    learned = cone_of(log, ridge(S.T @ S, 1.0)).learn(np.zeros(201), np.eye(201))
     assert 143 * 7 - 1 not in learned.rows.places
 
 
@@ -249,7 +262,7 @@ def test_the_share_of_wrong_rows_is_learned_and_does_no_harm(share):
     chosen[wrong] = rng.integers(6, size=wrong.sum())
     (block,) = blocks(ibcb.BehaviorLog.from_episodes([(X, chosen)]))
     prior = Beliefs(np.append(np.zeros(d), 1.0)[None], np.diag([4.0] * d + [1.0])[None])
-    (site,), stray = cone_sites(block, before, [prior], STRAY)
+    (site,), stray = cone_sites(block, seen(block, before), [prior], STRAY)
     found = prior.given(site)[0].mean[0]
     assert found[:d] @ p > 0.99 * np.linalg.norm(found[:d]) * np.linalg.norm(p)
     # Of a random choice about half of the rows fail.
@@ -315,7 +328,7 @@ def test_which_of_the_untried_arms_was_taken_tells_nothing(form, bonus):
     before = ridge(gram(first.contexts[first.chosen_rows]), 1.0)
     contexts = second.contexts if form == "dense" else sparse.csr_array(second.contexts)
     (block,) = blocks(BehaviorLog(contexts, second.step_offsets, second.chosen, [0, 120]))
-    cone = Cone(block, before, bonus=bonus)
+    cone = Cone(block, seen(block, before, bonus=bonus))
     arms = cone._rows % 4
     # The arm that was tried, and the chosen one with itself.
     assert set(arms.tolist()) == {first.chosen[0], second.chosen[0]}

@@ -254,10 +254,11 @@ def test_a_shift_does_not_matter_to_one_that_measures_from_its_mean(world, rng):
 
 
 def test_what_is_observed_has_the_length_of_the_decider(world):
-    """`SbtsKind.observe` makes the logit's p longer by the factor, and is as sure of it."""
+    """`BestOfDraw.observe` makes the logit's p longer by the factor, and is as sure of it."""
     X, before, p, chosen = world
     block, prior = block_of(X, chosen), prior_of(np.zeros(D), 10.0)
-    seen = KINDS["sbts"](l2=0.3).observe(block, before, Believed(prior, (prior, prior), (0.0, 0.0)), 0.0)
+    kind = KINDS["sbts"](l2=0.3)
+    seen = kind.observe(kind.rule.columns(block, before), Believed(prior, (prior, prior), (1, 0)), 0.0)
     assert len(seen.sites) == 2
     plain = draws_site(block, before, prior)
     logit = prior.given(plain)[0].mean[0]

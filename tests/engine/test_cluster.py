@@ -17,12 +17,11 @@ from same import assert_same
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.engine import cluster
+from ibcb.engine import Experience, cluster, experienced
 from ibcb.engine.block import BLOCK_STEPS
 from ibcb.engine.cluster import ClusterError
 from ibcb.estimators import checkpoints
 from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
-from ibcb.inverse.constraints import Experience, experienced
 
 distributed = pytest.importorskip(
     "distributed", reason="Dask cannot be imported: fits on a cluster are NOT tested", exc_type=ImportError

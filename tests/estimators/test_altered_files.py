@@ -82,3 +82,17 @@ def test_moments_whose_sums_overflow_are_refused(folder, name):
     write(path, arrays, meta)
     with pytest.raises(ModelFileError, match=rf"{name} has numbers beyond 1e\+300"):
         ibcb.load_model(path)
+
+
+@pytest.mark.parametrize("mistake", [IndexError, AttributeError, KeyError, TypeError])
+@pytest.mark.parametrize(
+    "place", ["ibcb.estimators.state._array", "ibcb.tracking.Track.check", "ibcb.estimators.ibcb.IBCB._adopt"]
+)
+def test_a_mistake_of_our_own_is_not_reported_as_damage(folder, monkeypatch, place, mistake):
+    def wrong(*args, **kwargs):
+        raise mistake("planted")
+
+    stored("sbucb", folder)
+    monkeypatch.setattr(place, wrong)
+    with pytest.raises(mistake, match="planted"):
+        ibcb.load_model(folder / "sbucb.safetensors")

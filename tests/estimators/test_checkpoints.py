@@ -173,18 +173,18 @@ def test_killed_in_the_midst_of_tracking(tmp_path, monkeypatch):
 
 
 def test_a_kind_that_could_not_be_tracked_stays_out_after_a_resumption(tmp_path, monkeypatch):
-    from ibcb.deciders.topk import TopKKind
+    from ibcb.deciders.topk import OneOfBest
 
     disk, out = on_disk("drawing", tmp_path), tmp_path / "m.safetensors"
-    real = TopKKind.observe
+    real = OneOfBest.observe
 
-    def fail(self, *given):
-        seen = real(self, *given)
-        if self.top_k == 2 and seen.sites[0].information.trace() > 0:
+    def fail(self, block, columns, belief, parameters):
+        seen = real(self, block, columns, belief, parameters)
+        if parameters.top_k == 2 and seen.sites[0].information.trace() > 0:
             raise np.linalg.LinAlgError("singular")
         return seen
 
-    monkeypatch.setattr(TopKKind, "observe", fail)
+    monkeypatch.setattr(OneOfBest, "observe", fail)
     expected = IBCB(**OPEN["top_k"]).fit(logs("drawing"))
     assert expected.top_k_ != 2
     killed(monkeypatch, disk, "top_k", out, 2, stored=True)
@@ -215,7 +215,7 @@ def test_a_checkpoint_holds_no_scores_and_the_sample_of_candidates_once(tmp_path
     """It grows with the number of episodes by a few policies, not with the steps."""
     # Which candidates and models are given up depends on the choices, and so does what is left to store.
     monkeypatch.setattr(selection, "_RACES", ())
-    monkeypatch.setattr(KINDS["sbucb"], "hopeless", np.inf)
+    monkeypatch.setitem(KINDS, "sbucb", KINDS["sbucb"](hopeless=np.inf))
     sizes = {}
     for steps in (40, 160):
         log = small_run(**SIZE | {"batch_size": steps}).log

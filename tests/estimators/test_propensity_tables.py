@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ibcb import BehaviorLog
-from ibcb.estimators.propensities import effective_size, overlap, propensity_tables
+from ibcb.estimators.propensity_tables import effective_size, overlap, propensity_tables
 
 
 @pytest.fixture

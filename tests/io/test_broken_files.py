@@ -601,8 +601,8 @@ CASES = {
     ),
     "cut by no time": Case(parquet(long()), "1d, 6h", {"episode_every": "1 fortnight"}, 2),
     "cut by too long a time": Case(parquet(long()), "1d, 6h", {"episode_every": f"{10**30}d"}, 2),
-    "cut by no steps": Case(parquet(long()), "at least 1|greater than or equal to 1", {"episode_size": 0}, 2),
-    "warm-up below nothing": Case(parquet(long()), "at least 0|greater than or equal to 0", {"warmup": -1}, 2),
+    "cut by no steps": Case(parquet(long()), "at least 1|greater than or equal to 1|x>=1", {"episode_size": 0}, 2),
+    "warm-up below nothing": Case(parquet(long()), "at least 0|greater than or equal to 0|x>=0", {"warmup": -1}, 2),
     "unknown way with missing numbers": Case(parquet(long()), "median.*refuse.*mean.*zero", {"missing": "median"}, 2),
     "delimiter of two signs": Case(stored(CSV), "delimiter='ab' cannot be used; give", {"delimiter": "ab"}, 2),
     "delimiter a quote": Case(stored(CSV), "delimiter='\"' cannot be used; give", {"delimiter": '"'}, 2),
@@ -1039,3 +1039,27 @@ def test_a_file_without_permission_says_so(tmp_path):
     result = ibcb_command("convert", path, tmp_path / "out.parquet")
     assert result.exit_code == 1
     assert re.fullmatch(r"error: .*log\.parquet cannot be read: no permission\. .*\n", result.stderr)
+
+
+@pytest.mark.parametrize("mistake", [IndexError, AttributeError, KeyError, TypeError])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("log.csv", "ibcb.log.disk.numbered"),
+        ("log.arrow", "ibcb.io.ipc._digests"),
+        ("log.npz", "ibcb.io.npz.NpzSource._open"),
+        ("log.parquet", "ibcb.io.parquet_footer._chunk"),
+        ("log.parquet", "ibcb.log.recipe.Preparation.from_json"),
+    ],
+)
+def test_a_mistake_of_our_own_is_not_reported_as_damage(tmp_path, monkeypatch, name, place, mistake):
+    def wrong(*args, **kwargs):
+        raise mistake("planted")
+
+    log = ibcb.read_log(pa.table(long()))
+    ibcb.write_log(log, tmp_path / name)
+    monkeypatch.setattr(place, wrong)
+    with pytest.raises(mistake, match="planted"):
+        ibcb.read_log(tmp_path / name)
+    result = CliRunner().invoke(app, ["validate", str(tmp_path / name)])
+    assert isinstance(result.exception, mistake)

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 import ibcb
 from ibcb.deciders import KINDS, RANDOM_SHARES
-from ibcb.engine import episodes
-from ibcb.inverse.constraints import Experience, experienced
+from ibcb.engine import Experience, episodes, experienced
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking import Track
 from ibcb.tracking.calibration import Exploration, no_evidence, share_likelihoods, share_of, with_share

@@ -44,8 +44,8 @@ def positive_definite(rng, size):
 
 
 def beside(motion):
-    """Entries of a state between policy and rewards: alpha, where it is tracked."""
-    return int(motion.kind.scales.alpha > 0)
+    """Entries of a state between policy and rewards: the weights of what the rule adds."""
+    return len(motion.kind.added)
 
 
 @pytest.mark.parametrize("d", [2, 10_000])
@@ -105,7 +105,7 @@ def test_what_was_chosen_before_the_log_taught_the_learner(motion, penalty, rng)
         assert_allclose(C[:D, o:], teach @ prior, rtol=1e-8, atol=1e-10)
         assert_allclose(C[o:, o:], prior, rtol=1e-12)
         if beside(motion):
-            assert C[D, D] == kind.scales.alpha**2
+            assert C[D, D] == kind.added[0] ** 2
             assert not C[D, :D].any()
             assert not C[D, o:].any()
 

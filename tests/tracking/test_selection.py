@@ -10,6 +10,7 @@ from same import assert_same
 
 import ibcb
 from ibcb.deciders import KINDS, experts
+from ibcb.deciders.logit import policy_alone
 from ibcb.engine import blocks, episodes
 from ibcb.tracking import Track, rules, selection, track_log
 from ibcb.tracking.contenders import Judged
@@ -263,7 +264,7 @@ def test_errors_of_estimation_are_no_unrest():
         picks = (log.contexts @ track.policies.T).reshape(-1, 6, len(log)).argmax(axis=1)
         changed = np.mean(picks[:, 1:] != picks[:, :-1], axis=0)
         assert 1 - np.mean((changed * track.own_moves)[-3:]) > 0.93
-        alone = [kind.policy_alone(blocks(episode)[0]) for episode in log]
+        alone = [policy_alone(blocks(episode)[0], 1) for episode in log]
         best = [(log.contexts @ each).reshape(-1, 6).argmax(axis=1) for each in alone]
         assert np.mean(best[-1] == best[-2]) < 0.9
 

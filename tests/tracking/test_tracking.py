@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,8 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import ibcb
 from ibcb.deciders import KINDS, Believed
 from ibcb.deciders.draws_site import draws_site
-from ibcb.engine import blocks, candidate_moments, episodes
-from ibcb.inverse.constraints import Experience, experienced
+from ibcb.engine import Experience, blocks, candidate_moments, episodes, experienced
 from ibcb.numerics.gaussians import Beliefs, Site, Transition
 from ibcb.numerics.ridge import Frame, ridge
 from ibcb.tracking import Track, certainty, forecast, interval, track_log, unidentified
@@ -115,12 +114,7 @@ def arms_log(policies, steps, seed):
 def without(kind, motion):
     """The kind, not tracked with a motion."""
     families = tuple(family for family in kind.motions.families if family.motion != motion)
-
-    @dataclass(frozen=True)
-    class Without(type(kind)):
-        motions = replace(kind.motions, families=families)
-
-    return Without()
+    return replace(kind, motions=replace(kind.motions, families=families))
 
 
 @pytest.mark.parametrize("seed", [0, slow(1), slow(2)])
@@ -184,7 +178,8 @@ def test_what_a_few_choices_say_is_at_most_certain():
     for seed in range(60):
         policy = np.random.default_rng(seed).normal(size=arms)
         log, belief = arms_log(policy[None], steps=20, seed=seed), Beliefs(policy[None], 0.03 * np.eye(arms)[None])
-        seen = kind.observe(blocks(log[0])[0], before, Believed(belief, (belief,), (0.0,)), stray=0.05)
+        columns = kind.rule.columns(blocks(log[0])[0], before)
+        seen = kind.observe(columns, Believed(belief, (belief,), (0,)), stray=0.05)
         assert seen.sites[0].constant <= 0, seed
 
 

@@ -11,8 +11,9 @@ import ibcb
 from ibcb.cli.printing import say
 
 if TYPE_CHECKING:
-    from ibcb.log.disk import DiskLog
+    from ibcb.log import Log
     from ibcb.log.notes import Note
+    from ibcb.report.scanning import Scanning
 
 __all__ = ["Strict", "known_of", "refuse_doubts", "told_once"]
 
@@ -24,12 +25,12 @@ _REPEATED = ("scales",)
 _UNDETERMINED = ("constant-within-steps", "collinear")
 
 
-def known_of(log: ibcb.BehaviorLog | DiskLog) -> tuple[Note, ...]:
-    """How a log was read, and the warnings of `ibcb.validate`, which goes through it once.
+def known_of(log: Log, scanning: Scanning) -> tuple[Note, ...]:
+    """How a log was read, and the warnings of `ibcb.validate`, once it has been gone through.
 
     Its errors are among them: if a fit is possible all the same, it is in doubt.
     """
-    found = ibcb.validate(log)
+    found = scanning.of(log)
     # The notes of a log on disk are complete when it has been gone through.
     told = (note for note in found.notes if note.severity == "warning" or note.code in _REPEATED)
     return (*log.notes, *told)

@@ -17,6 +17,7 @@ import typer
 
 import ibcb
 from ibcb.cli.printing import say
+from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["check_output", "reports_errors"]
 
@@ -103,7 +104,7 @@ def _signals_raise() -> Iterator[None]:
 
 def _users_can_cause(error: Exception) -> bool:
     """Any other error is a mistake of ours, to be shown in full."""
-    if isinstance(error, (ImportError, ValueError, TypeError, OSError)):
+    if isinstance(error, (ImportError, ValueError, WrongTypeError, OSError)):
         return True
     from ibcb.engine.cluster import ClusterError
 

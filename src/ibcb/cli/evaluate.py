@@ -12,6 +12,7 @@ import ibcb
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, print_table, say_notes
+from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["EXAMPLE", "evaluate"]
 
@@ -76,8 +77,11 @@ def _read_run(folder: Path) -> ibcb.Run:
     if not description.exists():
         raise FileNotFoundError(f"{folder} has no run.json; give a folder written by ibcb simulate, or a log file.")
     try:
-        truth = ibcb.simulate(**json.loads(description.read_text()))
-    except (ValueError, TypeError) as error:
+        given = json.loads(description.read_text())
+        if not isinstance(given, dict):
+            raise ValueError("not a mapping")
+        truth = ibcb.simulate(**given)
+    except (ValueError, WrongTypeError) as error:
         raise ValueError(f"{description} does not describe a run ({error}); simulate it again.") from None
     if not np.array_equal(ibcb.read_log(folder / "log.parquet").chosen, truth.log.chosen):
         raise ValueError(f"{folder}/log.parquet is not the log that run.json describes; simulate it again.")

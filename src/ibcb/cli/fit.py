@@ -154,6 +154,7 @@ def fit(
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.report.kinds import compared, exploration
+    from ibcb.report.scanning import Scanning
 
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
@@ -174,14 +175,16 @@ def fit(
         verbose=True,
     )
     behaviour: Any = disk if streamed else disk.read()
-    known = known_of(behaviour)
-    refuse_doubts(known, strict)
-    start = time.perf_counter()
+    scanning, start = Scanning(), time.perf_counter()
+    along: dict[str, Any] = {"judge": True, "also": [scanning]}
+
+    def accept(fitted: ibcb.IBCB) -> None:
+        refuse_doubts([*known_of(behaviour, scanning), *fitted.notes_], strict)
+
     if streamed:
         try:
             with _cluster(scheduler) as client:
-                how = {"resume": resume, "client": client, "progress": True}
-                model = fit_in_steps(model, disk, out, accept=lambda found: refuse_doubts(found.notes_, strict), **how)
+                model = fit_in_steps(model, disk, out, accept=accept, resume=resume, client=client, **along)
         except (KeyboardInterrupt, ClusterError):
             kept = checkpoint_of(out)
             if kept.exists():
@@ -191,11 +194,11 @@ def fit(
             say(f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it.")
             raise
     else:
-        model.fit(behaviour)
-        refuse_doubts(model.notes_, strict)
+        model.fit_along(behaviour, **along)
+        accept(model)
         ibcb.save_model(model, out)
     seconds = time.perf_counter() - start
-    notes = [*told_once(known, model), *model.notes_]
+    notes = [*told_once(known_of(behaviour, scanning), model), *model.notes_]
     say_notes(notes)
     verdict = model.verdict(behaviour)
     if as_json:

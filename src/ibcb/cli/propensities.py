@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ import ibcb
 from ibcb.cli.errors import check_output, reports_errors
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, say, say_notes
+
+if TYPE_CHECKING:
+    from ibcb.estimators.propensity_tables import Told
 
 __all__ = ["EXAMPLE", "propensities"]
 
@@ -60,62 +63,69 @@ def propensities(
     Messages tell the effective sample size for evaluating two policies, and how
     rare the rarest choices were.
     """
-    from ibcb.estimators.predictions import csv_writer
-    from ibcb.estimators.propensities import not_drawn, of_another_log, overlap, propensity_tables
+    from ibcb.estimators.propensity_tables import not_drawn, of_another_log
 
     if out is not None:
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
     imitator = ibcb.load_model(model)
     if not isinstance(imitator, ibcb.IBCB):
         raise typer.BadParameter(f"propensities need an IBCB model; {model} holds a {type(imitator).__name__}.")
-    steps = ibcb.open_log(log, **prepared(imitator, reading, log))
-    columns = {"propensity": imitator.propensities(steps)}
-    if ahead:
-        columns["ahead"] = imitator.propensities(steps, ahead=True)
-    kind, another = imitator.decider_, of_another_log(imitator, steps)
-    notes = (*steps.notes, *another, *((not_drawn(kind.label),) if kind.deterministic else ()))
-    used = columns["ahead" if ahead else "propensity"]
-    found = overlap(imitator, steps, used)
-    if out is None and not as_json:
-        write = csv_writer(sys.stdout.buffer)
-        for table in propensity_tables(steps, **columns):
-            write(table)
-    elif out is not None:
-        _write(steps, columns, used, out)
+    steps: Any = ibcb.open_log(log, **prepared(imitator, reading, log))
+    if out is not None and out.suffix.lower() not in _TABLES:
+        # These forms need the log in memory.
+        steps = steps.read()
+    tables: list[Any] = []
+    found = _recovered(imitator, steps, out, tables, ahead=ahead, as_json=as_json)
+    kind = imitator.decider_
+    notes = [*steps.notes]
+    notes += [] if found.fitted else [of_another_log()]
+    notes += [not_drawn(kind.label)] if kind.deterministic else []
     if as_json:
         told: dict[str, Any] = {
-            "steps": found.steps,
-            "rows": len(used),
-            "fitted_log": not another,
-            "overlap": found.to_json(),
+            "steps": found.overlap.steps,
+            "rows": found.rows,
+            "fitted_log": found.fitted,
+            "overlap": found.overlap.to_json(),
             "notes": [note.to_json() for note in notes],
         }
         if out is None:
-            tables = list(propensity_tables(steps, **columns))
             names = tables[0].column_names
             told |= {name: [v for table in tables for v in table[name].to_pylist()] for name in names}
         print_json(told | ({} if out is None else {"out": str(out)}))
     elif out is not None:
-        say(f"{out}: {len(used)} propensities")
+        say(f"{out}: {found.rows} propensities")
     say_notes(notes)
-    say(f"overlap: {found}")
+    say(f"overlap: {found.overlap}")
 
 
-def _write(log: Any, columns: dict[str, Any], used: Any, out: Path) -> None:
-    """A table goes through the log part by part; the other forms need it in memory."""
+def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], *, ahead: bool, as_json: bool) -> Told:
+    """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
     import numpy as np
 
-    from ibcb.estimators.predictions import write_tables
-    from ibcb.estimators.propensities import propensity_tables
+    from ibcb.estimators.predictions import Spool, table_writer
+    from ibcb.estimators.propensity_tables import recover_tables
 
+    def kept() -> Any:
+        tables.clear()
+        return tables.append
+
+    if out is None and as_json:
+        return recover_tables(model, log, kept, ahead=ahead)
+    if out is None:
+        with Spool() as spool:
+            found = recover_tables(model, log, spool.begin, ahead=ahead)
+            spool.copy_to(sys.stdout.buffer)
+        return found
     suffix = out.suffix.lower()
     if suffix in _TABLES:
-        write_tables(propensity_tables(log, **columns), out)
-        return
-    whole = log.read().with_propensities(used)
+        with ibcb.io.atomic(out) as temporary, table_writer(temporary, suffix) as begin:
+            return recover_tables(model, log, begin, ahead=ahead)
+    found = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
+    whole = log.with_propensities(found.used)
     if suffix in _LABELS:
         ibcb.write_log(whole, out)
-        return
+        return found
     feedback = ibcb.io.to_feedback(whole)
     with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
         np.savez(file, **feedback)
+    return found

@@ -42,7 +42,8 @@ def report(
     so it may be larger than memory. --json prints all that the report shows, under
     "facts", for pages of your own.
     """
-    from ibcb.report import write_report
+    from ibcb.report import facts, write_page
+    from ibcb.report.scanning import Scanning
 
     check_output(out, (".html", ".htm"), log, model)
     imitator = ibcb.load_model(model)
@@ -51,9 +52,11 @@ def report(
             f"{model} holds a {type(imitator).__name__}; a report needs an IBCB model, which has a policy per episode."
         )
     disk = ibcb.open_log(log, **prepared(imitator, reading, log))
-    known = told_once(known_of(disk), imitator)
+    scanning = Scanning()
+    found = facts(imitator, disk, steps=not no_steps, title=title, also=[scanning])
+    known = told_once(known_of(disk, scanning), imitator)
     refuse_doubts([*known, *imitator.notes_], strict)
-    found = write_report(imitator, disk, out, steps=not no_steps, title=title, notes=known)
+    write_page(found, out, (*disk.notes, *known))
     say_notes(known)
     for text in found.notes:
         say(f"note: {text}")

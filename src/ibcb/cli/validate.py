@@ -61,7 +61,8 @@ def validate(
 
 def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
-    from ibcb.estimators.propensities import of_another_log
+    from ibcb.estimators.propensity_tables import of_another_log
+    from ibcb.log.fingerprint import log_fingerprint
     from ibcb.report.calibration import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
@@ -72,7 +73,7 @@ def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
             f"{log.name}: the log has no propensities to compare with the model's; name their column: "
             "--column propensity=NAME, or leave out --model."
         )
-    return found, of_another_log(model, log)
+    return found, () if log_fingerprint(log) == model.log_fingerprint_ else (of_another_log(),)
 
 
 def _print_curve(found: Any) -> None:

@@ -1,26 +1,40 @@
-"""Kinds of deciders, one file each; a new kind is a file and a line in `KINDS`."""
+"""Kinds of deciders: choice rules, one file each, and the register of what they are tracked with."""
 
-from ibcb.deciders.egreedy import EGreedy, EGreedyKind
+from ibcb.deciders.best import Best
+from ibcb.deciders.egreedy import BestOrRandom, EGreedy
 from ibcb.deciders.fixed import FixedPolicy
-from ibcb.deciders.kind import (
+from ibcb.deciders.kind import Family, Kind, Motions, Scales
+from ibcb.deciders.learning import Learning
+from ibcb.deciders.parameter import (
+    Interval,
+    Known,
+    Parameter,
+    PolicyLength,
+    RandomShare,
+    Setting,
+    Share,
+    Unit,
+    Weight,
+)
+from ibcb.deciders.policy import Policy, draw
+from ibcb.deciders.registry import KINDS, experts, register
+from ibcb.deciders.rule import (
     FIRST_STRAY,
     RANDOM_SHARES,
     Believed,
-    Family,
-    Kind,
+    Column,
+    Columns,
     Life,
-    Motions,
     Observed,
-    Scales,
+    Rule,
+    Values,
+    Width,
     Words,
 )
-from ibcb.deciders.other import OtherKind
-from ibcb.deciders.policy import Policy, draw
-from ibcb.deciders.sbts import DRAWS, SBTS, SbtsEpisodeKind, SbtsKind
-from ibcb.deciders.sbucb import SBUCB, SbucbKind
-from ibcb.deciders.softmax import Softmax, SoftmaxKind
-from ibcb.deciders.stationary import StationaryKind
-from ibcb.deciders.topk import TopK, TopKKind, top_k_softmax
+from ibcb.deciders.sbts import DRAWS, SBTS, BestOfDraw
+from ibcb.deciders.sbucb import SBUCB, UpperBound
+from ibcb.deciders.softmax import TEMPERATURE, Softmax, SoftmaxOfScores
+from ibcb.deciders.topk import OneOfBest, TopK, top_k_softmax
 
 __all__ = [
     "DRAWS",
@@ -30,35 +44,46 @@ __all__ = [
     "RANDOM_SHARES",
     "SBTS",
     "SBUCB",
+    "TEMPERATURE",
     "Believed",
+    "Best",
+    "BestOfDraw",
+    "BestOrRandom",
+    "Column",
+    "Columns",
     "EGreedy",
     "Family",
     "FixedPolicy",
+    "Interval",
     "Kind",
+    "Known",
+    "Learning",
     "Life",
     "Motions",
     "Observed",
+    "OneOfBest",
+    "Parameter",
     "Policy",
+    "PolicyLength",
+    "RandomShare",
+    "Rule",
     "Scales",
+    "Setting",
+    "Share",
     "Softmax",
+    "SoftmaxOfScores",
     "TopK",
+    "Unit",
+    "UpperBound",
+    "Values",
+    "Weight",
+    "Width",
     "Words",
     "draw",
     "experts",
+    "register",
     "top_k_softmax",
 ]
-
-#: in the order in which they are tried, by the name under which a model file has them
-KINDS: dict[str, type[Kind]] = {
-    "sbucb": SbucbKind,
-    "sbts": SbtsKind,
-    "sbts-episode": SbtsEpisodeKind,
-    "egreedy": EGreedyKind,
-    "softmax": SoftmaxKind,
-    "topk": TopKKind,
-    "other": OtherKind,
-    "stationary": StationaryKind,
-}
 
 #: what acts as a decider of each kind does
 POLICIES: dict[str, type[Policy | TopK]] = {
@@ -70,8 +95,3 @@ POLICIES: dict[str, type[Policy | TopK]] = {
     "stationary": FixedPolicy,
     "other": FixedPolicy,
 }
-
-
-def experts() -> tuple[str, ...]:
-    """What users call the kinds: whether a Thompson sampler draws at every step or once an episode is a parameter."""
-    return tuple(dict.fromkeys(kind.name for kind in KINDS.values()))

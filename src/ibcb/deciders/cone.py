@@ -1,13 +1,13 @@
-"""Choices without error: half-spaces for (policy, alpha), and which of them tell something.
+"""Choices without error: half-spaces for the policy and what is added to it, and which of them tell something.
 
-An "sbucb" decider with the policy p prefers its choice c to another candidate o:
+A decider with the policy p that adds a bonus prefers its choice c to another candidate o:
 
     <p, s_o - s_c> + alpha (H(s_o) - H(s_c))  <=  0.
 
-So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)). An "egreedy" decider adds no bonus: then
-w = p, and rows are differences of s. Choices tell only the direction of w, which is p / alpha. Beliefs about w are
-normal all the same; its length is a matter of the prior. In these coordinates every row is a half-space through the
-origin, and expectation propagation learns from all of them nearly exactly (`ibcb.numerics.half_spaces`).
+So w = (p, alpha) lies in a cone, whose rows are the differences of (s, H(s)); without added columns w = p. Choices tell
+only the direction of w, such as p / alpha. Beliefs about w are normal all the same; its length is a matter of the
+prior. In these coordinates every row is a half-space through the origin, and expectation propagation learns from all of
+them nearly exactly (`ibcb.numerics.half_spaces`).
 
 The product of the sites is one Gaussian factor, which stands for the whole episode. Beliefs that are not far from the
 one it was found with can learn from it by a Kalman update. Where more rows fail than were thought to be wrong, they are
@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.deciders.rule import Columns
 from ibcb.engine import Block
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
-from ibcb.numerics.ridge import Ridge, widths
+from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Cone", "RowSearch", "cone_sites"]
 
@@ -64,13 +65,11 @@ _SEARCH = RowSearch()
 _LOOKED_AT, _FEW_COPIES = 1024, 0.9
 #: digits that equal products have in common, whatever their rounding
 _NAME_BITS = 36
-#: place of the row that says alpha > 0, which is none of the log's
-_ALPHA = -1
+#: place of the rows that say that added weights are above 0, which are none of the log's
+_POSITIVE = -1
 
 
-def cone_sites(
-    block: Block, ridge: Ridge, beliefs: Sequence[Beliefs], stray: float, *, bonus: bool = True
-) -> tuple[list[Site], float]:
+def cone_sites(block: Block, columns: Columns, beliefs: Sequence[Beliefs], stray: float) -> tuple[list[Site], float]:
     """What the choices of an episode's block say of w, as a factor for each of some beliefs about it.
 
     Rows are searched for the first belief only: what is told by rows that the choices of one and the same policy leave
@@ -79,14 +78,12 @@ def cone_sites(
     Parameters
     ----------
     block : Block
-    ridge : Ridge
-        Of the choices before the episode.
+    columns : Columns
+        Its candidates as the decider sees them. The weights of the added columns, the last entries of w, are above 0.
     beliefs : sequence of Beliefs
         One each.
     stray : float
         Share of rows that were wrong in the episode before.
-    bonus : bool
-        Whether the decider adds alpha H(s) to <p, s>, and alpha > 0 is the last entry of w.
 
     Returns
     -------
@@ -94,7 +91,7 @@ def cone_sites(
     stray : float
         The same share of this episode.
     """
-    cone, found, learned = Cone(block, ridge, bonus=bonus), list[Site](), None
+    cone, found, learned = Cone(block, columns), list[Site](), None
     if not cone.tells:
         return [Site.empty(belief.mean.shape[1]) for belief in beliefs], stray
     cone.stray = min(max(stray, EP.stray), EP.most_stray)
@@ -108,7 +105,7 @@ def cone_sites(
             failed = cone.failing_share(learned)
         else:
             # Not from the sites of another belief: where rows contradict each other they would lead back to it.
-            logged, known = np.flatnonzero(learned.rows.places != _ALPHA), learned.rows
+            logged, known = np.flatnonzero(learned.rows.places != _POSITIVE), learned.rows
             rows = ConeRows.fresh(known.leads[logged], known.places[logged], known.times[logged])
             learned = cone.learn_all(cone.beforehand(len(mean)).joined(rows), mean, root)
         found.append(_as_one(learned))
@@ -131,11 +128,11 @@ class Cone:
 
     stray = EP.stray
 
-    def __init__(self, block: Block, ridge: Ridge, *, bonus: bool = True) -> None:
-        self._block, self._whitener = block, ridge.whitener if bonus else None
-        self._leads, self._squares = _differences(block, block.widths(ridge) if bonus else None)
+    def __init__(self, block: Block, columns: Columns) -> None:
+        self._block, self._columns = block, columns
+        self._leads, self._squares = _differences(block, columns)
         self._rows, times, self._both_ways = _distinct(block)
-        learned = _learned(self._leads, ridge)[self._rows]
+        learned = _learned(self._leads, columns.before)[self._rows]
         if not learned.all():
             self._rows, times = self._rows[learned], times[learned]
         if len(times) < block.n_rows:
@@ -149,13 +146,12 @@ class Cone:
         return len(self._rows) > 0
 
     def beforehand(self, o: int) -> ConeRows:
-        """What is known of w before any choice: alpha > 0, where it is part of it."""
-        if self._whitener is None:
-            return ConeRows.fresh(np.zeros((0, o)), np.zeros(0, dtype=np.int64))
-        return ConeRows.fresh(-np.eye(1, o, o - 1), np.array([_ALPHA]))
+        """What is known of w before any choice: that the weights of added columns are above 0."""
+        added = len(self._columns.added)
+        return ConeRows.fresh(-np.eye(added, o, o - added), np.full(added, _POSITIVE))
 
     def learn(self, mean: Vector, root: Matrix) -> Posterior:
-        """What a belief N(mean, root root') becomes, with alpha > 0 where it is tracked.
+        """What a belief N(mean, root root') becomes.
 
         Of the rows that are not settled by what is known, some are learned from first; after that most of the others
         are settled too.
@@ -251,7 +247,7 @@ class Cone:
         """Rows that fail, but those known, and by how much."""
         lead = self._leads @ mean.astype(self._leads.dtype)
         fails = lead > 0
-        fails[known.places[known.places != _ALPHA]] = False
+        fails[known.places[known.places != _POSITIVE]] = False
         found = np.flatnonzero(fails)
         return found, lead[found]
 
@@ -260,32 +256,32 @@ class Cone:
         own = self._rows[rows]
         steps, step = np.unique(self._block.step_of(own), return_inverse=True)
         places = np.concatenate([own, self._block.chosen_rows.take(steps)])
-        contexts = self._block.contexts[places].astype(np.float64, copy=False)
-        features = contexts
-        if self._whitener is not None:
-            features = with_column(contexts, widths(self._whitener, contexts))
+        features = self._columns.of(self._block.contexts[places].astype(np.float64, copy=False))
         count = len(rows)
         return ConeRows.fresh(features[:count] - features[count:][step], rows, self._times[rows])
 
 
-def _differences(block: Block, wide: NDArray[Any] | None) -> tuple[Contexts, Contexts]:
-    """Contexts of all rows less those chosen, and so their widths where a bonus is added; and the squares of these."""
-    d, dtype = block.contexts.shape[1], _single(block.contexts) if wide is None else wide.dtype
+def _differences(block: Block, columns: Columns) -> tuple[Contexts, Contexts]:
+    """Features and added columns of all rows less those of the chosen; and the squares of these."""
+    d, k = block.contexts.shape[1], len(columns.added)
+    dtype = columns.quick.dtype if k else _single(block.contexts)
     # Candidates that do not differ from the chosen one have a row of zeros, which is never open; exactly, whatever the
-    # rounding of their widths.
+    # rounding of what was added.
     if is_sparse(block.contexts):
         leads = block.all_leads(dtype)
-        if wide is not None:
-            of_widths = np.empty((len(wide), 1), dtype=dtype)
-            block.less_chosen(wide[:, None], out=of_widths)
-            of_widths[np.diff(leads.indptr) == 0] = 0.0
-            leads = with_column(leads, of_widths[:, 0])
+        alike = np.diff(leads.indptr) == 0
+        if k:
+            added = np.empty((block.n_rows, k), dtype=dtype)
+            block.less_chosen(columns.quick, out=added)
+            added[alike] = 0.0
+            for column in added.T:
+                leads = with_column(leads, column)
         return leads, leads.multiply(leads).tocsr()
-    leads = np.empty((block.n_rows, d + (wide is not None)), dtype=dtype)
+    leads = np.empty((block.n_rows, d + k), dtype=dtype)
     block.less_chosen(block.contexts, out=leads[:, :d])
-    if wide is not None:
-        block.less_chosen(wide[:, None], out=leads[:, d:])
-        leads[~leads[:, :d].any(axis=1), d] = 0.0
+    if k:
+        block.less_chosen(columns.quick, out=leads[:, d:])
+        leads[~leads[:, :d].any(axis=1), d:] = 0.0
     return leads, leads * leads
 
 

@@ -7,24 +7,23 @@ Steps that look random are set aside; the others bound the direction of the poli
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.best_kind import BestKind
-from ibcb.deciders.kind import RANDOM_SHARES, Believed, Family, Life, Motions, Observed, Scales, Words, grid
+from ibcb.deciders.best import Best
+from ibcb.deciders.parameter import Parameter, RandomShare
 from ibcb.deciders.policy import as_candidate_sets, best, with_random_share
 from ibcb.deciders.ridge_policy import RidgePolicy
+from ibcb.deciders.rule import RANDOM_SHARES, Believed, Columns, Life, Observed, Values, Words
 from ibcb.engine import Block
 from ibcb.numerics.checks import at_least_zero, probability, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 from ibcb.numerics.newton import SolverError
-from ibcb.numerics.ridge import Ridge
 
-__all__ = ["EGreedy", "EGreedyKind"]
+__all__ = ["BestOrRandom", "EGreedy"]
 
 Vector = NDArray[np.float64]
 
@@ -39,10 +38,21 @@ _DRAWS = 32
 
 
 @dataclass(frozen=True)
-class EGreedyKind(BestKind):
-    """The kind."""
+class BestOrRandom(Best):
+    """The rule."""
 
     name = "egreedy"
+    parameters = (
+        Parameter(
+            "epsilon",
+            "share of choices",
+            (0.0, 1.0),
+            "even in its logarithm, constant or falling",
+            "how many choices are made at random",
+            RandomShare(),
+            luck=True,
+        ),
+    )
     words = Words(
         "the decider learns, takes the best, and now and then any candidate at random",
         "epsilon-greedy: takes the best, now and then any at random",
@@ -52,35 +62,21 @@ class EGreedyKind(BestKind):
         misfit="Choices at random have no explanation",
         contradictions="No reward weights explain these choices together, as is usual where some are made at random.",
     )
-    # As of SbucbKind, without alpha. Judged by benchmarks/propensities.py and benchmarks/selection.py.
-    scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)
-    motions = Motions(
-        (
-            Family("settling", grid((0.0, 0.05, 0.2, 0.8, 3.0)), early=(3.0,), few=grid((0.0, 0.2, 3.0))),
-            Family(
-                "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
-            ),
-        )
-    )
-    # Its choices do not depend on l2 but through what it has learned, soon hardly.
-    penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
-    explores_at_random = True
-    most_random = 1.0
 
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
-        if not before.phi.any():
-            return super().observe(block, before, believed, stray)
-        meant, strayed = _meant(block, believed.leaders[-1], stray)
-        seen = super().observe(meant, before, believed, _LEFT_STRAY)
-        posterior, _ = believed.leaders[-1].given(seen.sites[-1])
-        p = self.propensities(block, before, posterior, _DRAWS)[block.chosen_rows]
+    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
+        if not columns.before.phi.any():
+            return super().observe(block, columns, belief, parameters)
+        meant, strayed = _meant(block, belief.leaders[-1], parameters.stray)
+        own = self.columns(meant, columns.before)
+        seen = super().observe(meant, own, belief, parameters._replace(stray=_LEFT_STRAY))
+        posterior, _ = belief.leaders[-1].given(seen.sites[-1])
+        p = self.probabilities(block, columns, posterior, parameters._replace(draws=_DRAWS))[block.chosen_rows]
         shares, chance = np.array(RANDOM_SHARES), 1.0 / np.diff(block.offsets)
         likely = np.outer(p, 1 - shares) + np.outer(chance, shares)
         return Observed(seen.sites, strayed, np.log(likely).sum(axis=0))
 
-    def live(self, life: Life) -> EGreedy:
-        state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
-        return EGreedy(len(life.coef), epsilon=life.share, **self.own_ridge, **state)
+    def live(self, state: Life) -> EGreedy:
+        return EGreedy(len(state.coef), epsilon=state.share, random_state=state.random_state, **state.learned)
 
 
 def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]:

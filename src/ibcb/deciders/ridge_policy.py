@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ibcb.deciders.learning import Learning
 from ibcb.deciders.policy import Policy, as_candidate_sets, as_choice, best
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import at_least_zero, finite_array, gram_matrix, positive, whole
-from ibcb.numerics.ridge import gram, ridge
 
 __all__ = ["IndexPolicy", "RidgePolicy"]
 
@@ -41,8 +41,8 @@ class RidgePolicy(Policy):
         d = whole("n_features", n_features, 1, "the length of a context")
         self.l2 = _penalty(l2, d)
         self.origin = np.zeros(d) if origin is None else _vector("origin", origin, d, "a point among the contexts")
-        self.gram_, self.moment_ = _state(gram, moment, d)
-        self._refit()
+        start = _state(gram, moment, d)
+        self._adopt(Learning.begin(self.l2, *start, self.origin if self.origin.any() else None))
 
     def __repr__(self) -> str:
         own = "".join(f"{name}={getattr(self, name):g}, " for name in self._shown)
@@ -57,14 +57,7 @@ class RidgePolicy(Policy):
                 f"update got contexts of shape {S.shape} and rewards of shape {R.shape}; expected "
                 f"(B, {self.n_features}) and (B,)."
             )
-        S = S - self.origin
-        before = self.gram_, self.moment_
-        self.gram_, self.moment_ = self.gram_ + gram(S), self.moment_ + S.T @ R
-        try:
-            self._refit()
-        except ValueError:
-            self.gram_, self.moment_ = before
-            raise
+        self._adopt(self._learning.learn(S, R))
 
     def pseudo_data(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """At most d contexts S and rewards R that teach what this policy has learned: S'S = gram_, S'R = moment_.
@@ -83,10 +76,21 @@ class RidgePolicy(Policy):
         root = np.sqrt(w[seen])
         return root[:, None] * V.T[seen], V.T[seen] @ self.moment_ / root
 
-    def _refit(self) -> None:
-        self._ridge = ridge(self.gram_, self.l2, self.origin if self.origin.any() else None)
+    def _adopt(self, learning: Learning) -> None:
+        """Go on with what has been learned."""
+        self._learning = learning
         #: policy parameters theta_n, shape (d,)
-        self.coef_ = self._ridge.solve(self.moment_)
+        self.coef_ = learning.coef
+
+    @property
+    def gram_(self) -> Matrix:
+        """Phi = S'S of what has been learned, shape (d, d)."""
+        return self._learning.gram
+
+    @property
+    def moment_(self) -> Vector:
+        """b = S'R, shape (d,)."""
+        return self._learning.moment
 
     def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
         """Expected reward of every candidate, without exploration."""

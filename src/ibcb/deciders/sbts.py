@@ -1,37 +1,35 @@
 """SBTS: Thompson sampling, the best candidate of a policy drawn from N(policy, alpha^2 Psi^-1).
 
 It draws at every step, or once an episode. What an episode of choices says in the first case is a site, see
-`ibcb.deciders.draws_site`; in the second they are the best by one draw, and bound it by the rows of a cone, see
-`ibcb.deciders.cone`. Policies are in units of alpha.
+`ibcb.deciders.draws_site`; in the second they are the best by one draw, see `ibcb.deciders.best`. Policies are in units
+of alpha.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from ibcb.deciders.best_kind import BestKind
 from ibcb.deciders.draws_site import draws_site, length_factor
-from ibcb.deciders.kind import Believed, Family, Kind, Life, Motions, Observed, Scales, Words, grid
+from ibcb.deciders.learning import Learning
+from ibcb.deciders.parameter import Parameter, Setting, Unit
 from ibcb.deciders.ridge_policy import IndexPolicy
-from ibcb.engine import Block, CandidateMoments
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
+from ibcb.engine import Block
+from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.contexts import Contexts, is_sparse, scaled_rows, step_sums
-from ibcb.numerics.gaussians import Beliefs, draws_root
-from ibcb.numerics.ridge import Ridge
+from ibcb.numerics.gaussians import Beliefs
 
-__all__ = ["DRAWS", "SBTS", "SbtsEpisodeKind", "SbtsKind"]
+__all__ = ["DRAWS", "SBTS", "BestOfDraw"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-
-#: a mean square below this share of what it is the difference of is rounding
-_ROUNDING = 1e-12
 
 #: variance of a belief over that of the draws that is believed where choices are foreseen (judged by
 #: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
@@ -39,21 +37,20 @@ _WIDEST = 3.0
 
 DRAWS = ("step", "episode")
 
-#: alpha of a decider that draws once an episode, in the unit of its policies, between which is told (judged by
-#: benchmarks/selection.py)
-_SPREADS = (0.4, 1.0, 2.5, 6.0, 15.0)
-
 #: draws behind `SBTS.propensities`, whose standard errors are then .005 at most; their seed; and how many scores are
 #: held at a time
 _PROPENSITY_DRAWS, _PROPENSITY_SEED, _SCORES_HELD = 10_000, 0, 1 << 22
 
 
 @dataclass(frozen=True)
-class SbtsKind(Kind):
-    """The kind that draws at every step."""
+class BestOfDraw(Rule):
+    """The rule of one that draws at every step."""
 
     name = "sbts"
-    draws_every = "step"
+    parameters = (
+        Parameter("alpha", "rewards", (0.0, math.inf), "none", "how widely policies are drawn", Unit(), luck=True),
+        Parameter("draws", "", DRAWS, "none", "how often the policy is drawn", Setting(value="step")),
+    )
     words = Words(
         "the decider learns, and draws from its posterior",
         "SBTS: Thompson sampling",
@@ -62,70 +59,28 @@ class SbtsKind(Kind):
         "the one it expects most of.",
         misfits="They are further off than its draws explain: look here for changed records.",
         misfit="The luck of a Thompson sampler has no exact explanation",
+        spread="spread H",
     )
-    scales = Scales(policy=10.0, rewards=2.0, first_policy=0.1)
-    # As of SbucbKind, in units of the decider's own draws.
-    motions = Motions(
-        (
-            Family("walk", grid((0.03, 0.3, 3.0)), early=(3.0,), few=grid((0.3, 3.0))),
-            Family(
-                "learner", grid((0.2, 0.8, 3.2, 8.0), (0.0, 0.03)), early=(0.8, 0.03), few=grid((0.8, 3.2), (0.03,))
-            ),
-        )
-    )
-    learns = True
-    compares_predictions = True
-    most_random = 0.06
-    narrows = True
-    # Its factors are found with the variance of one that only walks.
-    doubt = 0.05
-    # Judged by benchmarks/arms.py and benchmarks/forecast.py.
-    tempering = 0.2
 
-    def unit(self, candidates: CandidateMoments) -> Matrix:
-        return candidates.unit
-
-    def observe(self, block: Block, before: Ridge, believed: Believed, stray: float) -> Observed:
+    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
         # Around what is believed, with the doubt of one that only walks: other models are to learn from the site too.
-        prior = Beliefs(believed.best.mean, believed.leaders[0].covariance)
-        site = draws_site(block, before, prior)
+        prior = Beliefs(belief.best.mean, belief.leaders[0].covariance)
+        site = draws_site(block, columns.before, prior)
         if site.root.shape[1]:
             # The logit's p, made longer: what is seen of it stays as sure.
-            factor = length_factor(block, before, prior.given(site)[0].mean[0])
+            factor = length_factor(block, columns.before, prior.given(site)[0].mean[0])
             site = replace(site, root=site.root / factor)
-        return Observed((site,) * len(believed.leaders))
+        return Observed((site,) * len(belief.leaders))
 
-    def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
+    def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
         """With the decider's own draws, N(0, Psi^-1)."""
-        L = before.whitener.matrix
-        return block.contexts, believed.mean[0], _bounded(believed.covariance[0], L) + L.T @ L
+        L = columns.before.whitener.matrix
+        covariance = _bounded(belief.covariance[0], L) + L.T @ L
+        return best_of_draws(block.contexts, block.offsets, belief.mean[0], covariance, parameters.draws)
 
-    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
-        """In units of the step's width: the less a decider has seen, the more widely it draws."""
-        X, starts, counts = block.contexts, block.offsets[:-1], np.diff(block.offsets)
-        scores: Vector = X @ policy
-        middle = scaled_rows(step_sums(X, block.offsets), 1 / counts)
-        if is_sparse(X):
-            # The mean of squares less the square of the mean: leads of the mean itself would not be sparse.
-            whole = np.add.reduceat(before.lengths(X) ** 2, starts) / counts
-            square = whole - before.lengths(middle) ** 2
-            square[square <= _ROUNDING * whole] = 0.0
-        else:
-            square = np.add.reduceat(before.lengths(X - np.repeat(middle, counts, axis=0)) ** 2, starts) / counts
-        # Steps whose candidates do not differ have no width, and no lead either.
-        unit = np.sqrt(np.where(square > 0, square, 1.0))
-        scores /= np.repeat(unit, counts)
-        return scores
-
-    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
-        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
-        L = now.whitener.matrix
-        drawn = (rng.standard_normal((len(counts), len(p))) @ draws_root(p, L.T @ L).T).astype(contexts.dtype)
-        scores += np.einsum("rd,rd->r", contexts, np.repeat(drawn, counts, axis=0))
-        return scores
-
-    def live(self, life: Life) -> SBTS:
-        return _live(self, life)
+    def live(self, state: Life) -> SBTS:
+        how: dict[str, Any] = {"draws": state.draws, "random_state": state.random_state}
+        return SBTS(len(state.coef), alpha=state.alpha, **how, **state.learned)
 
 
 def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
@@ -141,44 +96,6 @@ def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
     root = V.T @ L
     found: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
     return found
-
-
-@dataclass(frozen=True)
-class SbtsEpisodeKind(BestKind):
-    """The kind that draws once an episode: its choices are the best by that draw."""
-
-    name = "sbts"
-    draws_every = "episode"
-    words = Words(
-        "the decider learns, and draws from its posterior once an episode",
-        "SBTS: Thompson sampling, one draw per episode",
-        misfit="The luck of a Thompson sampler has no exact explanation",
-    )
-    # As of SbucbKind, without alpha. Judged by benchmarks/selection.py: with walks beside it is mistaken more often.
-    scales = Scales(policy=3.0, rewards=8.0, per_feature=False, first_policy=3.0)
-    motions = Motions(
-        (
-            Family(
-                "sampler",
-                grid((0.4,), (0.03,), _SPREADS),
-                early=(0.4, 0.03, 6.0),
-                few=grid((0.4,), (0.03,), (1.0, 6.0)),
-            ),
-        )
-    )
-    # Its choices do not depend on l2 but through what it has learned, and how widely it draws at first.
-    penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
-    most_random = 0.06
-    # The draw is part of what is believed.
-    doubt = 1.0
-
-    def live(self, life: Life) -> SBTS:
-        return _live(self, life)
-
-
-def _live(kind: Kind, life: Life) -> SBTS:
-    state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
-    return SBTS(len(life.coef), alpha=life.alpha, draws=life.draws, **kind.own_ridge, **state)
 
 
 class SBTS(IndexPolicy):
@@ -218,8 +135,8 @@ class SBTS(IndexPolicy):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, draws={self.draws!r})"
 
-    def _refit(self) -> None:
-        super()._refit()
+    def _adopt(self, learning: Learning) -> None:
+        super()._adopt(learning)
         if self.draws == "episode":
             self._drawn = self._draw(1)[0]
 
@@ -229,7 +146,7 @@ class SBTS(IndexPolicy):
 
     def _drawn_by(self, z: Matrix) -> Matrix:
         """theta + alpha L^-T z, whose covariance is alpha^2 Psi^-1: shape (count, d) to the same."""
-        spread = solve_triangular(self._ridge.cholesky, z.T, lower=True, trans="T", check_finite=False)
+        spread = solve_triangular(self._learning.ridge.cholesky, z.T, lower=True, trans="T", check_finite=False)
         drawn: Matrix = self.coef_ + self.alpha * spread.T
         return drawn
 

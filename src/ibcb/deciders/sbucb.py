@@ -5,31 +5,33 @@ Its choices bound (policy, alpha) by the rows of a cone, see `ibcb.deciders.cone
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.best_kind import BestKind
-from ibcb.deciders.kind import Family, Life, Motions, Scales, Words, grid
+from ibcb.deciders.best import Best
+from ibcb.deciders.parameter import Parameter, Unit
 from ibcb.deciders.ridge_policy import IndexPolicy
+from ibcb.deciders.rule import Columns, Life, Width, Words
 from ibcb.engine import Block
-from ibcb.numerics.contexts import Contexts, with_column
-from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["SBUCB", "SbucbKind"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+__all__ = ["SBUCB", "UpperBound"]
 
 
 @dataclass(frozen=True)
-class SbucbKind(BestKind):
-    """The kind."""
+class UpperBound(Best):
+    """The rule."""
 
     name = "sbucb"
+    # Only ratios matter, so scales are loose; alpha is of the order of 1.
+    parameters = (
+        Parameter(
+            "alpha", "rewards", (0.0, math.inf), "normal, deviation 2", "weight of the width H", Unit(deviation=2.0)
+        ),
+    )
     words = Words(
         "the decider learns, and adds a confidence bonus",
         "SBUCB: adds a confidence bonus, takes the best",
@@ -40,35 +42,12 @@ class SbucbKind(BestKind):
         contradictions="No reward weights explain these choices together. Look here first for changed records, wrong "
         "episode edges, or a decider that is not what was assumed.",
     )
-    # Only ratios matter, so scales are loose; alpha is of the order of 1.
-    scales = Scales(policy=3.0, rewards=8.0, alpha=2.0, per_feature=False, first_policy=3.0)
-    # Judged by benchmarks/forecast.py: twice as many models predict no better.
-    motions = Motions(
-        (
-            Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))),
-            Family(
-                "learner", grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)), early=(0.4, 0.03), few=grid((0.4, 1.6), (0.03,))
-            ),
-        )
-    )
-    adds_bonus = True
-    most_random = 0.06
 
-    def drawn(self, block: Block, before: Ridge, believed: Beliefs) -> tuple[Contexts, Vector, Matrix]:
-        return with_column(block.contexts, block.widths(before)), believed.mean[0], believed.covariance[0]
+    def columns(self, block: Block, before: Ridge) -> Columns:
+        return Columns(block, before, (Width(before),))
 
-    def scores(self, block: Block, before: Ridge, policy: Vector) -> Vector:
-        scores: Vector = block.contexts @ policy
-        scores += before.widths(block.contexts)
-        return scores
-
-    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
-        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
-        scores += now.widths(contexts)
-        return scores
-
-    def live(self, life: Life) -> SBUCB:
-        return SBUCB(len(life.coef), alpha=life.alpha, gram=life.gram, moment=life.moment, **self.own_ridge)
+    def live(self, state: Life) -> SBUCB:
+        return SBUCB(len(state.coef), alpha=state.alpha, **state.learned)
 
 
 class SBUCB(IndexPolicy):
@@ -111,6 +90,6 @@ class SBUCB(IndexPolicy):
         super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment, origin=origin)
 
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
-        widths = self._ridge.widths(candidates.reshape(-1, self.n_features))
+        widths = self._learning.ridge.widths(candidates.reshape(-1, self.n_features))
         total: NDArray[Any] = candidates @ self.coef_ + self.alpha * widths.reshape(candidates.shape[:-1])
         return total

@@ -5,6 +5,7 @@ Its choices are those of a conditional logit. Policies are in units of the tempe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,26 +13,39 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from ibcb.deciders.kind import Family, Life, Motions, Scales, Words, grid
-from ibcb.deciders.logit_kind import LogitKind
-from ibcb.deciders.other import FOLLOWED
+from ibcb.deciders.fixed import FixedPolicy
+from ibcb.deciders.logit import MOST_STRAY, observed
+from ibcb.deciders.parameter import Parameter, PolicyLength, Unit
 from ibcb.deciders.policy import as_candidate_sets
 from ibcb.deciders.ridge_policy import RidgePolicy
-from ibcb.engine import CandidateMoments
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
+from ibcb.engine import Block
+from ibcb.numerics.averages import softmax_of_draws
 from ibcb.numerics.checks import positive
-from ibcb.numerics.ridge import Ridge
+from ibcb.numerics.gaussians import Beliefs
 
-__all__ = ["Softmax", "SoftmaxKind"]
+__all__ = ["TEMPERATURE", "Softmax", "SoftmaxOfAnyone", "SoftmaxOfScores"]
 
 Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+
+#: the unit of the policies of whoever draws by a softmax
+TEMPERATURE = Parameter(
+    "temperature",
+    "deviations of the scores of a step",
+    (0.0, math.inf),
+    "that of the policy's length",
+    "how far apart scores are of which one is drawn e times as often",
+    PolicyLength(),
+    luck=True,
+)
 
 
 @dataclass(frozen=True)
-class SoftmaxKind(LogitKind):
-    """The kind."""
+class SoftmaxOfScores(Rule):
+    """The rule."""
 
     name = "softmax"
+    parameters: ClassVar[tuple[Parameter, ...]] = (TEMPERATURE,)
     words = Words(
         "the decider learns, and draws by the softmax of its scores",
         "draws by the softmax of its scores",
@@ -42,34 +56,31 @@ class SoftmaxKind(LogitKind):
         misfits="They are further off than its draws explain: look here for changed records.",
         misfit="The draws of a softmax have no exact explanation",
     )
-    scales = Scales(policy=10.0, rewards=3.0, first_policy=0.1)
-    # Judged by benchmarks/propensities.py.
-    motions = Motions(
-        (
-            *FOLLOWED.families,
-            Family("learner", grid((0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.1)), early=(1.0, 0.1), few=grid((1.0,), (0.1,))),
-        ),
-        fading=FOLLOWED.fading,
-    )
-    learns = True
-    # Its choices do not depend on l2 but through what it has learned, soon hardly.
-    penalties: ClassVar = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
-    has_temperature = True
-    most_stray = 0.01
-    most_random = 0.02
 
-    def unit(self, candidates: CandidateMoments) -> Matrix:
-        """Of all that it learns from, what the candidates of a step share included."""
-        return candidates.unit
+    #: the largest share of steps that is taken to stray while an episode is learned from
+    most_stray: ClassVar[float] = 0.01
 
-    def imagine(self, contexts: NDArray[Any], counts: NDArray[np.int64], p: Vector, now: Ridge, rng: Any) -> Any:
-        scores: NDArray[Any] = contexts @ p.astype(contexts.dtype)
-        scores += rng.gumbel(size=len(scores)).astype(contexts.dtype)
-        return scores
+    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
+        return observed(block, columns, belief, parameters, self.most_stray)
 
-    def live(self, life: Life) -> Softmax:
-        state: dict[str, Any] = {"gram": life.gram, "moment": life.moment, "random_state": life.random_state}
-        return Softmax(len(life.coef), temperature=life.alpha, **self.own_ridge, **state)
+    def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
+        # Smooth in the scores, so that fewer draws do.
+        draws = max(1, parameters.draws // 2)
+        return softmax_of_draws(columns.whole, block.offsets, belief.mean[0], belief.covariance[0], draws)
+
+    def live(self, state: Life) -> Softmax | FixedPolicy:
+        if not state.learns:
+            how: dict[str, Any] = {"temperature": state.alpha, "epsilon": state.share}
+            return FixedPolicy(state.coef, random_state=state.random_state, **how)
+        return Softmax(len(state.coef), temperature=state.alpha, random_state=state.random_state, **state.learned)
+
+
+@dataclass(frozen=True)
+class SoftmaxOfAnyone(SoftmaxOfScores):
+    """Of a decider of which only choices are known: its randomness is the unit of its policy, and nothing more."""
+
+    parameters = (TEMPERATURE._replace(estimate=Unit()),)
+    most_stray = MOST_STRAY
 
 
 class Softmax(RidgePolicy):

@@ -2,63 +2,66 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.kind import Life, Words
-from ibcb.deciders.logit_kind import LogitKind
-from ibcb.deciders.other import FOLLOWED
+from ibcb.deciders.logit import MOST_STRAY, observed
+from ibcb.deciders.parameter import Parameter, Setting
 from ibcb.deciders.policy import as_candidate_sets, as_choice, draw
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.deciders.sbts import SBTS
 from ibcb.deciders.sbucb import SBUCB
 from ibcb.engine import Block
 from ibcb.log import BehaviorLog
 from ibcb.numerics.averages import top_k_of_draws
-from ibcb.numerics.checks import positive, whole
+from ibcb.numerics.checks import WrongTypeError, positive, whole
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.ridge import Ridge
 
-__all__ = ["TopK", "TopKKind", "top_k_softmax"]
+__all__ = ["OneOfBest", "TopK", "top_k_softmax"]
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class TopKKind(LogitKind):
-    """The kind."""
+class OneOfBest(Rule):
+    """The rule."""
 
     name = "topk"
+    parameters = (
+        Parameter(
+            "top_k",
+            "candidates",
+            (2, math.inf),
+            "2, 3 or 4",
+            "how many of the best are drawn from",
+            Setting(name="top_k"),
+            luck=True,
+        ),
+    )
     words = Words(
         "the decider draws from its best candidates",
-        "draws from its best candidates",
+        "draws from its {top_k} best candidates",
         explored="its draws decide",
         exploration="It draws from its best candidates. Shown is how often it draws another than the very best.",
         misfits="They are not among its best candidates: look here for changed records.",
     )
-    motions = FOLLOWED
-    draws_from_best = True
-    # More records that are wrong leave nothing that tells its best from the others (benchmarks/selection.py).
-    most_random = 0.25
 
-    def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
-        belief = believed.mean[0], believed.covariance[0]
-        return top_k_of_draws(block.contexts, block.offsets, *belief, max(1, draws // 2), top_k=self.top_k, scale=scale)
+    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
+        return observed(block, columns, belief, parameters, MOST_STRAY)
 
-    def live(self, life: Life) -> TopK:
+    def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
+        own: dict[str, Any] = {"top_k": parameters.top_k, "scale": parameters.scale}
+        draws = max(1, parameters.draws // 2)
+        return top_k_of_draws(columns.whole, block.offsets, belief.mean[0], belief.covariance[0], draws, **own)
+
+    def live(self, state: Life) -> TopK:
         """Around a ridge regression of the rewards, without a bonus."""
-        expert = SBUCB(len(life.coef), alpha=0.0, gram=life.gram, moment=life.moment, **self.own_ridge)
-        return TopK(expert, self.top_k, temperature=life.alpha, random_state=life.random_state)
-
-    @property
-    def title(self) -> str:
-        return f"draws from its {self.top_k} best candidates"
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}(top_k={self.top_k})"
+        expert = SBUCB(len(state.coef), alpha=0.0, **state.learned)
+        return TopK(expert, state.top_k, temperature=state.alpha, random_state=state.random_state)
 
 
 class TopK:
@@ -83,7 +86,7 @@ class TopK:
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         if not isinstance(expert, (SBUCB, SBTS)):
-            raise TypeError(f"TopK goes around an SBUCB or SBTS expert; got {expert!r}.")
+            raise WrongTypeError(f"TopK goes around an SBUCB or SBTS expert; got {expert!r}.")
         self.expert = expert
         self.k = whole("k", k, 1, "the number of candidates that can be drawn")
         self.temperature = positive("temperature", temperature, "scores are divided by it")

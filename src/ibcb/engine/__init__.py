@@ -5,25 +5,32 @@ rows: they depend on the counts of candidates alone. So results agree to the bit
 """
 
 from ibcb.engine.block import Block, Workup, block_edges, blocks
-from ibcb.engine.candidates import CandidateMoments, candidate_moments, first_candidates
-from ibcb.engine.homes import Episode, episodes, first_steps
+from ibcb.engine.candidates import CandidateMoments, candidate_moments
+from ibcb.engine.experience import Experience, experienced
+from ibcb.engine.past import ALL, Past
+from ibcb.engine.replay import Episode, Heading, History, Subscriber, replay
 from ibcb.engine.rows import MemoryRows, Rows
 from ibcb.engine.threads import Workers, one_blas_thread, workers
 
 __all__ = [
+    "ALL",
     "Block",
     "CandidateMoments",
     "Episode",
+    "Experience",
+    "Heading",
+    "History",
     "MemoryRows",
+    "Past",
     "Rows",
+    "Subscriber",
     "Workers",
     "Workup",
     "block_edges",
     "blocks",
     "candidate_moments",
-    "episodes",
-    "first_candidates",
-    "first_steps",
+    "experienced",
     "one_blas_thread",
+    "replay",
     "workers",
 ]

@@ -8,14 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine.block import Block
-from ibcb.engine.homes import episodes
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.engine.rows import Rows
 from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
-__all__ = ["CandidateMoments", "candidate_moments", "first_candidates"]
+__all__ = ["CandidateMoments", "candidate_moments", "first_look"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -113,12 +111,11 @@ def candidate_moments(block: Block) -> CandidateMoments:
     )
 
 
-def first_candidates(log: BehaviorLog | DiskLog) -> CandidateMoments:
-    """Of the first candidates that the policy chose from: those of its first episode, or of a block of it."""
-    first = next(rows for by_policy, rows in episodes(log) if by_policy)
-    moments, peak = first.head(_first_look)
+def first_look(rows: Rows, feature_names: tuple[str, ...] | None) -> CandidateMoments:
+    """Moments of the candidates of an episode, or of its first block; refuses features whose squares vanish."""
+    moments, peak = rows.head(_first_look)
     for column in np.flatnonzero((peak > 0) & (peak < SMALLEST))[:1].tolist():
-        name = str(column) if log.feature_names is None else repr(log.feature_names[column])
+        name = str(column) if feature_names is None else repr(feature_names[column])
         raise ValueError(
             f"feature {name} is {peak[column]:.3g} at most among the first candidates; squares of numbers below "
             f"{SMALLEST:g} vanish. Rescale it to about 1, or leave it out."

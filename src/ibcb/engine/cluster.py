@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine.block import Block, Workup, block_edges
-from ibcb.engine.stream import reblocked
+from ibcb.engine.rows import MemoryRows, Rows
+from ibcb.engine.stream import StreamedRows, checked, reblocked
 from ibcb.engine.threads import one_blas_thread
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.log import BehaviorLog, Log
 
 __all__ = ["ClusterError", "DaskRows", "distributed_rows"]
 
@@ -150,8 +150,11 @@ class _Connection:
 class DaskRows:
     """Partitions of blocks on the workers of a cluster, and of what has been worked out for their rows."""
 
-    def __init__(self, connection: _Connection, partitions: Sequence[Any], work: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self, connection: _Connection, here: Rows, partitions: Sequence[Any], work: Sequence[Any] | None = None
+    ) -> None:
         self._connection, self._partitions = connection, partitions
+        self._here = here
         self._work = work if work is not None else [None] * len(partitions)
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
@@ -164,7 +167,11 @@ class DaskRows:
         return result
 
     def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
-        return DaskRows(self._connection, self._partitions, self._submitted(_workups, kernel))
+        return DaskRows(self._connection, self._here, self._partitions, self._submitted(_workups, kernel))
+
+    def parts(self) -> Iterator[BehaviorLog]:
+        # Not from the workers: what stands beside the rows has never been there.
+        return self._here.parts()
 
     def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
         pairs = zip(self._partitions, self._work, strict=True)
@@ -198,27 +205,21 @@ def _with_work(partition: list[Block], work: list[Workup] | None) -> list[Block]
 # -- where partitions come from --------------------------------------------------------------------------------------
 
 
-def distributed_rows(log: BehaviorLog | DiskLog, client: Any) -> Iterator[tuple[int, DaskRows]]:
+def distributed_rows(log: Log, client: Any) -> Iterator[tuple[int, DaskRows]]:
     """Every stored episode's number, and its rows on the cluster."""
-    connection = _Connection(client)
-    if isinstance(log, DiskLog) and log.is_indexed and log.where is not None:
-        for number, counts in log.step_counts():
+    connection, where = _Connection(client), log.elsewhere
+    if where is not None:
+        for (_, episode), (number, counts) in zip(log.episodes(), log.step_counts(), strict=True):
             runs = _runs(counts, log.n_features)
-            yield number, DaskRows(connection, [connection.submit(_read, log.where, number, *run) for run in runs])
+            partitions = [connection.submit(_read, where, number, *run) for run in runs]
+            yield number, DaskRows(connection, StreamedRows(episode), partitions)
         return
-    for number, parts in _in_memory(log):
-        pieces = list(reblocked(parts))
+    for _, episode in log.episodes():
+        here = MemoryRows(episode.read()) if episode.in_memory else StreamedRows(episode)
+        pieces = list(reblocked(here.parts()))
         runs_of_blocks = _grouped([block.contexts.size for block in pieces])
-        yield number, DaskRows(connection, [connection.submit(list, pieces[slice(*run)]) for run in runs_of_blocks])
-
-
-def _in_memory(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, list[BehaviorLog]]]:
-    if isinstance(log, BehaviorLog):
-        for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
-            yield number, [episode]
-        return
-    for number, parts in log.episodes():
-        yield number, list(parts())
+        partitions = [connection.submit(list, pieces[slice(*run)]) for run in runs_of_blocks]
+        yield episode.number, DaskRows(connection, here, partitions)
 
 
 def _runs(counts: NDArray[np.int64], d: int) -> list[tuple[int, int, int]]:
@@ -249,5 +250,5 @@ def _read(where: tuple[Any, dict[str, Any]], number: int, first: int, last: int,
     parts = open_log(path, **options).steps(number, first, last)
     return [
         replace(block, first_step=block.first_step + first, first_row=block.first_row + first_row)
-        for block in reblocked(parts)
+        for block in reblocked(checked(parts))
     ]

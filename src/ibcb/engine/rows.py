@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from ibcb.engine.block import Block
+from ibcb.engine.block import Block, blocks
 from ibcb.engine.threads import Workers, in_order
+from ibcb.log import BehaviorLog
 
 __all__ = ["MemoryRows", "Rows"]
 
@@ -31,12 +32,19 @@ class Rows(Protocol):
         """The same rows with every block worked up by a kernel, where they live."""
         ...
 
+    def parts(self) -> Iterator[BehaviorLog]:
+        """The steps with all that stands beside them (times, ids, propensities), in parts that fit in memory here."""
+        ...
+
 
 class MemoryRows:
-    """Blocks that lie in memory; with a team they are worked on side by side, and still come in order."""
+    """An episode in memory; with a team its blocks are worked on side by side, and still come in order."""
 
-    def __init__(self, blocks: Sequence[Block], team: Workers | None = None) -> None:
-        self._blocks, self._team = blocks, team if len(blocks) > 1 else None
+    def __init__(
+        self, episode: BehaviorLog, team: Workers | None = None, blocks_of_it: Sequence[Block] | None = None
+    ) -> None:
+        self._episode, self._blocks = episode, blocks(episode) if blocks_of_it is None else blocks_of_it
+        self._team = team if len(self._blocks) > 1 else None
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
         return in_order(self._team, kernel, self._blocks)
@@ -45,4 +53,7 @@ class MemoryRows:
         return kernel(self._blocks[0])
 
     def prepared(self, kernel: Callable[[Block], Block]) -> MemoryRows:
-        return MemoryRows(list(self.map(kernel)), self._team)
+        return MemoryRows(self._episode, self._team, list(self.map(kernel)))
+
+    def parts(self) -> Iterator[BehaviorLog]:
+        yield self._episode

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ibcb.engine.block import Block, Workup, block_edges
+from ibcb.engine.block import Block, Workup, block_edges, blocks
 from ibcb.engine.threads import Workers, in_order
-from ibcb.log import BehaviorLog
+from ibcb.log import BehaviorLog, Log
+from ibcb.log.disk import gathered
 from ibcb.numerics.contexts import Contexts, nbytes, stacked
 
-__all__ = ["StreamedRows", "ahead", "reblocked"]
+__all__ = ["StreamedRows", "ahead", "checked", "reblocked"]
 
 T = TypeVar("T")
 
@@ -27,23 +29,23 @@ _PARTS_AHEAD = 2
 
 
 class StreamedRows:
-    """Blocks that are made anew from the parts of an episode for every pass.
+    """Blocks of an episode on disk: read once where it stays in memory, else again for every pass.
 
     Parameters
     ----------
-    parts : callable
-        Gives an iterator over the parts of the episode, in order; called for every pass.
+    episode : Log
+        Of one episode.
     keep : int
         Bytes that may stay in memory.
     team : Workers, optional
         To work on several blocks at a time.
     """
 
-    def __init__(
-        self, parts: Callable[[], Iterable[BehaviorLog]], *, keep: int | None = None, team: Workers | None = None
-    ) -> None:
-        self._parts, self._keep, self._team = parts, KEPT_BYTES if keep is None else keep, team
-        self._kept: list[Block] | None = None
+    def __init__(self, episode: Log, *, keep: int | None = None, team: Workers | None = None) -> None:
+        self._episode, self._keep, self._team = episode, KEPT_BYTES if keep is None else keep, team
+        self._kept: BehaviorLog | None = None
+        self._kept_blocks: list[Block] = []
+        self._head: Block | None = None
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
         return in_order(self._team, kernel, self._blocks())
@@ -54,21 +56,40 @@ class StreamedRows:
     def prepared(self, kernel: Callable[[Block], Block]) -> _PreparedRows:
         return _PreparedRows(self, (kernel,))
 
+    def parts(self) -> Iterator[BehaviorLog]:
+        """Those that were read, where they are kept; else read anew."""
+        if self._kept is not None:
+            yield self._kept
+            return
+        coming, some, size = ahead(checked(part for _, part in self._episode.parts())), list[BehaviorLog](), 0
+        with contextlib.closing(coming):
+            for part in coming:
+                some.append(part)
+                size += nbytes(part.contexts)
+                if size > self._keep:
+                    break
+            else:
+                self._kept = some[0] if len(some) == 1 else gathered(some, sum(part.n_rows for part in some), tuple)
+                self._kept_blocks = blocks(self._kept)
+                yield self._kept
+                return
+            yield from some
+            yield from coming
+
     def _first(self) -> Block:
-        return self._kept[0] if self._kept is not None else next(reblocked(self._parts()))
+        if self._head is None:
+            self._head = next(self._blocks())
+        return self._head
 
     def _blocks(self) -> Iterator[Block]:
+        parts = self.parts()
+        some = list(islice(parts, 1))
         if self._kept is not None:
-            yield from self._kept
+            yield from self._kept_blocks
             return
-        kept: list[Block] | None = []
-        size = 0
-        for block in ahead(reblocked(self._parts())):
-            size += nbytes(block.contexts)
-            if kept is not None:
-                kept = [*kept, block] if size <= self._keep else None
+        for block in reblocked(chain(some, parts)):
+            self._head = self._head or block
             yield block
-        self._kept = kept
 
 
 class _PreparedRows:
@@ -107,6 +128,16 @@ class _PreparedRows:
     def prepared(self, kernel: Callable[[Block], Block]) -> _PreparedRows:
         return _PreparedRows(self._rows, (*self._kernels, kernel))
 
+    def parts(self) -> Iterator[BehaviorLog]:
+        return self._rows.parts()
+
+
+def checked(parts: Iterable[BehaviorLog]) -> Iterator[BehaviorLog]:
+    """The parts, as long as their numbers can be reckoned with."""
+    for part in parts:
+        part.check_sizes()
+        yield part
+
 
 def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
     """The blocks of an episode from parts of any size."""
@@ -136,7 +167,6 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]
 
     for part in parts:
-        part.check_sizes()
         waiting = contexts is not None and contexts.shape[0] > 0
         contexts = stacked([contexts, part.contexts]) if waiting else part.contexts
         counts = np.concatenate([counts, np.diff(part.step_offsets)])
@@ -146,7 +176,7 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         yield from cut(last=True)
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def ahead(items: Iterable[T]) -> Generator[T]:
     """The same items, made by a thread that is a few of them ahead."""
     made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=_PARTS_AHEAD)
     stopped = threading.Event()

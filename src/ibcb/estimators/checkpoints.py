@@ -1,35 +1,30 @@
 """Fitting a long log so that an interruption loses no more than the episode under way.
 
-Where something is left open the log is gone through twice. Until the choice is made a checkpoint is a `Choosing`, which
-holds what every candidate kind believes; then it is the model so far, whose track is that of the kind chosen and has
-seen the whole log.
+A checkpoint is an `Unfinished` model, which holds how far fitting has come (`Progress`). Who goes on reads the log from
+its beginning: episodes that were finished pass by, named, and are not fitted again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from ibcb.estimators.fitting import Settings, choose
+from ibcb.engine import Subscriber
+from ibcb.estimators.fitting import Progress
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
-from ibcb.estimators.reduction import WIDE
 from ibcb.estimators.state import number, pack, unpack
-from ibcb.log.disk import DiskLog
-from ibcb.log.fingerprint import log_fingerprint
-from ibcb.tracking.contenders import Tracks
-from ibcb.tracking.selection import Selection
+from ibcb.log import Log
+from ibcb.tracking.selection import AnotherLogError
 
-__all__ = ["Choosing", "checkpoint_of", "fit_in_steps"]
+__all__ = ["Unfinished", "checkpoint_of", "fit_in_steps"]
 
 #: parameters that do not change the result
 _HOW = ("verbose", "n_jobs")
@@ -37,25 +32,25 @@ _HOW = ("verbose", "n_jobs")
 _LONGEST = 230
 
 
-class Choosing(IBCB):
-    """An IBCB that is not fitted yet, because its kind is being chosen; it can be stored."""
+class Unfinished(IBCB):
+    """An IBCB that is being fitted; it can be stored, and not asked anything."""
 
-    tracks: Tracks
+    progress: Progress
     n_features: int
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "tracks")
+        return hasattr(self, "progress")
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What has been found so far, as named arrays and JSON."""
         arrays: dict[str, NDArray[Any]] = {}
-        return arrays, {"n_features": self.n_features, "tracks": pack(self.tracks, "tracks", arrays)}
+        return arrays, {"n_features": self.n_features, "progress": pack(self.progress, "progress", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave."""
         self._check_parameters()
         self.n_features = number(int, state["n_features"], "n_features")
-        self.tracks = unpack(Tracks, state["tracks"], arrays, self.n_features)
+        self.progress = unpack(Progress, state["progress"], arrays, self.n_features)
 
 
 def checkpoint_of(out: str | os.PathLike[str]) -> Path:
@@ -68,13 +63,14 @@ def checkpoint_of(out: str | os.PathLike[str]) -> Path:
 
 def fit_in_steps(
     model: IBCB,
-    log: DiskLog,
+    log: Log,
     out: str | os.PathLike[str],
     *,
     resume: bool = False,
     client: Any = None,
-    progress: bool = False,
     accept: Callable[[IBCB], None] | None = None,
+    judge: bool = False,
+    also: Sequence[Subscriber] = (),
 ) -> IBCB:
     """As ``model.fit(log, client=client)``, to the same bits, and saved; until then it is stored after every episode.
 
@@ -86,39 +82,29 @@ def fit_in_steps(
         Go on from the checkpoint if there is one, made with the same parameters on the same log.
     accept : callable, optional
         Called with the fitted model before it is saved; if it raises, the checkpoint stays and no model is written.
+    judge, also
+        As of `IBCB.fit_along`.
     """
-    if model.forecasts is not None and log.n_features > WIDE:
-        # What is left of its features is fitted in seconds.
-        model.fit(log, client=client)
-        if accept is not None:
-            accept(model)
-        save_model(model, out)
-        return model
-    settings = model._settings(log, log, client)
-    model._check_whole(log, settings)
     if not model.incremental:
         raise ValueError(
             "incremental=False (--full) solves all episodes at once, so nothing can be stored on the way; leave out "
             "--stream, --resume and --scheduler, or call fit."
         )
     checkpoint = checkpoint_of(out)
-    stored = _resumed(model, log, settings, checkpoint) if resume and checkpoint.exists() else None
-    found, done = None, 0
-    if stored is not None and not isinstance(stored, Choosing):
-        model, done = stored, len(stored.diagnostics_)
-    elif settings.chooses and len(log) > 1:
-        found = _chosen(model, log, settings, stored, checkpoint)
-    hidden = None if progress else True
-    rest = islice(log, done, None)
-    with tqdm(total=len(log), initial=done, desc="fit", unit="episode", delay=1, leave=False, disable=hidden) as bar:
-        for episode in rest:
-            if found is not None:
-                model._begin([episode], settings, found)
-                found = None
-            else:
-                model.partial_fit(episode, client=client)
-            save_model(model, checkpoint)
-            bar.update()
+    begun = _resumed(model, checkpoint) if resume and checkpoint.exists() else None
+    unfinished = Unfinished(**model.get_params())
+
+    def store(progress: Progress) -> None:
+        unfinished.n_features, unfinished.progress = progress.n_features, progress
+        save_model(unfinished, checkpoint)
+
+    try:
+        model.fit_along(log, client=client, judge=judge, also=also, begun=begun, watch=store)
+    except AnotherLogError as error:
+        raise ValueError(
+            f"{checkpoint} was made on another log: the first {error.episodes} episodes of this one are not those that "
+            "were fitted; give the same log, or start again without --resume."
+        ) from None
     if accept is not None:
         accept(model)
     save_model(model, out)
@@ -127,16 +113,19 @@ def fit_in_steps(
     return model
 
 
-def _chosen(model: IBCB, log: DiskLog, settings: Settings, begun: Choosing | None, checkpoint: Path) -> Selection:
-    """What is left open, chosen by the whole log; the tracks are stored after every episode."""
-    choosing = Choosing(**model.get_params())
-    choosing.n_features = log.n_features
-
-    def store(tracks: Tracks) -> None:
-        choosing.tracks = tracks
-        save_model(choosing, checkpoint)
-
-    return choose([log], settings, None if begun is None else begun.tracks, store)
+def _resumed(model: IBCB, path: Path) -> Progress:
+    """What a checkpoint holds, if it was made with the same parameters."""
+    stored = load_model(path)
+    if not isinstance(stored, Unfinished):
+        raise ValueError(f"{path} holds a {type(stored).__name__}, not a checkpoint of a fit; start without --resume.")
+    asked, made = model.get_params(), stored.get_params()
+    other = [name for name in asked if name not in _HOW and not _same(asked[name], made[name])]
+    if other:
+        raise ValueError(
+            f"{path} was made with {other[0]}={made[other[0]]!r}, now {other[0]} is {asked[other[0]]!r}; use the same "
+            "options, or start again without --resume."
+        )
+    return stored.progress
 
 
 def _sync(path: Path) -> None:
@@ -152,29 +141,6 @@ def _sync(path: Path) -> None:
             os.close(folder)
 
 
-def _resumed(model: IBCB, log: DiskLog, settings: Settings, path: Path) -> IBCB:
-    """What a checkpoint holds, if it belongs to this model and log."""
-    stored = load_model(path)
-    if not isinstance(stored, IBCB):
-        raise ValueError(f"{path} holds a {type(stored).__name__}; a checkpoint of a fit holds an IBCB.")
-    asked, made = model.get_params(), stored.get_params()
-    other = [name for name in asked if name not in _HOW and not np.array_equal(asked[name], made[name])]
-    if other:
-        raise ValueError(
-            f"{path} was made with {other[0]}={made[other[0]]!r}, now {other[0]} is {asked[other[0]]!r}; use the same "
-            "options, or start again without --resume."
-        )
-    if not isinstance(stored, Choosing):
-        stored.recall(log)
-        return stored
-    tracks = stored.tracks
-    if log_fingerprint(*islice(log, tracks.episodes)) != tracks.fingerprint:
-        raise ValueError(
-            f"{path} was made on another log: the first {tracks.episodes} episodes of this one are not those of which "
-            "it holds the tracks; give the same log, or start again without --resume."
-        )
-    if list(tracks.kinds) != settings.candidates():
-        raise ValueError(
-            f"{path} was made by a version of ibcb that chooses between other kinds; start again without --resume."
-        )
-    return stored
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are equal; unlike `np.array_equal` of NumPy 2.0, of text and numbers too."""
+    return np.shape(one) == np.shape(other) and bool(np.all(one == other))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.estimators.outliers import largest_outlier
 from ibcb.estimators.state import number
 from ibcb.log import BehaviorLog
-from ibcb.log.history import history
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.contexts import SMALLEST, Contexts, is_sparse, with_column
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
-from ibcb.numerics.ridge import ridge
+from ibcb.numerics.ridge import Regularization
 
 __all__ = ["ChoiceModel"]
 
@@ -92,7 +93,8 @@ class ChoiceModel(Imitator):
         steps = slice(int(log.episode_offsets[log.warmup + first]), log.n_steps)
         contexts, offsets, chosen = log.step_arrays(steps)
         if width:
-            contexts = with_column(contexts, _widths(log, first, l2))
+            (widths,) = replay([log], _Widths(first, Regularization(l2)))
+            contexts = with_column(contexts, widths)
         loss = ChoiceLoss(contexts, offsets, chosen)
         if loss.empty:
             raise ValueError(
@@ -153,7 +155,21 @@ def _mean_squares(contexts: Contexts, offsets: NDArray[np.int64], chosen: NDArra
     return found
 
 
-def _widths(log: BehaviorLog, first: int, l2: float) -> NDArray[Any]:
+@dataclass(frozen=True)
+class _Widths(Subscriber):
     """H of all candidates from the policy's episode ``first`` on, each with the Gram matrix of the choices before."""
-    entries = (entry for entry in history(log) if entry.number >= first)
-    return np.concatenate([ridge(entry.gram, l2).widths(entry.part.contexts) for entry in entries])
+
+    first: int
+    l2: Regularization
+    found: tuple[NDArray[Any], ...] = ()
+
+    def step(self, episode: Episode) -> _Widths:
+        """One more episode."""
+        if episode.number < self.first:
+            return self
+        now = episode.before.ridge(self.l2)
+        return replace(self, found=(*self.found, *(now.widths(part.contexts) for part in episode.rows.parts())))
+
+    def finish(self) -> NDArray[Any]:
+        """Of all of them."""
+        return np.concatenate(self.found)

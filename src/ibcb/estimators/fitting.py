@@ -1,131 +1,44 @@
 """What fitting finds, as one value: solve the log by Algorithm 2, track the policy beside it, choose what is left open.
 
 A `Fit` is never changed. `fit_logs` makes one, `continued` makes the next one from it. So an interrupted fit leaves a
-model as it was, and whatever a model says of itself it says of one and the same fit. Where something is left open, or
-the kind is only tracked, `choose` goes through the log first.
+model as it was, and whatever a model says of itself it says of one and the same fit.
+
+All of it rides on the replay. Where everything is named the log is gone through once; where something is left open, or
+the kind is only tracked, once before to choose (`ibcb.tracking.selection`); and once more with the robust solver where
+the exact one finds that choices contradict each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import KINDS, Kind
-from ibcb.engine import CandidateMoments, Rows, first_steps, one_blas_thread, workers
+from ibcb.deciders import Kind
+from ibcb.engine import Episode, Experience, Heading, History, Past, Subscriber, replay, workers
+from ibcb.estimators.late_start import late_start
 from ibcb.estimators.outliers import largest_outlier
 from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
-from ibcb.estimators.sampling import looks_sampled
-from ibcb.inverse.constraints import Experience
+from ibcb.estimators.sampling import Sampling
+from ibcb.estimators.settings import Settings
+from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
-from ibcb.inverse.solvers import SOLVERS, InfeasibleError, Solver, SolverError, SolverSettings
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
+from ibcb.log import Log
 from ibcb.log.notes import Note
-from ibcb.log.validation.first_episode import missing_past
+from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
-from ibcb.numerics.ridge import Frame, Ridge
+from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks, UntrackedError
-from ibcb.tracking.selection import Candidate, Selection, select
+from ibcb.tracking.selection import AnotherLogError, Candidate, Selecting, Selection
 
-__all__ = ["Fit", "Settings", "choose", "continued", "fit_logs"]
+__all__ = ["Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
 
-Log = BehaviorLog | DiskLog
-Matrix = NDArray[np.float64]
-
-#: values of top_k that "auto" chooses from: the fair deciders of the paper's tables
-BEST_OF = (2, 3, 4)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of an `IBCB` that fitting depends on, checked; ``prior_gram`` as a matrix, in choices of the log.
-
-    ``moments`` are those of the candidates with which the log begins.
-    """
-
-    expert: str
-    draws: str
-    l2: float | str
-    top_k: int | str
-    rate: float
-    margin: float
-    solver: str
-    incremental: bool
-    prune: bool
-    solving: SolverSettings
-    forecast: bool
-    prior_gram: Matrix
-    late_start: bool
-    n_jobs: int | None
-    verbose: bool
-    client: Any
-    moments: CandidateMoments
-
-    @property
-    def open(self) -> list[str]:
-        """The parameters that the log has to decide."""
-        named = {"expert": self.expert}
-        if self._learns:
-            named["l2"] = str(self.l2)
-        if self.expert != "auto" and self._kinds[0].draws_from_best:
-            named["top_k"] = str(self.top_k)
-        return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether l2 was given for features whose units differ: the decider may have had them in others."""
-        return self._learns and self.l2 != "auto" and self.solver != "paper" and self.moments.mixed
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the log is gone through twice: first to choose, or to track a kind that is only tracked."""
-        return bool(self.open) or self.doubtful or not self._learns
-
-    @property
-    def _learns(self) -> bool:
-        return any(kind.learns for kind in self._kinds)
-
-    @property
-    def _kinds(self) -> list[type[Kind]]:
-        """Those that the decider may be of."""
-        if self.expert == "auto":
-            return list(KINDS.values())
-        return [kind for kind in KINDS.values() if kind.name == self.expert and kind.draws_every in (None, self.draws)]
-
-    def candidates(self) -> list[Kind]:
-        """The kinds to choose from, with their parameters."""
-        kinds = list[Kind]()
-        for kind in self._kinds:
-            if kind.learns:
-                kinds += [kind(l2=float(self.l2))] if self.l2 != "auto" else []
-                if self.l2 == "auto" or self.doubtful:
-                    kinds += [kind(l2=l2, frame=each) for each in self._frames() for l2 in kind.penalties[each.name]]
-            elif kind.draws_from_best:
-                best = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
-                kinds += [kind(top_k=k, frame=self._frames()[0]) for k in best]
-            else:
-                kinds.append(kind(frame=self._frames()[0]))
-        return [replace(kind, rate=self.rate) for kind in kinds]
-
-    def alone(self) -> Kind:
-        """The kind while there is one episode, which tells nothing of l2: 1, in units of the features, unless given."""
-        kind = partial(self._kinds[0], rate=self.rate)
-        return kind(frame=self._frames()[0]) if self.l2 == "auto" else kind(l2=float(self.l2))
-
-    def _frames(self) -> list[Frame]:
-        # What was chosen before the log has no known mean.
-        past = self.prior_gram.any()
-        return [frame for frame in self.moments.frames() if not (past and frame.origin.any())]
-
-    def solve_with(self, mode: str) -> Solver:
-        """The solver of that name."""
-        return SOLVERS[mode].make(self.solving)
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -159,136 +72,338 @@ class Fit:
     tracking: tuple[Note, ...]
     evidence: tuple[Candidate, ...]
 
+    @property
+    def ridge(self) -> Ridge:
+        """What all choices so far leave behind, with which the next episode's choices will be made."""
+        return self.kind.ridge(self.evolution.history)
 
-class _Watcher:
-    """Lets a track learn from the episodes that Algorithm 2 goes through, once each, however often it starts again."""
+    def check(self) -> None:
+        """Raise ValueError where the parts cannot be of one and the same fit."""
+        evolution, kind = self.evolution, self.kind
+        gram_matrix("gram", evolution.history.chosen.phi, len(evolution.theta))
+        # Raises where what was chosen cannot be weighed against l2.
+        self.ridge  # noqa: B018
+        if (evolution.margin is None) != (kind.per_unit is not None) or not (
+            evolution.margin is None or evolution.margin > 0
+        ):
+            raise ValueError(f"its margin is {evolution.margin}, which is none of {kind.name}")
+        if len(evolution.policies) != len(evolution.diagnostics):
+            raise ValueError(f"{len(evolution.policies)} policies have {len(evolution.diagnostics)} diagnostics")
+        if self.scale <= 0 or self.solver not in SOLVERS:
+            raise ValueError(f"its scale is {self.scale} and its solver {self.solver!r}")
+        if self.track is not None and self.track.kind != kind:
+            raise ValueError(f"its track is that of {self.track.kind.label}, not of {kind.label}")
 
-    def __init__(self, track: Track | None) -> None:
-        self.track, self.notes = track, tuple[Note, ...]()
 
-    def __call__(self, place: int, rows: Rows | None, before: Ridge, lesson: Experience) -> None:
-        if self.track is None or place != self.track.stored:
-            return
+@dataclass(frozen=True)
+class Progress:
+    """How far fitting a log has come; with the log, all that it needs to go on to the same bits.
+
+    Attributes
+    ----------
+    tracks : Tracks or None
+        Of the kinds to choose from, while one is being chosen.
+    fit : Fit or None
+        Afterwards, the fit of the episodes so far.
+    """
+
+    tracks: Tracks | None
+    fit: Fit | None
+
+    @property
+    def n_features(self) -> int:
+        """Of the log, as it is tracked."""
+        if self.fit is not None:
+            return len(self.fit.evolution.theta)
+        return 0 if self.tracks is None else self.tracks.n_features
+
+
+class Judge(Protocol):
+    """Somebody who looks at each episode as it was predicted, while the log is gone through."""
+
+    def step(self, episode: Episode, fit: Fit) -> Judge:
+        """One more episode; ``fit`` has seen it."""
+        ...
+
+
+class Fitted(NamedTuple):
+    """A fit, what its judge found, if there was one, and whether anything was left open, to be chosen first."""
+
+    fit: Fit
+    judge: Judge | None
+    chose: bool = False
+
+
+def fit_logs(
+    logs: Sequence[Log],
+    settings: Settings,
+    before: History | None,
+    *,
+    begun: Progress | None = None,
+    watch: Callable[[Progress], None] | None = None,
+    judge: Judge | None = None,
+    also: Sequence[Subscriber] = (),
+) -> Fitted:
+    """Fit a whole log, in one piece or several.
+
+    Parameters
+    ----------
+    logs : sequence of Log
+    settings : Settings
+    before : History or None
+        What lies before the first episode, if anything.
+    begun : Progress, optional
+        Of the same settings on a log that begins with the same episodes: these are not fitted again.
+    watch : callable, optional
+        Called with the progress after every further episode that the policy chose.
+    judge : Judge, optional
+    also : sequence of Subscriber
+        Others that need the log: they go along the first time.
+    """
+    opening = _Opening(settings, begun or Progress(None, None), watch, judge)
+    with workers(settings.n_jobs) as team:
+        where: dict[str, Any] = {"before": before, "client": settings.client, "team": team}
+        where |= {"keep": None if settings.incremental else 0}
         try:
-            # A belief that numbers cannot hold is an error below, with its remedy, not a warning from NumPy.
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.track = self.track.after(rows, before, lesson)
-        except (np.linalg.LinAlgError, ArithmeticError) as error:
-            self.track, self.notes = None, (not_tracked(place, error),)
-
-
-def choose(
-    logs: Sequence[Log], settings: Settings, begun: Tracks | None = None, watch: Callable[[Tracks], None] | None = None
-) -> Selection:
-    """What is left open, by all episodes; ``begun`` and ``watch`` as in `select`."""
-    with one_blas_thread(), workers(settings.n_jobs) as team:
-        try:
-            return select(
-                logs,
-                settings.candidates(),
-                settings.prior_gram,
-                begun=begun,
-                watch=watch,
-                progress=settings.verbose,
-                client=settings.client,
-                team=team,
-            )
+            doing = _doing(settings, "choose" if settings.open else "fit")
+            found, *_ = replay(logs, opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
-            told = largest_outlier(logs, settings.client)
+            told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
             if not told:
                 raise
             raise type(error)(f"{error} {told}") from error
+        chose = not isinstance(found, _Unsolved | Fitted)
+        solved = found
+        if chose:
+            solving = _Solving(settings, found, watch=watch, judge=judge)
+            (solved,) = replay(logs, solving, progress=_doing(settings, "fit"), **where)
+        if isinstance(solved, _Unsolved):
+            solved = _once_more(logs, solved, settings, where)
+    assert isinstance(solved, Fitted)
+    return solved._replace(chose=chose)
 
 
-def fit_logs(logs: Sequence[Log], settings: Settings, found: Selection | None = None) -> Fit:
-    """Fit a whole log, in one piece or several; or the first episode of one by which ``found`` was chosen."""
-    if found is None and settings.chooses and sum(len(log) for log in logs) > 1:
-        found = choose(logs, settings)
-    with one_blas_thread(), workers(settings.n_jobs) as team:
-        if found is not None:
-            kind, scale = found.track.kind, found.scale
-            track = found.track if settings.forecast or not kind.learns else None
-            choosing, evidence = found.notes, found.evidence
-        else:
-            kind = settings.alone()
-            scale, choosing, evidence = 1.0, tuple[Note, ...](), tuple[Candidate, ...]()
-            track = Track.begin(kind, settings.prior_gram) if settings.forecast else None
-        watcher = _Watcher(track)
-        evolution, solver, solving = _solve(logs, kind, settings, watcher, team)
-        if settings.rate == 1 and watcher.track is not None and settings.client is None:
-            choosing += looks_sampled(logs, kind, settings.prior_gram, team)
-    return Fit(kind, scale, evolution, solver, watcher.track, solving, choosing, watcher.notes, evidence)
-
-
-def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings) -> Fit:
-    """One more episode. ``seen``: the logs so far, should all have to be solved again; None where nobody has them."""
-    watcher = _Watcher(fit.track)
-    solver, solving = fit.solver, fit.solving
-    with one_blas_thread(), workers(settings.n_jobs) as team:
-        try:
-            where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
-            evolution = fit.evolution.after(log, settings.solve_with(fit.solver), **where)
-        except SolverError as error:
-            if settings.solver != "auto" or fit.solver != "hard":
-                raise
+def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings, before: History | None) -> Fit:
+    """One more episode. ``seen``: the logs so far, should all have to be solved again; None where nobody has them;
+    ``before``: what lies before the first of them.
+    """
+    with workers(settings.n_jobs) as team:
+        where: dict[str, Any] = {"client": settings.client, "team": team}
+        (solved,) = replay([log], _Solving(settings, fit=fit), before=fit.evolution.history, **where)
+        if isinstance(solved, _Unsolved):
             if seen is None:
                 raise SolverError(
-                    f"episode {len(fit.evolution.policies)} has no exact solution ({reason(error)}), so solver='auto' "
-                    "would solve all episodes again in robust mode, but a model that was stored keeps no logs. Call "
-                    "fit on the whole log, or start with solver='robust'."
-                ) from error
-            evolution, solver, solving = _solve([*seen, log], fit.kind, settings, watcher, team)
-    return replace(
-        fit,
-        evolution=evolution,
-        solver=solver,
-        solving=solving,
-        track=watcher.track,
-        tracking=(*fit.tracking, *watcher.notes),
-    )
+                    f"episode {len(fit.evolution.policies)} has no exact solution ({reason(solved.error)}), so "
+                    "solver='auto' would solve all episodes again in robust mode, but a model that was stored keeps no "
+                    "logs. Call fit on the whole log, or start with solver='robust'."
+                ) from solved.error
+            solved = _once_more([*seen, log], solved, settings, where | {"before": before})
+    assert isinstance(solved, Fitted)
+    return solved.fit
 
 
-def _solve(
-    logs: Sequence[Log], kind: Kind, settings: Settings, watcher: _Watcher, team: Any
-) -> tuple[Evolution, str, tuple[Note, ...]]:
-    """Solve the logs in order; under "auto" a second time, in robust mode, if the exact solver cannot."""
+def _doing(settings: Settings, what: str) -> str:
+    return what if settings.verbose else ""
 
-    def walk(mode: str) -> Evolution:
-        margin = None if kind.adds_bonus else settings.margin
+
+class _Unsolved(NamedTuple):
+    """A fit whose exact solver found an episode infeasible, or could not solve it."""
+
+    error: SolverError
+    fit: Fit
+    judge: Judge | None
+
+
+def _once_more(logs: Sequence[Log], failed: _Unsolved, settings: Settings, where: dict[str, Any]) -> Fitted:
+    """In robust mode; what was tracked, and judged by it, stays.
+
+    Nobody watches: who goes on with the exact solver finds the same contradictions.
+    """
+    error, fit = failed.error, failed.fit
+    begun = replace(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
+    judged = failed.judge if fit.track is not None else None
+    afresh = _Solving(settings, fit=begun, afresh=True, judge=failed.judge if judged is None else None)
+    (found,) = replay(logs, afresh, progress=_doing(settings, "fit"), **where)
+    assert isinstance(found, Fitted)  # what is not exact does not fail so
+    fit = found.fit
+    if isinstance(error, InfeasibleError):
+        fit = replace(fit, evolution=fit.evolution.with_certificate(error.certificate))
+    return Fitted(fit, found.judge if judged is None else judged)
+
+
+@dataclass(frozen=True)
+class _Opening(Subscriber):
+    """Before the first candidates are known, and with them whether something has to be chosen."""
+
+    settings: Settings
+    begun: Progress
+    watch: Callable[[Progress], None] | None
+    judge: Judge | None
+
+    def begin(self, heading: Heading) -> Selecting | _Solving:
+        """Choose first, or solve at once."""
+        settings, begun, watch = self.settings, self.begun, self.watch
+        if begun.fit is not None or not settings.chooses(heading):
+            return _Solving(settings, fit=begun.fit, watch=watch, judge=self.judge).begin(heading)
+        kinds = settings.candidates(heading)
+        tracks = Tracks.begin(kinds, heading.before.chosen.phi) if begun.tracks is None else begun.tracks
+        if list(tracks.kinds) != kinds:
+            raise ValueError("the checkpoint is of a version of ibcb that chooses between other kinds; start again.")
+        return Selecting(tracks, None if watch is None else lambda held: watch(Progress(held, None)))
+
+    def step(self, episode: Episode) -> _Opening:
+        raise TypeError("an episode came before the log began")
+
+    def finish(self) -> None:
+        raise TypeError("a log ended before it began")
+
+
+@dataclass(frozen=True)
+class _Solving(Subscriber):
+    """Algorithm 2 and the track side by side; a subscriber.
+
+    Attributes
+    ----------
+    settings : Settings
+    found : Selection or None
+        What was chosen; None where nothing was open, or there is one episode.
+    fit : Fit or None
+        So far; None before the first episode.
+    afresh : bool
+        Whether the episodes of ``fit`` are to be solved again, by its solver.
+    watch, judge
+        As of `fit_logs`.
+    sampling : Sampling or None
+        Whether the log looks like a sample, while that is being told.
+    error : SolverError or None
+        Why the exact solver has stopped.
+    known : tuple
+        With incremental=False, the episodes so far.
+    """
+
+    settings: Settings
+    found: Selection | None = None
+    fit: Fit | None = None
+    afresh: bool = False
+    watch: Callable[[Progress], None] | None = None
+    judge: Judge | None = None
+    sampling: Sampling | None = None
+    error: SolverError | None = None
+    known: tuple[tuple[Experience, Ridge, EpisodeView | None], ...] = field(default=(), repr=False)
+
+    @property
+    def pasts(self) -> tuple[Past, ...]:
+        return () if self.fit is None else (self.fit.kind.past,)
+
+    def begin(self, heading: Heading) -> _Solving:
+        """With a fit of no episode, unless there is one of some."""
+        settings, found, fit = self.settings, self.found, self.fit
+        if fit is not None and not self.afresh:
+            return replace(self, sampling=self._sampling(heading, fit))
+        if fit is not None:
+            return replace(self, fit=replace(fit, evolution=self._evolution(heading, fit.kind, fit.solver)))
+        kind = settings.alone(heading) if found is None else found.track.kind
+        mode = settings.solver
+        if mode == "auto":
+            mode = "hard" if kind.learns else "robust"
+        track = Track.begin(kind, heading.before.chosen.phi) if settings.forecast else None
+        if found is not None:
+            track = found.track if settings.forecast or not kind.learns else None
+        fit = Fit(
+            kind,
+            1.0 if found is None else found.scale,
+            self._evolution(heading, kind, mode),
+            mode,
+            track,
+            late_start(heading, kind, settings),
+            () if found is None else found.notes,
+            (),
+            () if found is None else found.evidence,
+        )
+        return replace(self, fit=fit, sampling=self._sampling(heading, fit))
+
+    def _sampling(self, heading: Heading, fit: Fit) -> Sampling | None:
+        """Only of a whole log, from its first episode on."""
+        whole = heading.before.stored == 0 and self.settings.rate == 1 and self.settings.client is None
+        return Sampling.begin(fit.kind, heading) if whole and fit.track is not None else None
+
+    def _evolution(self, heading: Heading, kind: Kind, mode: str) -> Evolution:
+        moments = heading.moments
         # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
-        shown = max(1, int(np.count_nonzero(settings.moments.shown)))
-        metric = None if mode == "paper" else Metric(shown * settings.moments.metric)
-        evolution = Evolution.begin(settings.prior_gram, kind.regularization, metric, margin, settings.prune)
-        where: dict[str, Any] = {"watch": watcher, "client": settings.client, "team": team}
-        for log in logs:
-            if settings.incremental:
-                evolution = evolution.after(log, settings.solve_with(mode), progress=settings.verbose, **where)
-            else:
-                evolution = evolution.after_jointly(log, settings.solve_with(mode), **where)
-        return evolution
+        shown = max(1, int(np.count_nonzero(moments.shown)))
+        metric = None if mode == "paper" else Metric(shown * moments.metric)
+        margin = self.settings.margin if kind.per_unit is None else None
+        return Evolution.begin(heading.before, metric, margin, self.settings.prune)
 
-    late = _late_start(logs[0], kind, settings)
-    if settings.solver != "auto" or not kind.learns:
-        mode = "robust" if settings.solver == "auto" else settings.solver
-        return walk(mode), mode, late
-    try:
-        return walk("hard"), "hard", late
-    except SolverError as error:
-        evolution = walk("robust")
-        if isinstance(error, InfeasibleError):
-            evolution = evolution.with_certificate(error.certificate)
-        return evolution, "robust", (no_exact_solution(error, kind), *late)
+    def step(self, episode: Episode) -> _Solving:
+        """One more episode."""
+        assert self.fit is not None
+        at = episode.before
+        state, held = self, self.fit.evolution.history
+        if held.stored == at.stored and held.fingerprint != at.fingerprint:
+            raise AnotherLogError(held.episodes)
+        is_new = self.error is None and held.stored <= at.stored
+        if is_new:
+            state = state._solved(episode)
+        state = state._tracked(episode)
+        if state.sampling is not None:
+            state = replace(state, sampling=state.sampling.step(episode))
+        assert state.fit is not None
+        if state.judge is not None and episode.by_policy:
+            state = replace(state, judge=state.judge.step(episode, state.fit))
+        if self.watch is not None and is_new and state.error is None and episode.by_policy:
+            self.watch(Progress(None, state.fit))
+        return state
 
+    def _solved(self, episode: Episode) -> _Solving:
+        """With the rewards that explain one more episode."""
+        assert self.fit is not None
+        fit, settings = self.fit, self.settings
+        now = fit.kind.ridge(episode.before)
+        if not settings.incremental:
+            view = fit.evolution.view(episode, now)
+            known = (*self.known, (episode.lesson, now, view)) if episode.by_policy else self.known
+            return replace(self, fit=replace(fit, evolution=fit.evolution.passed(episode)), known=known)
+        try:
+            evolution = fit.evolution.step(episode, now, settings.solve_with(fit.solver))
+        except SolverError as error:
+            return self._stopped(error)
+        return replace(self, fit=replace(fit, evolution=evolution))
 
-def _late_start(log: Log, kind: Kind, settings: Settings) -> tuple[Note, ...]:
-    """Whether the first episode looks as if there had been others before it."""
-    if settings.late_start or log.warmup or not kind.learns:
-        return ()
-    first, found = first_steps(log), list[Note]()
-    # In whichever units the decider had its features: one that knows nothing in some of them may know nothing.
-    for frame in (None, *settings.moments.frames()):
-        missing = missing_past(first, bonus=kind.adds_bonus, frame=frame)
-        if missing is None:
-            return ()
-        found.append(missing)
-    return tuple(found[:1])
+    def _stopped(self, error: SolverError) -> _Solving:
+        """The exact solver cannot; under "auto" the robust one will."""
+        assert self.fit is not None
+        if self.settings.solver != "auto" or self.fit.solver != "hard":
+            raise error
+        return replace(self, error=error)
+
+    def _tracked(self, episode: Episode) -> _Solving:
+        """With what one more episode says of the policy; once each, however often Algorithm 2 starts again."""
+        assert self.fit is not None
+        fit, track = self.fit, self.fit.track
+        if track is None or track.stored != episode.before.stored:
+            return self
+        try:
+            # A belief that numbers cannot hold is an error below, with its remedy, not a warning from NumPy.
+            with np.errstate(over="ignore", invalid="ignore"):
+                track = track.after(episode)
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            notes = (*fit.tracking, not_tracked(episode.before.stored, error))
+            return replace(self, fit=replace(fit, track=None, tracking=notes))
+        return replace(self, fit=replace(fit, track=track))
+
+    def finish(self) -> Fitted | _Unsolved:
+        """The fit, or why there is none."""
+        assert self.fit is not None
+        state = self
+        if self.known and self.error is None:
+            try:
+                evolution = self.fit.evolution.jointly(self.known, self.settings.solve_with(self.fit.solver))
+                state = replace(self, fit=replace(self.fit, evolution=evolution))
+            except SolverError as error:
+                state = self._stopped(error)
+        fit = state.fit
+        assert fit is not None
+        if self.sampling is not None and fit.track is not None:
+            fit = replace(fit, choosing=(*fit.choosing, *self.sampling.finish(fit.track)))
+        return Fitted(fit, self.judge) if state.error is None else _Unsolved(state.error, fit, self.judge)

@@ -9,6 +9,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from copy import copy
 from itertools import islice, pairwise
 from typing import Any, Self
@@ -17,18 +18,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders import DRAWS, KINDS, Kind, Life, experts
-from ibcb.engine import first_candidates
-from ibcb.estimators.fitting import Fit, Settings, continued, fit_logs
+from ibcb.deciders import DRAWS, Kind, Life, experts
+from ibcb.engine import ALL, History, Subscriber, replay
+from ibcb.estimators.fitting import Fit, Fitted, Judge, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, Imitator, as_candidates, check_log
-from ibcb.estimators.published import exploration_weight, policy_ahead, published, rewards, unit_of
-from ibcb.estimators.reduction import WIDE, Reduction, reduction_of
-from ibcb.estimators.state import pack, parameters, unpack
+from ibcb.estimators.published import added_weights, exploration_weight, policy_ahead, published, rewards, unit_of
+from ibcb.estimators.recovered import recovered
+from ibcb.estimators.reduction import WIDE, Lens, Reduction, lens_of
+from ibcb.estimators.settings import Settings
+from ibcb.estimators.state import Named, pack, parameters, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.inverse.solvers import SOLVERS, SolverSettings
-from ibcb.log import BehaviorLog
+from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.arrays import candidate_array
-from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
@@ -39,13 +41,11 @@ from ibcb.tracking import (
     exploration_interval,
     identified,
     interval,
-    propensities_next,
-    propensities_of_log,
     reward_interval,
     spread_to_one,
     unidentified,
 )
-from ibcb.tracking.selection import Candidate, Selection
+from ibcb.tracking.selection import Candidate
 
 __all__ = ["IBCB"]
 
@@ -59,7 +59,7 @@ _MEANING = (
     *("solver", "prune", "penalty", "bend", "tolerance", "forecast"),
 )
 #: attributes of a model that has the logs it was fitted on
-_OF_LOGS = ("_seen", "_chooses")
+_OF_LOGS = ("_seen", "_chooses", "_judged")
 #: attributes with a weight for every feature
 _WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 
@@ -190,7 +190,7 @@ class IBCB(Imitator):
     notes_: tuple[Note, ...]
     _fit: Fit
     _fitted_with: dict[str, Any]
-    _reduction: Reduction | None
+    _lens: Lens
 
     def __init__(
         self,
@@ -247,21 +247,34 @@ class IBCB(Imitator):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
+    def fit(self, log: Log, y: None = None, *, client: Any = None, judge: bool = False) -> Self:
         """Recover the parameters from a whole log, forgetting any earlier fit.
 
         A log on disk (`ibcb.open_log`) is streamed, with the same result to the last bit. After `ibcb convert` it may
         be of any size; in other formats one episode at a time must fit in memory. With a ``client`` of a Dask cluster
         (`distributed.Client`) the rows lie on its workers, which read a log on disk themselves. With more than 1,024
-        features, 128 numbers per row are held in memory. An interrupted fit leaves the model as it was.
+        features, 128 numbers per row are held in memory. An interrupted fit leaves the model as it was. With ``judge``
+        what `verdict` needs is gathered on the way, so that it need not go through the log again.
         """
-        reduction = self._reduction_of([log])
-        tracked = log if reduction is None else reduction.reduced(log)
-        settings = self._settings(tracked, tracked, client, reduction)
-        self._check_whole(tracked, settings)
-        return self._begin([log], settings, reduction=reduction, tracked=[tracked])
+        return self.fit_along(log, client=client, judge=judge)
 
-    def partial_fit(self, log: BehaviorLog | DiskLog, y: None = None, *, client: Any = None) -> Self:
+    def fit_along(
+        self, log: Log, *, client: Any = None, judge: bool = False, also: Sequence[Subscriber] = (), **steps: Any
+    ) -> Self:
+        """As `fit`, with others along that need the log; ``steps``: what was begun, and who watches, of `fit_logs`."""
+        lens = self._lens_of([log])
+        if lens.reduces and also:
+            # They are to see all features.
+            replay([log], *also)
+            also = ()
+        tracked, settings = lens.log(log), self._settings(client)
+        if tracked.n_episodes is not None:
+            self._check_length(settings, len(tracked), tracked.warmup)
+        judging = _judging() if judge else None
+        found = fit_logs([tracked], settings, self._before(log, lens), judge=judging, also=also, **steps)
+        return self._begin([log], lens, found)
+
+    def partial_fit(self, log: Log, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may have a warm-up.
 
         Equal to `fit` on all episodes so far. What "auto" chose in `fit` stays chosen. You can begin with l2="auto",
@@ -273,11 +286,9 @@ class IBCB(Imitator):
         """
         begun = hasattr(self, "_fit")
         seen = getattr(self, "_seen", None) if begun else None
-        goes_on = begun and seen is None
-        reduction = self._reduction if goes_on else self._reduction_of([*(seen or ()), log])
-        raw, log = log, log if reduction is None else reduction.reduced(log)
-        begins = log if not seen else seen[0] if reduction is None else reduction.reduced(seen[0])
-        settings = self._settings(log, begins, client, reduction)
+        lens = self._lens if begun and seen is None else self._lens_of([*(seen or ()), log])
+        settings = self._settings(client)
+        check_log(log, on_disk=True)
         choice = [each for each in settings.open if not each.startswith("l2=")]
         if choice and not begun:
             raise ValueError(
@@ -294,9 +305,9 @@ class IBCB(Imitator):
                 "write: for episode in log: model.partial_fit(episode)."
             )
         if not begun:
-            _check_choosable(log, settings)
-            return self._begin([raw], settings, by_episodes=True, reduction=reduction)
-        self._check_features(raw.n_features, raw.feature_names)
+            _check_choosable(1, settings)
+            return self._refit([log], lens, settings)
+        self._check_features(log.n_features, log.feature_names)
         for name, value in self._meaning().items():
             if value != self._fitted_with[name]:
                 raise ValueError(
@@ -306,13 +317,14 @@ class IBCB(Imitator):
         if log.warmup:
             raise ValueError("this episode has a warm-up, but the model has seen episodes before it.")
         if seen is not None and getattr(self, "_chooses", False):
-            return self._begin([*seen, raw], settings, by_episodes=True, reduction=reduction)
-        fit = continued(self._fit, log, seen, settings)
-        known = None if reduction is None else log_fingerprint(raw, before=self.log_fingerprint_)
-        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, raw], None, reduction, name=known)
+            return self._refit([*seen, log], lens, settings)
+        before = None if seen is None else self._before(seen[0], lens)
+        fit = continued(self._fit, lens.log(log), seen and [lens.log(each) for each in seen], settings, before)
+        named = log_fingerprint(log, before=self.log_fingerprint_) if lens.reduces else None
+        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, log], None, lens, name=named)
         return self
 
-    def recall(self, log: BehaviorLog | DiskLog) -> None:
+    def recall(self, log: Log) -> None:
         """Give a loaded model the log that it was fitted on, or one that begins with it, so that it can go on.
 
         Only solver="auto" needs it, to solve all episodes again should a later one have no exact solution.
@@ -327,56 +339,60 @@ class IBCB(Imitator):
         if self.solver == "auto" and self.solver_ == "hard":
             self._seen = seen
 
-    def _check_whole(self, log: BehaviorLog | DiskLog, settings: Settings) -> None:
+    def _check_length(self, settings: Settings, episodes: int, warmup: int) -> None:
         """Raise ValueError where a whole log has too few episodes to tell anything."""
-        if len(log) == 1 and log.warmup == 0 and self.prior_gram is None:
+        if episodes == 1 and warmup == 0 and self.prior_gram is None:
             raise ValueError(
                 "the log has one episode and nothing before it: its choices were made before anything had been "
                 "learned, so they say nothing about the rewards. fit needs two episodes or more, or a warm-up, or "
                 "prior_gram=; partial_fit takes one at a time."
             )
-        _check_choosable(log, settings)
+        _check_choosable(episodes, settings)
 
-    def _begin(
-        self,
-        logs: list[BehaviorLog | DiskLog],
-        settings: Settings,
-        found: Selection | None = None,
-        *,
-        by_episodes: bool = False,
-        reduction: Reduction | None = None,
-        tracked: list[BehaviorLog | DiskLog] | None = None,
-    ) -> Self:
-        """Become fitted on a log, or on the first episode of one by which ``found`` was chosen.
+    def _refit(self, logs: list[Log], lens: Lens, settings: Settings) -> Self:
+        """Fit what was given episode by episode from the start; the next may change what is chosen."""
+        found = fit_logs([lens.log(log) for log in logs], settings, self._before(logs[0], lens))
+        return self._begin(logs, lens, found, chooses=found.chose or lens.reduces)
 
-        ``by_episodes``: given one after the other; while something is open, the next may change what is chosen.
-        ``settings`` are those of the reduced logs, which are ``tracked`` where they are there already.
-        """
-        if tracked is None:
-            tracked = logs if reduction is None else [reduction.reduced(log) for log in logs]
-        fit = fit_logs(tracked, settings, found)
+    def _begin(self, logs: list[Log], lens: Lens, found: Fitted, *, chooses: bool = False) -> Self:
+        """Become fitted on a log, given in one piece or episode by episode; ``chooses``: as of `_adopt`."""
+        fit, history = found.fit, found.fit.evolution.history
+        if not chooses and len(logs) == 1 and logs[0].n_episodes is None:
+            self._check_length(self._settings(None), history.episodes, history.stored - history.episodes)
         # Who names the kind is told at once; who asks the log finds the note.
-        if fit.kind.name == self.expert and fit.kind.adds_bonus:
+        if fit.kind.name == self.expert and fit.kind.per_unit is not None:
             for note in fit.solving:
                 if note.code == "late-start":
                     warnings.warn(note.text, UserWarning, stacklevel=3)
-        chooses = by_episodes and (settings.chooses or reduction is not None)
-        name = None if reduction is None else log_fingerprint(*logs)
-        self._adopt(fit, self._meaning(), logs, logs[0], reduction, name=name, chooses=chooses)
+        name = log_fingerprint(*logs) if lens.reduces else None
+        self._adopt(fit, self._meaning(), logs, logs[0], lens, name=name, chooses=chooses)
+        if found.judge is not None:
+            self._judged = (logs[0], found.judge)
         return self
 
-    def _reduction_of(self, logs: list[Any]) -> Reduction | None:
-        """By which logs are tracked; None where they need none, or nothing is tracked."""
+    def _lens_of(self, logs: list[Any]) -> Lens:
+        """How logs are tracked; as they are where nothing is."""
         for log in logs:
             check_log(log, on_disk=True)
-        return reduction_of(logs) if self.forecasts is not None and logs[0].n_features > WIDE else None
+        return Lens() if self.forecasts is None else lens_of(logs)
 
-    def _settings(self, log: Any, first: Any, client: Any, reduction: Reduction | None = None) -> Settings:
-        """The parameters, checked, for a log, reduced; ``first`` is the one with which the episodes began."""
+    def _before(self, log: Log, lens: Lens, rate: float | None = None) -> History | None:
+        """What lies before the first episode, in choices of the log; None where nothing does."""
+        if self.prior_gram is None:
+            return None
+        prior = gram_matrix("prior_gram", self.prior_gram, log.n_features)
+        return History.before_the_log(lens.gram(float(self.sampling_rate if rate is None else rate) * prior))
+
+    def _starts(self, log: Log) -> History:
+        """Where the fitted log began, for whoever goes through it again."""
+        d = len(self._fit.evolution.theta)
+        found = self._before(log, self._lens, self._fitted_with["sampling_rate"])
+        found = History.before_the_log(np.zeros((d, d))) if found is None else found
+        return found if self._fit.kind.past == ALL else found.one_by_one()
+
+    def _settings(self, client: Any) -> Settings:
+        """The parameters, checked."""
         self._check_parameters()
-        check_log(log, on_disk=True)
-        d = log.n_features if reduction is None else len(reduction.others)
-        prior = float(self.sampling_rate) * _prior(self.prior_gram, d)
         return Settings(
             expert=self.expert,
             l2=self.l2,
@@ -389,12 +405,10 @@ class IBCB(Imitator):
             prune=bool(self.prune),
             solving=SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)),
             forecast=self.forecasts is not None,
-            prior_gram=prior if reduction is None else reduction.reduced_gram(prior),
             late_start=self.prior_gram is not None,
             n_jobs=self.n_jobs,
             verbose=bool(self.verbose),
             client=client,
-            moments=first_candidates(first),
         )
 
     def _meaning(self) -> dict[str, Any]:
@@ -409,25 +423,23 @@ class IBCB(Imitator):
         fit: Fit,
         fitted_with: dict[str, Any],
         seen: Any,
-        log: BehaviorLog | DiskLog | None,
-        reduction: Reduction | None = None,
+        log: Log | None,
+        lens: Lens,
         *,
         name: str | None = None,
         chooses: bool = False,
     ) -> None:
         """Become fitted: all attributes at once, so that nobody ever sees half of them.
 
-        ``seen``: the logs so far; ``log``: the first, whose features the model takes over; ``reduction``: by which they
+        ``seen``: the logs so far; ``log``: the first, whose features the model takes over; ``lens``: through which they
         were tracked, and ``name`` then that of the logs; ``chooses``: whether the next episode may change what is
         chosen.
         """
         names = self.feature_names_in_ if log is None else log.feature_names
-        alpha, tracked = float(fitted_with["alpha"]), names if reduction is None else reduction.names(names)
-        found = published(fit, alpha, tracked)
-        if reduction is not None:
-            found |= {each: reduction.expanded(found[each]) for each in _WEIGHTS}
-            found |= {"notes_": (*found["notes_"], reduction.note), "log_fingerprint_": name}
-        found |= {"_fit": fit, "_fitted_with": fitted_with, "_reduction": reduction}
+        found = published(fit, float(fitted_with["alpha"]), lens.names(names))
+        found |= {each: lens.expanded(found[each]) for each in _WEIGHTS}
+        found |= {"notes_": (*found["notes_"], *lens.notes)} | ({} if name is None else {"log_fingerprint_": name})
+        found |= {"_fit": fit, "_fitted_with": fitted_with, "_lens": lens}
         if log is not None:
             d = len(found["coef_"])
             found |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
@@ -459,8 +471,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         why = "it counts updates from the last logged policy on, each of which is imagined"
         updates = whole("updates", updates, 0, why, most=_MOST_UPDATES)
-        policy = policy_ahead(self._fit, self._known("to forecast"), float(self._fitted_with["alpha"]), updates)
-        return policy if self._reduction is None else self._reduction.expanded(policy)
+        track, alpha = self._known("to forecast"), float(self._fitted_with["alpha"])
+        return self._lens.expanded(policy_ahead(self._fit, track, alpha, updates))
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
@@ -503,8 +515,7 @@ class IBCB(Imitator):
         track = self._known("for intervals")
         found = interval(track, _probability(level), direction=direction)
         unit = 1.0 if direction else unit_of(self._fit, float(self._fitted_with["alpha"]))
-        bounds = _unbounded(track, Interval(*(unit * each for each in found)))
-        return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
+        return self._lens.expanded_interval(_unbounded(track, Interval(*(unit * each for each in found))))
 
     def reward_interval(self, level: float = 0.9) -> Interval:
         """Interval of each weight of the rewards, and last of the intercept, at the given probability.
@@ -526,8 +537,8 @@ class IBCB(Imitator):
                 "are no rewards to bound; see policy_interval()."
             )
         unit = unit_of(self._fit, float(self._fitted_with["alpha"]))
-        bounds = _unbounded(track, Interval(*(unit * each for each in reward_interval(found, _probability(level)))))
-        return bounds if self._reduction is None else self._reduction.expanded_interval(bounds)
+        bounds = reward_interval(found, _probability(level))
+        return self._lens.expanded_interval(_unbounded(track, Interval(*(unit * each for each in bounds))))
 
     def exploration_interval(self, level: float = 0.9) -> Interval:
         """Interval of ``epsilon_`` in every episode, or of ``temperature_``, at the given probability.
@@ -541,8 +552,8 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         track = self._known("for intervals")
         found = exploration_interval(track, _probability(level))
-        if found is None and track.kind.has_temperature:
-            raise ValueError("the temperature is not determined: no candidates differ in their scores.")
+        if found is None and any(each.estimate.told for each in track.kind.parameters):
+            raise ValueError("it is not determined: no candidates differ in their scores.")
         if found is None:
             raise ValueError(
                 f"a decider of the kind {track.kind.name!r} has neither epsilon nor a temperature; see "
@@ -565,13 +576,11 @@ class IBCB(Imitator):
         given = finite_array(weights, "weights")
         if given.ndim not in (1, 2) or given.shape[-1] != self.n_features_in_:
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
-        if self._reduction is not None:
-            tracked = self.as_tracked().direction(self._reduction.compressed(given))
-            return self._reduction.expanded(tracked)
-        track, metric = self._fit.track, self._fit.evolution.metric
+        track, metric, weights = self._fit.track, self._fit.evolution.metric, self._lens.compressed(given)
         if track is not None and track.now is not None:
-            return spread_to_one(track.now.within, identified(track, given))
-        return spread_to_one(np.eye(len(given.T)) if metric is None else metric.matrix / len(given.T), given)
+            return self._lens.expanded(spread_to_one(track.now.within, identified(track, weights)))
+        unit = np.eye(len(weights.T)) if metric is None else metric.matrix / len(weights.T)
+        return self._lens.expanded(spread_to_one(unit, weights))
 
     def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
         """Probability that the decider, right after the log, likes no candidate better than the one `predict` picks.
@@ -592,13 +601,11 @@ class IBCB(Imitator):
         sets, alone = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
         sets.check_sizes()
-        if self._reduction is not None:
-            found = self.as_tracked().certainty(self._reduction.reduced(sets))
-            return float(found[0]) if alone else found
         if not self.next_policy_coef_.any():
             found = np.full(sets.n_steps, np.nan)
         else:
-            rows, picked = sets.step_offsets, sets.step_offsets[:-1] + self.predict(sets)
+            model, sets = self.as_tracked(), self._lens.log(sets).read()
+            rows, picked = sets.step_offsets, sets.step_offsets[:-1] + model.predict(sets)
             edges = [*range(0, sets.n_steps, _STEPS_AT_ONCE), sets.n_steps]
             parts = [
                 certainty(
@@ -612,7 +619,7 @@ class IBCB(Imitator):
             found = np.concatenate(parts)
         return float(found[0]) if alone else found
 
-    def propensities(self, log: BehaviorLog | DiskLog | ArrayLike, *, ahead: bool = False) -> NDArray[np.float64]:
+    def propensities(self, log: Log | ArrayLike, *, ahead: bool = False) -> NDArray[np.float64]:
         """Probability of every candidate: the decider's choice rule, averaged over the belief about its policy.
 
         For the log that the model was fitted on, with the policy in force in each episode; this reads the log again and
@@ -643,31 +650,22 @@ class IBCB(Imitator):
         True
         """
         check_is_fitted(self, "coef_")
-        track = self._known("for propensities")
+        self._known("for propensities")
         boolean("ahead", ahead)
         # A table is known for the fitted log by its choices.
         log, shape = self._read(log, choices=self._tells_choices(log)), None
-        if not isinstance(log, (BehaviorLog, DiskLog)):
+        if not is_log(log):
             shape = None if isinstance(log, list) else candidate_array(log).shape[:-1]
             log, _ = as_candidates(log)
         self._check_features(log.n_features, log.feature_names)
-        fitted = shape is None and log_fingerprint(log) == self.log_fingerprint_
-        if self._reduction is not None:
-            log = self._reduction.reduced(log)
-        scale = self._fit.scale
-        if fitted:
-            prior = float(self._fitted_with["sampling_rate"]) * _prior(self.prior_gram, self.n_features_in_)
-            prior = prior if self._reduction is None else self._reduction.reduced_gram(prior)
-            own = 0.0 if ahead else scale
-            return np.concatenate(list(propensities_of_log(log, track, prior, ahead=ahead, scale=own)))
-        parts = [log] if isinstance(log, BehaviorLog) else [part for _, part in log.parts()]
-        for part in parts:
-            part.check_sizes()
-        found = np.concatenate([propensities_next(track, part, scale=scale) for part in parts])
-        return found if shape is None else found.reshape(shape)
+        if log.in_memory:
+            log.read().check_sizes()
+        found = recovered(self._fit, self._lens.log(log), self._starts(log), ahead=ahead)
+        return found.values if shape is None else found.values.reshape(shape)
 
-    def verdict(self, log: BehaviorLog | DiskLog) -> Any:
-        """How far to rely on this model, judged on the log that it was fitted to, which is read once.
+    def verdict(self, log: Log) -> Any:
+        """How far to rely on this model, judged on the log that it was fitted to, which is read once, unless the model
+        has just been fitted to it with ``judge``.
 
         What is judged is what `predict` uses: the policy predicted one episode ahead, over the later half of the
         episodes, beside choice models, item shares and chance.
@@ -696,14 +694,14 @@ class IBCB(Imitator):
 
     def as_tracked(self) -> IBCB:
         """The model of the reduced features, where a log had very many; itself where it had not."""
-        if self._reduction is None:
+        if not self._lens.reduces:
             return self
         view = copy(self)
         if self.prior_gram is not None:
-            view.prior_gram = self._reduction.reduced_gram(_prior(self.prior_gram, self.n_features_in_))
-        view.feature_names_in_ = self._reduction.names(self.feature_names_in_)
-        view.n_features_in_, view.preparation_ = len(view.feature_names_in_), None
-        view._adopt(self._fit, self._fitted_with, None, None)
+            view.prior_gram = self._lens.gram(gram_matrix("prior_gram", self.prior_gram, self.n_features_in_))
+        view.feature_names_in_, view.preparation_ = self._lens.names(self.feature_names_in_), None
+        view.n_features_in_ = len(self._fit.evolution.theta)
+        view._adopt(self._fit, self._fitted_with, None, None, Lens())
         return view
 
     def _known(self, what: str) -> Track:
@@ -761,51 +759,49 @@ class IBCB(Imitator):
         >>> policy.update(candidates[[chosen]], [0.7])
         """
         check_is_fitted(self, "coef_")
-        if self._reduction is not None:
+        if self._lens.reduces:
             raise ValueError(
-                f"the log has {self.n_features_in_} features, of which {len(self._reduction.kept)} were tracked one by "
-                f"one, and a live policy needs all of them: at most {WIDE}. Pool rare levels (min_count) or leave "
-                "columns out when the log is read."
+                f"the log has {self.n_features_in_} features, of which {len(self._fit.evolution.theta) - 1} were "
+                f"tracked one by one, and a live policy needs all of them: at most {WIDE}. Pool rare levels "
+                "(min_count) or leave columns out when the log is read."
             )
         scale = positive("scale", scale, "it is the unit of the rewards")
         draws = one_of("draws", draws or self.draws_ or "step", DRAWS)
-        before, kind = self._fit.evolution.ridge(), self._fit.kind
+        before, kind = self._fit.ridge, self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
         b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
         weight = scale * exploration_weight(self._fit, float(self._fitted_with["alpha"])) if alpha is None else alpha
         track = self._fit.track
         share = 0.0 if track is None else track.random_share(len(track.predicted))
         coef = scale * self.next_policy_coef_
-        return kind.live(Life(before.phi / kind.rate, b, coef, weight, share, draws, random_state))
+        added = scale * added_weights(self._fit, float(self._fitted_with["alpha"]))
+        return kind.live(Life(before.phi / kind.rate, b, coef, weight, share, draws, random_state, added))
 
     # -- storing ---------------------------------------------------------------------------------------------------
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Everything that fitting set, as named arrays and JSON: what `ibcb.save_model` stores."""
         arrays, state = super().get_state()
-        if self._reduction is not None:
-            kept = self._reduction.kept.astype(np.float64)
-            arrays |= {"reduction_kept": kept, "reduction_others": self._reduction.others}
+        arrays |= self._lens.arrays
         return arrays, state | {"fitted_with": self._fitted_with, "fit": pack(self._fit, "fit", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
         super().set_state(arrays, state)
         self._check_parameters()
-        _prior(self.prior_gram, self.n_features_in_)
-        reduction = None
+        if self.prior_gram is not None:
+            gram_matrix("prior_gram", self.prior_gram, self.n_features_in_)
+        lens, d = Lens(), self.n_features_in_
         if "reduction_kept" in arrays:
-            reduction = Reduction.checked(arrays["reduction_kept"], arrays["reduction_others"], self.n_features_in_)
-        d = self.n_features_in_ if reduction is None else len(reduction.kept) + 1
-        fitted_with = {name: state["fitted_with"][name] for name in _MEANING}
+            lens = Reduction.checked(arrays["reduction_kept"], arrays["reduction_others"], d)
+            d = len(lens.kept) + 1
+        fitted_with = {name: Named(state["fitted_with"])[name] for name in _MEANING}
         IBCB(**parameters(IBCB, fitted_with, {}))._check_parameters()
         fit = unpack(Fit, state["fit"], arrays, d)
-        evolution = fit.evolution
-        if reduction is None and evolution.fingerprint != self.log_fingerprint_:
-            raise ValueError(
-                f"log_fingerprint is {self.log_fingerprint_!r}, but the fit's is {evolution.fingerprint!r}"
-            )
-        self._adopt(fit, fitted_with, None, None, reduction, name=self.log_fingerprint_)
+        own = fit.evolution.history.fingerprint
+        if not lens.reduces and own != self.log_fingerprint_:
+            raise ValueError(f"log_fingerprint is {self.log_fingerprint_!r}, but the fit's is {own!r}")
+        self._adopt(fit, fitted_with, None, None, lens, name=self.log_fingerprint_)
         self._check_answers()
 
     def _check_answers(self) -> None:
@@ -863,14 +859,16 @@ def _unbounded(track: Track, found: Interval) -> Interval:
     return found
 
 
-def _check_choosable(log: BehaviorLog | DiskLog, settings: Settings) -> None:
-    learns = settings.expert != "auto" and KINDS[settings.expert].learns
-    if not learns and len(log) < 2:
+def _check_choosable(episodes: int, settings: Settings) -> None:
+    if settings.only_tracked and episodes < 2:
         raise ValueError(
             "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
             "before. Name expert='sbucb' or 'sbts'."
         )
 
 
-def _prior(prior_gram: ArrayLike | None, d: int) -> NDArray[np.float64]:
-    return np.zeros((d, d)) if prior_gram is None else gram_matrix("prior_gram", prior_gram, d)
+def _judging() -> Judge:
+    # Imported here, and from a room above: what is said of a model is the report's.
+    from ibcb.report.judging import Judging
+
+    return Judging()

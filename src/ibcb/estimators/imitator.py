@@ -12,11 +12,11 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.io import read_log
-from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.log import BehaviorLog, argmax_per_step, is_log
 from ibcb.log.arrays import candidate_array, distinct_names
-from ibcb.log.disk import DiskLog
 from ibcb.log.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.log.recipe import Preparation
+from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["LARGEST_WEIGHT", "Imitator", "as_candidates", "check_log", "shaped"]
 
@@ -66,12 +66,13 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         scores : ndarray of shape (rows,), (M,) or (steps, M)
         """
         check_is_fitted(self, "next_policy_coef_")
-        log = self._read(log)
-        if isinstance(log, BehaviorLog):
-            self._check_features(log.n_features, log.feature_names)
-            contexts = log.contexts
+        read: Any = self._read(log)
+        if is_log(read):
+            whole = check_log(read).read()
+            self._check_features(whole.n_features, whole.feature_names)
+            contexts = whole.contexts
         else:
-            contexts = candidate_array(log)
+            contexts = candidate_array(read)
             self._check_features(contexts.shape[-1], None)
         with np.errstate(over="ignore", invalid="ignore"):
             scores: NDArray[Any] = contexts @ self.next_policy_coef_.astype(contexts.dtype, copy=False)
@@ -98,8 +99,8 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "next_policy_coef_")
         log = self._read(log)
         scores = self.decision_function(log)
-        if isinstance(log, BehaviorLog):
-            return argmax_per_step(scores, log)
+        if is_log(log):
+            return argmax_per_step(scores, log.read())
         return int(scores.argmax()) if scores.ndim == 1 else scores.argmax(axis=1)
 
     def score(self, log: Any, y: None = None) -> float:
@@ -216,7 +217,10 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
             if not weights.size or np.abs(weights).max() > LARGEST_WEIGHT:
                 raise ValueError(f"{name} must have a weight for every feature, none beyond {LARGEST_WEIGHT:g}")
         self.coef_, self.next_policy_coef_ = arrays["coef"], arrays["next_policy_coef"]
-        self.feature_names_in_ = distinct_names(state["feature_names"], self.n_features_in_)
+        names = state["feature_names"]
+        if names is not None and not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+            raise ValueError("feature_names is not a list of names")
+        self.feature_names_in_ = distinct_names(names, self.n_features_in_)
         stored = state["preparation"]
         self.preparation_ = None if stored is None else Preparation.from_json(stored)
         if self.preparation_ is not None and self.preparation_.feature_names != self.feature_names_in_:
@@ -239,8 +243,8 @@ def _listed(log: Any) -> Any:
 def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
     """Candidate sets in any form that `Imitator.predict` takes but tables, as a log; and whether it is one set."""
     log = _listed(log)
-    if isinstance(log, BehaviorLog):
-        return log, False
+    if is_log(log):
+        return check_log(log), False
     contexts = candidate_array(log)
     alone = contexts.ndim == 2
     sets = [contexts] if alone else contexts
@@ -252,15 +256,15 @@ def check_log(log: Any, *, on_disk: bool = False) -> Any:
 
     One on disk only where that will do; its numbers are checked as they are read.
     """
-    if isinstance(log, DiskLog) and not on_disk:
-        raise TypeError("this needs the log in memory, but it is on disk; give it log.read().")
-    if not isinstance(log, (BehaviorLog, DiskLog)):
-        raise TypeError(
+    if not is_log(log):
+        raise WrongTypeError(
             f"expected a BehaviorLog, got {type(log).__name__}; build one with "
             "BehaviorLog.from_episodes([(contexts, chosen), ...]) or ibcb.read_log(path)."
         )
-    if isinstance(log, BehaviorLog):
-        log.check_sizes()
+    if not (on_disk or log.in_memory):
+        raise TypeError("this needs the log in memory, but it is on disk; give it log.read().")
+    if log.in_memory:
+        log.read().check_sizes()
     return log
 
 

@@ -12,8 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ibcb.estimators.imitator import Imitator
 from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
-from ibcb.estimators.state import parameters
+from ibcb.estimators.registered import unregistered
+from ibcb.estimators.state import Named, parameters
 from ibcb.log.arrays import shown
+from ibcb.numerics.checks import WrongTypeError
 from ibcb.version import __version__
 
 __all__ = ["load_model", "save_model"]
@@ -21,15 +23,13 @@ __all__ = ["load_model", "save_model"]
 #: where each class that can be stored lives; the paper's baselines are named, not imported, because they live above
 _HOMES = {
     "IBCB": "ibcb.estimators.ibcb",
-    "Choosing": "ibcb.estimators.checkpoints",
+    "Unfinished": "ibcb.estimators.checkpoints",
     "ChoiceModel": "ibcb.estimators.choice_model",
     **dict.fromkeys(("BaseSVC", "BIRL", "BICB"), "ibcb.paper.rivals"),
 }
 
 #: arrays that are parameters of the model begin with it
 _PARAMETER = "parameter."
-#: what reading a file that was altered may raise
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError)
 
 
 def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
@@ -38,7 +38,7 @@ def save_model(model: Imitator, path: str | os.PathLike[str]) -> None:
     A model with solver="auto" is stored without the logs it has seen; see `IBCB.partial_fit`.
     """
     if type(model).__name__ not in _HOMES:
-        raise TypeError(f"save_model takes {', '.join(_HOMES)}; got {type(model).__name__}.")
+        raise WrongTypeError(f"save_model takes {', '.join(_HOMES)}; got {type(model).__name__}.")
     check_is_fitted(model)
     arrays, state = model.get_state()
     scalars = {}
@@ -65,19 +65,26 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         remedy = f"it was written by ibcb {written_by} and this is {__version__}; upgrade, or {remedy}"
     if not isinstance(kind, str) or kind not in _HOMES:
         raise ModelFileError(f"{name}: holds a {kind!r}, which this version does not know; {remedy}")
+    own = unregistered(meta)
+    if own is not None:
+        raise ModelFileError(
+            f"{name}: its decider is of the kind {own!r}, which is not known here; if that is a rule of your own, "
+            "register it first (ibcb.deciders.register)."
+        )
     try:
         if not isinstance(written_by, str):
-            raise TypeError(f"library_version is {written_by!r}")
+            raise ValueError(f"library_version is {written_by!r}")
         for key, array in arrays.items():
             if array.dtype != np.float64 or not np.isfinite(array).all():
                 raise ValueError(f"array {key!r} of {array.dtype} must hold finite float64 numbers")
         given = {key: arrays.pop(key) for key in [*arrays] if key.startswith(_PARAMETER)}
         known = {key.removeprefix(_PARAMETER): array for key, array in given.items()}
         made = getattr(import_module(_HOMES[kind]), kind)
-        model: Imitator = made(**parameters(made, meta["parameters"], known))
+        model: Imitator = made(**parameters(made, meta.get("parameters"), known))
         # What overflows is found, and refused, by the check of the answers.
         with np.errstate(all="ignore"):
-            model.set_state(arrays, meta["state"])
-    except _DAMAGED as error:
+            model.set_state(Named(arrays), Named(meta.get("state")))
+    # Whatever else is raised is a mistake of ours, and says nothing of the file.
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{name}: damaged or tampered with ({shown(error, 400)}); {remedy}") from None
     return model

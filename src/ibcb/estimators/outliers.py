@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Block, episodes
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.engine import Block, Episode, Subscriber, replay
+from ibcb.log import Log
 from ibcb.numerics.contexts import is_sparse
 
 __all__ = ["largest_outlier"]
@@ -28,14 +28,22 @@ class _Sizes(NamedTuple):
     typical: NDArray[np.float64]
 
 
-def largest_outlier(logs: Sequence[BehaviorLog | DiskLog], client: Any = None) -> str:
+@dataclass(frozen=True)
+class _Outliers(Subscriber):
+    """A subscriber: the sizes of every block, with the number of its episode."""
+
+    found: tuple[tuple[int, _Sizes], ...] = ()
+
+    def step(self, episode: Episode) -> _Outliers:
+        return _Outliers((*self.found, *((episode.number, sizes) for sizes in episode.rows.map(_sizes))))
+
+    def finish(self) -> tuple[tuple[int, _Sizes], ...]:
+        return self.found
+
+
+def largest_outlier(logs: Sequence[Log], client: Any = None) -> str:
     """Which number is the most times as large as its feature mostly is, in words; "" where none is far off."""
-    found = list[tuple[int, _Sizes]]()
-    place = -logs[0].warmup
-    for log in logs:
-        for _, rows in episodes(log, client=client):
-            found += [(place, sizes) for sizes in rows.map(_sizes)]
-            place += 1
+    (found,) = replay(logs, _Outliers(), client=client)
     typical = np.array([sizes.typical for _, sizes in found])
     typical = np.nanmedian(np.where(typical > 0, typical, np.nan), axis=0) if np.any(typical > 0) else typical[0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

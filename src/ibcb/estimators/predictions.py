@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -16,15 +18,14 @@ from numpy.typing import NDArray
 
 from ibcb.estimators.imitator import Imitator
 from ibcb.io import atomic
-from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.log.disk import DiskLog
+from ibcb.log import Log, argmax_per_step
 
 __all__ = ["csv_writer", "predictions", "write_predictions", "write_tables"]
 
 
 def predictions(
     model: Imitator,
-    log: BehaviorLog | DiskLog,
+    log: Log,
     *,
     scores: bool = False,
     certainty: bool = False,
@@ -64,7 +65,7 @@ def predictions(
 
 
 def write_predictions(
-    model: Imitator, log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, scores: bool = False, **how: Any
+    model: Imitator, log: Log, path: str | os.PathLike[str], *, scores: bool = False, **how: Any
 ) -> int:
     """Write `predictions` as CSV or Parquet, by the suffix, whole or not at all; gives the number of steps."""
     steps = 0
@@ -81,15 +82,55 @@ def write_predictions(
 
 def write_tables(tables: Iterable[pa.Table], path: str | os.PathLike[str]) -> None:
     """Write tables of one schema as CSV or Parquet, by the suffix, whole or not at all."""
-    with atomic(path) as temporary, contextlib.ExitStack() as stack:
-        write: Any = None
+    with atomic(path) as temporary, table_writer(temporary, Path(path).suffix.lower()) as begin:
+        write = begin()
         for table in tables:
-            if write is None and Path(path).suffix.lower() == ".parquet":
-                write = stack.enter_context(pq.ParquetWriter(temporary, table.schema)).write_table
-            elif write is None:
-                file = stack.enter_context(temporary.open("wb"))
-                write = csv_writer(file)
             write(table)
+
+
+@contextlib.contextmanager
+def table_writer(path: Path, suffix: str) -> Iterator[Callable[[], Callable[[pa.Table], None]]]:
+    """Gives what begins a file, .csv or .parquet, and with it what writes tables of one schema; whoever begins again
+    writes the file anew.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def begin() -> Callable[[pa.Table], None]:
+            stack.close()
+            if suffix != ".parquet":
+                return csv_writer(stack.enter_context(path.open("wb")))
+            opened: list[Any] = []
+
+            def write(table: pa.Table) -> None:
+                if not opened:
+                    opened.append(stack.enter_context(pq.ParquetWriter(path, table.schema)))
+                opened[0].write_table(table)
+
+            return write
+
+        yield begin
+
+
+class Spool:
+    """A file aside for CSV that may have to be begun anew, before it goes to stdout."""
+
+    def __enter__(self) -> Spool:
+        self._file = tempfile.TemporaryFile()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def begin(self) -> Callable[[pa.Table], None]:
+        """What writes tables, from the start."""
+        self._file.seek(0)
+        self._file.truncate()
+        return csv_writer(self._file)
+
+    def copy_to(self, file: IO[bytes]) -> None:
+        """All of it."""
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, file)
 
 
 def csv_writer(file: IO[bytes]) -> Callable[[pa.Table], None]:

@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
-from ibcb.tracking import Rewards, Track, exploration_interval, forecast, identified, unidentified
+from ibcb.tracking import Rewards, Track, forecast, identified, parameter_intervals, unidentified
 
-__all__ = ["exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
+__all__ = ["added_weights", "exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
 
 Vector = NDArray[np.float64]
+
+#: attributes that every model has, and only some rules have a value for
+_OF_SOME_RULES = ("epsilon_", "temperature_", "top_k_", "draws_")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # weights that are not finite are refused
@@ -30,7 +33,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
     moves, unknown = None, None
     if track is None:
         coef, intercept = unit * evolution.theta, 0.0
-        policies, reached = unit * evolution.policies, unit * (evolution.ridge().shrinkage @ evolution.theta)
+        policies, reached = unit * evolution.policies, unit * (fit.ridge.shrinkage @ evolution.theta)
     else:
         # While a log is fitted in steps, a track that chose the kind is ahead of Algorithm 2.
         seen = track.believed_policies[: len(evolution.policies)]
@@ -45,10 +48,6 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
                 f"{name} leaves the range of floating point, with alpha={alpha:g}, which scales weights, and "
                 f"l2={kind.l2:g} in {kind.units} units. Give numbers nearer to 1, or to the squares of the features."
             )
-    epsilon = None if track is None else track.epsilon(len(track.predicted))
-    temperature = None
-    if kind.has_temperature and track is not None and track.now is not None:
-        temperature = exploration_interval(track, 0.5)
     if not coef.any():
         notes += (NOTHING_LEARNED,)
     elif track is not None:
@@ -64,14 +63,12 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         "expert_": kind.name,
         "l2_": kind.l2,
         "units_": kind.units,
-        "epsilon_": None if epsilon is None else epsilon.mean,
-        "temperature_": None if temperature is None else float(temperature.estimate[-1]),
-        "top_k_": kind.top_k if kind.draws_from_best else None,
-        "draws_": kind.draws_every,
+        **dict.fromkeys(_OF_SOME_RULES),
+        **{f"{name}_": value for name, value in _told(fit).items()},
         "evidence_": fit.evidence,
         "diagnostics_": list(evolution.diagnostics),
         "solver_": fit.solver,
-        "log_fingerprint_": evolution.fingerprint,
+        "log_fingerprint_": evolution.history.fingerprint,
         "forecast_model_": None if track is None else track.model,
         "forecast_note_": moves,
         "unidentified_features_": unknown,
@@ -79,20 +76,41 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
     }
 
 
+def _told(fit: Fit) -> dict[str, Any]:
+    """The parameters of the decider's rule, as far as they are told, right after the log."""
+    told = {each.name: each.estimate.setting(fit.kind.settings) for each in fit.kind.parameters}
+    if fit.track is not None:
+        for name, found in parameter_intervals(fit.track, 0.5).items():
+            told[name] = told[name] if found is None else float(found.estimate[-1])
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def added_weights(fit: Fit, alpha: float) -> Vector:
+    """The weights of the columns that the decider's rule adds, in the unit of its published policies. Shape (k,)."""
+    kind, track = fit.kind, fit.track
+    if track is None or track.now is None:
+        return np.zeros(len(kind.added))
+    # As those of the decider's own columns, of which those of a sample are shorter or longer.
+    found: Vector = track.next_added * unit_of(fit, alpha) / math.sqrt(kind.rate)
+    return found
+
+
 def unit_of(fit: Fit, alpha: float) -> float:
     """What weights per unit of the decider's own exploration have to be multiplied with."""
     # Of a log that is a sample: widths that are counted in its choices are longer than the decider's.
     own = alpha * math.sqrt(fit.kind.rate)
     if fit.track is None:
-        return own if fit.kind.adds_bonus else 1.0
+        return 1.0 if fit.kind.per_unit is None else own
     return own if fit.kind.learns else fit.scale
 
 
 def exploration_weight(fit: Fit, alpha: float) -> float:
-    """The decider's alpha, in the unit of its published policies: of a kind that draws by a softmax its temperature."""
+    """What policies are per unit of, in the unit of the published ones: alpha, or of a softmax its temperature."""
     if not fit.kind.learns:
         return 1.0
-    return unit_of(fit, alpha) if fit.kind.has_temperature and fit.track is not None else alpha
+    # A weight of widths, or of draws, is that of the decider's own, which a sample makes longer.
+    weighs_widths = any(each.estimate.is_unit for each in fit.kind.parameters)
+    return alpha if weighs_widths or fit.track is None else unit_of(fit, alpha)
 
 
 def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:

@@ -3,6 +3,8 @@
 A belief about d weights has d^2 numbers, and learning takes d^3 operations. Of more than `WIDE` features those that
 show most keep weights of their own. The others are one feature together: the score that a conditional logit, fitted to
 the whole log, gives them. So the policy may change how much it makes of them, but not how they compare with each other.
+
+A `Lens` is how a model sees a log: as it is, or reduced. It takes logs there, and weights back.
 """
 
 from __future__ import annotations
@@ -18,15 +20,14 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
-from ibcb.log import BehaviorLog
+from ibcb.log import BehaviorLog, Log
 from ibcb.log.arrays import whole_numbers
-from ibcb.log.disk import DiskLog, gathered
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
 from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
-__all__ = ["WIDE", "Reduction", "reduction_of"]
+__all__ = ["WIDE", "Lens", "Reduction", "lens_of"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -41,8 +42,51 @@ _CHOSEN = 5.0
 _RIDGE = 0.1
 
 
+class Lens:
+    """A log as it is."""
+
+    def log(self, log: Log) -> Log:
+        """The log that is tracked."""
+        return log
+
+    def names(self, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Of the features that are tracked."""
+        return given
+
+    def expanded(self, weights: Matrix) -> Matrix:
+        """Weights of the log's own features, of those that were tracked. Shape (..., q) to (..., d)."""
+        return weights
+
+    def compressed(self, weights: Matrix) -> Matrix:
+        """The other way round, as nearly as it can be said. Shape (..., d) to (..., q)."""
+        return weights
+
+    def expanded_interval(self, bounds: Interval) -> Interval:
+        """Bounds of the log's own features."""
+        return bounds
+
+    def gram(self, gram: Matrix) -> Matrix:
+        """S'S of the contexts as they are tracked."""
+        return gram
+
+    @property
+    def reduces(self) -> bool:
+        """Whether fewer features are tracked than the log has."""
+        return bool(self.notes)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What a reader should know."""
+        return ()
+
+    @property
+    def arrays(self) -> dict[str, Vector]:
+        """What a model file keeps of it."""
+        return {}
+
+
 @dataclass(frozen=True, eq=False)
-class Reduction:
+class Reduction(Lens):
     """Fewer features for a log: some of its own, and last the score of all others.
 
     Attributes
@@ -66,25 +110,15 @@ class Reduction:
         columns = np.concatenate([np.arange(own), np.full(len(rest), own)])
         return sparse.csr_array((values, (rows, columns)), shape=(d, own + 1))
 
-    def reduced(self, log: BehaviorLog | DiskLog) -> BehaviorLog:
-        """A log with the reduced features, in memory: they take a small part of its room."""
-        if isinstance(log, DiskLog):
-            pairs = [(number, self.reduced(part)) for number, part in log.parts()]
-            return gathered(pairs, sum(part.n_rows for _, part in pairs), lambda: log.notes)
-        contexts = dense(log.contexts @ self.matrix).astype(log.contexts.dtype, copy=False)
-        return BehaviorLog(
-            contexts,
-            log.step_offsets,
-            log.chosen,
-            log.episode_offsets,
-            warmup=log.warmup,
-            feature_names=self.names(log.feature_names),
-            timestamps=log.timestamps,
-            step_ids=log.step_ids,
-            candidate_ids=log.candidate_ids,
-            propensities=log.propensities,
-            notes=log.notes,
-        )
+    def log(self, log: Log) -> Log:
+        """With the reduced features, in memory: they take a small part of its room."""
+        parts = [self._part(part) for _, part in log.parts()]
+        contexts = stacked([part.contexts for part in parts])
+        return parts[0] if len(parts) == 1 and log.in_memory else BehaviorLog.joined(parts, contexts, log.notes)
+
+    def _part(self, part: BehaviorLog) -> BehaviorLog:
+        contexts = dense(part.contexts @ self.matrix).astype(part.contexts.dtype, copy=False)
+        return part.with_contexts(contexts, self.names(part.feature_names))
 
     def names(self, given: tuple[str, ...] | None) -> tuple[str, ...]:
         """Of the reduced features."""
@@ -116,7 +150,7 @@ class Reduction:
         estimate, *ends = found
         return Interval(estimate, np.minimum(*ends), np.maximum(*ends))
 
-    def reduced_gram(self, gram: Matrix) -> Matrix:
+    def gram(self, gram: Matrix) -> Matrix:
         """S'S of reduced contexts."""
         Z = self.matrix
         found: Matrix = Z.T @ (Z.T @ gram.T).T
@@ -138,19 +172,24 @@ class Reduction:
         return cls(kept, others)
 
     @property
-    def note(self) -> Note:
-        """What a reader should know."""
+    def arrays(self) -> dict[str, Vector]:
+        return {"reduction_kept": self.kept.astype(np.float64), "reduction_others": self.others}
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
         d, own = len(self.others), len(self.kept)
         text = (
             f"the log has {d} features; with more than {WIDE} only the {own} that show most are tracked one by one, "
             f"and the other {d - own} together, as a conditional logit of the whole log compares them. Pool rare "
             "levels (min_count, --min-count) or leave columns out to have all of them tracked."
         )
-        return Note("many-features", "info", text, {"features": d, "tracked": own})
+        return (Note("many-features", "info", text, {"features": d, "tracked": own}),)
 
 
-def reduction_of(logs: Sequence[BehaviorLog | DiskLog]) -> Reduction:
-    """The reduction by which a log, in one piece or several, is tracked."""
+def lens_of(logs: Sequence[Log]) -> Lens:
+    """How a log, in one piece or several, is tracked."""
+    if logs[0].n_features <= WIDE:
+        return Lens()
     contexts, offsets, chosen = _sample(logs)
     X = compact(contexts).astype(np.float64, copy=False)
     d = X.shape[1]
@@ -171,7 +210,7 @@ def _counts(X: Contexts) -> Vector:
     return np.asarray(found, dtype=np.float64)
 
 
-def _sample(logs: Sequence[BehaviorLog | DiskLog]) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
+def _sample(logs: Sequence[Log]) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
     """Contexts, first rows and chosen rows of steps that the policy chose, evenly spread over the log."""
     kept: list[tuple[NDArray[np.int64], BehaviorLog, NDArray[np.int64]]] = []
     seen, total, stride = 0, 0, 1

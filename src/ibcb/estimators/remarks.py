@@ -31,7 +31,7 @@ NOTHING_LEARNED = Note(
 
 def no_exact_solution(error: SolverError, kind: Kind) -> Note:
     """Why the whole log was solved in robust mode."""
-    rows = "sbucb" if kind.adds_bonus else "sbts"
+    rows = "sbts" if kind.per_unit is None else "sbucb"
     return Note(
         "no-exact-solution",
         "warning" if kind.deterministic else "info",

@@ -8,28 +8,26 @@ favours one rate or another by chance (decision 0015).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain, islice
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.engine import Episode, Heading
 from ibcb.log.notes import Note
-from ibcb.numerics.contexts import taken
-from ibcb.numerics.ridge import Chosen, gram
-from ibcb.tracking.selection import select
+from ibcb.tracking import Track
+from ibcb.tracking.contenders import Tracks, UntrackedError
 
-__all__ = ["looks_sampled"]
+__all__ = ["Sampling"]
 
-#: rates that are tried
-_RATES = (0.3, 0.1, 0.03)
+#: the rate that is tried first, and the others
+_MIDDLE, _OTHERS = 0.1, (0.3, 0.03)
 #: episodes that are looked at: the first, in which l2 still matters
 _EPISODES = 6
+#: numbers of an episode up to which it is held, 32 MB; not tuned
+_HELD_NUMBERS = 1 << 22
 #: share of its policy that a decider owes to l2, after its first episode, below which no rate would show; not tuned
 _MATTERS = 0.05
 #: log-likelihood that a rate must add, and the share of the most that any adds from which a larger one is preferred
@@ -37,43 +35,88 @@ _MATTERS = 0.05
 _CLEAR, _ENOUGH = 20.0, 0.85
 
 
-def looks_sampled(
-    logs: Sequence[BehaviorLog | DiskLog], kind: Kind, prior_gram: NDArray[np.float64], team: Any
-) -> tuple[Note, ...]:
-    """A note where a decider that made more choices than the log has would explain it clearly better."""
-    first = list(islice(chain.from_iterable(logs), _EPISODES))
-    if len(first) < 3 or not isinstance(first[0], BehaviorLog) or not kind.narrows:
-        return ()
-    S = taken(first[0].contexts, first[0].chosen_rows).astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        chosen = Chosen.before_the_log(prior_gram).and_then(len(S), S.sum(axis=0), gram(S))
-    if np.mean(1 - np.diag(kind.regularization.ridge(chosen).shrinkage)) < _MATTERS:
-        return ()
-    steps = sum(log.n_steps for log in first[1:] if isinstance(log, BehaviorLog))
+@dataclass(frozen=True)
+class Sampling:
+    """The same decider at another rate, on its way through the first episodes beside the track of the fit.
 
-    def log_likelihood(rate: float) -> float:
-        found = select(first, [replace(kind, rate=rate)], prior_gram, team=team)
-        return steps * found.evidence[0].log_likelihood
+    Attributes
+    ----------
+    kind : Kind
+        Of the fit.
+    tracks : Tracks
+        Of a rate in the middle, which explains a sample better, whichever it is: most logs are whole, as it tells.
+    held : tuple of Episode
+        The first episodes, for the other rates, should it come to that.
+    steps : int
+        Of the episodes but the first.
+    matters : bool
+        Whether a rate would show.
+    """
 
-    try:
-        here = log_likelihood(kind.rate)
-        # Most logs are whole, which one look tells: a rate in the middle explains a sample better, whichever it is.
-        if log_likelihood(_RATES[1]) - here <= _CLEAR:
+    kind: Kind
+    tracks: Tracks
+    held: tuple[Episode, ...] = ()
+    steps: int = 0
+    matters: bool = True
+
+    @classmethod
+    def begin(cls, kind: Kind, heading: Heading) -> Sampling | None:
+        """Before the first episode; None of kinds whose choices do not tell."""
+        if not kind.words.spread:
+            return None
+        return cls(kind, Tracks.begin([replace(kind, rate=_MIDDLE)], heading.before.chosen.phi))
+
+    def step(self, episode: Episode) -> Sampling:
+        """One more episode, should it still be told."""
+        if not self.matters or episode.number >= _EPISODES:
+            return self
+        if episode.number == 0:
+            shrinkage = self.kind.ridge(episode.after).shrinkage
+            if np.mean(1 - np.diag(shrinkage)) < _MATTERS:
+                return replace(self, matters=False)
+        light = episode.lesson.n_rows * self.tracks.n_features <= _HELD_NUMBERS
+        tracks = _after(self.tracks, episode)
+        if tracks is None or not light:
+            return replace(self, matters=False)
+        more = len(episode.lesson.chosen) if episode.number > 0 else 0
+        return replace(self, tracks=tracks, held=(*self.held, episode), steps=self.steps + more)
+
+    def finish(self, track: Track) -> tuple[Note, ...]:
+        """A note where a decider that made more choices than the log has would explain it clearly better.
+
+        ``track``: of the fit, through these episodes or more.
+        """
+        tracks, count = self.tracks, self.tracks.episodes
+        # Where numbers cannot hold the choices of such a decider, what the fit says of it is enough.
+        if not self.matters or count < 3 or any(tracks.failures):
             return ()
-        gains = {rate: log_likelihood(rate) - here for rate in _RATES}
-    except ValueError:
-        # Numbers cannot hold the choices of such a decider; what the fit says of it is enough.
-        return ()
-    # The largest that will do: less and less is gained by going on.
-    rate, gain = next((rate, gain) for rate, gain in gains.items() if gain >= _ENOUGH * max(gains.values()))
-    return (
-        Note(
-            "looks-sampled",
-            "info",
-            f"the first {len(first)} episodes are explained better (log-likelihood +{gain:.0f}) by a decider that "
-            f"made about {1 / rate:.0f} times the choices of the log. If the log is a sample, set "
-            f"sampling_rate={rate:g} (--sampling-rate {rate:g}). If it is complete, l2={kind.l2:g} is too large by "
-            "that factor.",
-            {"rate": rate, "gain": gain},
-        ),
-    )
+        judged = tracks.judged[max(2, count // 3) :]
+        own = [each.log_likelihood for each in track.predicted[count - len(judged) : count]]
+        here = float(np.average(own, weights=[each.steps for each in judged]))
+        gains = {_MIDDLE: self.steps * (reduce(add, judged).per_step(0) - here)}
+        if gains[_MIDDLE] <= _CLEAR:
+            return ()
+        for rate in _OTHERS:
+            other: Tracks | None = Tracks.begin([replace(self.kind, rate=rate)], self.held[0].before.chosen.phi)
+            for episode in self.held:
+                other = other and _after(other, episode)
+            if other is not None and not any(other.failures):
+                gains[rate] = self.steps * (reduce(add, other.judged[count - len(judged) :]).per_step(0) - here)
+        # The largest that will do: less and less is gained by going on.
+        enough = _ENOUGH * max(gains.values())
+        rate, gain = max((rate, gain) for rate, gain in gains.items() if gain >= enough)
+        text = (
+            f"the first {count} episodes are explained better (log-likelihood +{gain:.0f}) by a decider that made "
+            f"about {1 / rate:.0f} times the choices of the log. If the log is a sample, set sampling_rate={rate:g} "
+            f"(--sampling-rate {rate:g}). If it is complete, l2={self.kind.l2:g} is too large by that factor."
+        )
+        return (Note("looks-sampled", "info", text, {"rate": rate, "gain": gain}),)
+
+
+def _after(tracks: Tracks, episode: Episode) -> Tracks | None:
+    """Of one more episode; None where numbers cannot hold it."""
+    try:
+        with np.errstate(all="ignore"):
+            return tracks.after(episode)
+    except UntrackedError:
+        return None

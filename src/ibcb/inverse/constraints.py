@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from ibcb.engine import Rows
 from ibcb.inverse import row_kernels as kernels
-from ibcb.inverse.row_kernels import Experience, Look, Penalty, RowSet, Rule, Tally, experienced
+from ibcb.inverse.row_kernels import Look, Penalty, RowSet, Rule, Tally
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["EpisodeView", "Experience", "JointView", "Penalty", "RowSet", "Tally", "View", "experienced"]
+__all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
 
 Vector = NDArray[np.float64]
 

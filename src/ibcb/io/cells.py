@@ -77,9 +77,9 @@ def metadata(schema: pa.Schema) -> Stored:
     """What we wrote about the file, or nothing."""
     try:
         meta = json.loads((schema.metadata or {}).get(KEY, b"{}"))
-        version = meta.get("version", VERSION)
-    except (ValueError, RecursionError, AttributeError):
-        meta, version = {}, None
+    except (ValueError, RecursionError):
+        meta = None
+    version = meta.get("version", VERSION) if isinstance(meta, dict) else None
     if type(version) is not int:
         raise _damaged(f"version {shown(version)}")
     if version > VERSION:

@@ -498,14 +498,15 @@ def _times(timestamps: NDArray[Any]) -> list[dict[str, Any]]:
     """The keys that hold the time of each step."""
     if timestamps.dtype.kind != "M":
         return [{"ibcb_timestamp": value} for value in _plain(timestamps, "timestamps")]
-    fine = timestamps.astype("datetime64[ns]")
-    wrong = np.isnat(timestamps) | (fine.astype(timestamps.dtype) != timestamps)
+    years = timestamps.astype("datetime64[Y]").astype(np.int64) + 1970
+    wrong = np.isnat(timestamps) | (years < 1678) | (years > 2261)
     if wrong.any():
         raise LogFormatError(
             f"timestamps holds {timestamps[int(np.argmax(wrong))]}; dsjson is written with times from 1678 to 2261 and "
             "nanoseconds."
         )
-    return [{"Timestamp": f"{text}Z"} for text in np.datetime_as_string(fine, unit="ns").tolist()]
+    texts = np.datetime_as_string(timestamps.astype("datetime64[ns]"), unit="ns").tolist()
+    return [{"Timestamp": f"{text}Z"} for text in texts]
 
 
 def _ids(step_ids: NDArray[Any]) -> list[dict[str, Any]]:

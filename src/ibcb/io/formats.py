@@ -21,13 +21,14 @@ from ibcb.io.optionfiles import load_options
 from ibcb.io.rows import distinct_columns, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
-from ibcb.log import BehaviorLog
+from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.arrays import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source
 from ibcb.log.validation.updates import find_updates
+from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "known_by_name", "open_log", "read_log", "write_log"]
 
@@ -167,7 +168,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         options = load_options(options.pop("options")) | options
     unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
     if unknown:
-        raise TypeError(f"there is no option {shown(unknown[0])}; see help(ibcb.read_log).")
+        raise WrongTypeError(f"there is no option {shown(unknown[0])}; see help(ibcb.read_log).")
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
@@ -210,7 +211,7 @@ def _found_episodes(steps: Source, how: ReadOptions, kind: str) -> tuple[list[in
     return updates.edges.tolist(), updates.notes
 
 
-def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long: bool = False) -> None:
+def write_log(log: Log, path: str | os.PathLike[str], *, long: bool = False) -> None:
     """Write a log; the file appears whole or not at all. A log on disk is copied part by part.
 
     Parameters
@@ -222,8 +223,8 @@ def write_log(log: BehaviorLog | DiskLog, path: str | os.PathLike[str], *, long:
         type, nor whether the features had names. ``.npz`` keeps everything. ``.dsjson`` and ``.vw`` are for Vowpal
         Wabbit, with logged propensities in the labels; `ibcb.io.LOST` says what a format loses.
     """
-    if not isinstance(log, (BehaviorLog, DiskLog)):
-        raise TypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
+    if not is_log(log):
+        raise WrongTypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
     format = _WRITTEN.get(Path(path).suffix.lower())
     write = None if format is None else (format.write_long if long else None) or format.write
     if format is None or write is None:
@@ -241,14 +242,14 @@ def _dense(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, Beha
             yield number, piece
 
 
-def _some_chosen(log: BehaviorLog | DiskLog) -> Iterator[tuple[int, BehaviorLog]]:
+def _some_chosen(log: Log) -> Iterator[tuple[int, BehaviorLog]]:
     """The parts of a log; all episodes cannot be warm-up, which is known at the end only."""
     numbers: set[int] = set()
     for number, part in log.parts():
         numbers.add(number)
         yield number, part
     if max(numbers) < 0:
-        with named(log.name if isinstance(log, DiskLog) else "the log"):
+        with named(log.name or "the log"):
             warmup_count(len(numbers), len(numbers))
 
 
@@ -256,7 +257,7 @@ def _object_format(source: Any) -> Format:
     found = next((format for format in FORMATS if format.recognises(source)), None)
     if found is None:
         lazy = "; collect it first: read_log(frame.collect())" if callable(getattr(source, "collect", None)) else ""
-        raise TypeError(
+        raise WrongTypeError(
             "expected a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, pyarrow); got "
             f"{type(source).__name__}{lazy}."
         )

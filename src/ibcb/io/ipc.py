@@ -110,9 +110,11 @@ def _check(table: pa.Table, schema: pa.Schema, number: int, digests: bytes | Non
     """Refuse rows that are not those that were written."""
     try:
         stored = json.loads(digests or b"")
-        found = _digests(table, schema, number)
-        wrong = [name for name, digest in found.items() if stored.get(name) != digest]
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
+        stored = None
+    if isinstance(stored, dict):
+        wrong = [name for name, digest in _digests(table, schema, number).items() if stored.get(name) != digest]
+    else:
         wrong = table.column_names[:1]
     if wrong:
         raise LogFormatError(

@@ -68,6 +68,7 @@ from ibcb.log.notes import Note
 from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Steps
+from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered
 
 __all__ = ["FORMAT", "NpzSource", "write_npz"]
@@ -144,7 +145,7 @@ class NpzSource:
         try:
             self._arrays = self._headers()
             self._open(options)
-        except (LogFormatError, TypeError) as error:
+        except (LogFormatError, WrongTypeError) as error:
             raise LogFormatError(f"{self.name}: {error}") from None
 
     def _open(self, options: ReadOptions) -> None:

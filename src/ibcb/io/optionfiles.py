@@ -23,6 +23,7 @@ from typing import Any
 from ibcb.io.files import atomic, regular
 from ibcb.log.arrays import shown
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["load_options", "save_options"]
 
@@ -50,7 +51,7 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise ValueError(f"{name}: there is no option {shown(key)}{meant}; the options are {', '.join(_KNOWN)}.")
     try:
         ReadOptions(**found)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (WrongTypeError, ValueError) as error:
         raise ValueError(f"{name}: {error}") from None
     return found
 

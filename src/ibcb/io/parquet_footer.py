@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ibcb.log.arrays import LogFormatError
 
 __all__ = ["Chunk", "Pages", "RowGroup", "pages", "row_groups"]
+
+T = TypeVar("T")
 
 #: structures in structures; those of Parquet have five
 _DEEPEST = 16
@@ -67,16 +69,31 @@ def row_groups(path: Path) -> list[RowGroup]:
         file.seek(-8 - length, os.SEEK_END)
         content = file.read(length)
     try:
-        return [
-            RowGroup(group[3], [_chunk(column[3]) for column in group[1]]) for group in _Thrift(content).struct()[4]
-        ]
-    except (KeyError, IndexError, TypeError, RecursionError) as error:
-        raise LogFormatError("the footer is damaged. Copy the file again, or write it again.") from error
+        footer = _Thrift(content).struct()
+    except (IndexError, RecursionError):
+        raise _damaged() from None
+    groups = _part(footer, 4, list)
+    return [RowGroup(_part(each, 3, int), [_chunk(_part(c, 3, dict)) for c in _part(each, 1, list)]) for each in groups]
 
 
 def _chunk(column: dict[int, Any]) -> Chunk:
-    start = min(column[9], column.get(11) or column[9])
-    return Chunk(column[5], any(encoding in _DICTIONARIES for encoding in column[2]), start, column[7])
+    start = _part(column, 9, int)
+    if column.get(11):
+        start = min(start, _part(column, 11, int))
+    dictionary = any(encoding in _DICTIONARIES for encoding in _part(column, 2, list))
+    return Chunk(_part(column, 5, int), dictionary, start, _part(column, 7, int))
+
+
+def _part(struct: Any, number: int, kind: type[T]) -> T:
+    """A field of a structure, if it is what it should be."""
+    value = struct.get(number) if isinstance(struct, dict) else None
+    if not isinstance(value, kind):
+        raise _damaged()
+    return value
+
+
+def _damaged() -> LogFormatError:
+    return LogFormatError("the footer is damaged. Copy the file again, or write it again.")
 
 
 def pages(file: BinaryIO, chunk: Chunk) -> Pages | None:

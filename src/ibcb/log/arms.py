@@ -23,7 +23,7 @@ from scipy import sparse
 
 from ibcb.log.arrays import LogFormatError, checked, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note
-from ibcb.numerics.checks import unmasked
+from ibcb.numerics.checks import WrongTypeError, unmasked
 from ibcb.numerics.contexts import Contexts, ordered
 
 __all__ = ["ArmSteps", "arm_count", "arm_feature_names", "arm_rows", "never_chosen", "positions", "read_arms"]
@@ -134,7 +134,7 @@ def read_arms(pair: Any, n_arms: int, available: Any, place: str) -> ArmSteps:
     try:
         given, chosen = pair
     except (TypeError, ValueError):
-        raise TypeError(f"{place}: expected a pair (X, arm): features of each step, and the arm chosen.") from None
+        raise WrongTypeError(f"{place}: expected a pair (X, arm): features of each step, and the arm chosen.") from None
     X = float_array(given, f"{place}: X")
     if X.ndim != 2:
         raise LogFormatError(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ibcb.numerics.arrays import plain
-from ibcb.numerics.checks import number_array, unmasked
+from ibcb.numerics.checks import WrongTypeError, number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
 from ibcb.numerics.printable import printable, shown
 
@@ -57,7 +57,7 @@ def read_episode(pair: Any, place: str, first: EpisodeArrays | None) -> EpisodeA
     try:
         contexts, chosen = pair
     except (TypeError, ValueError):
-        raise TypeError(
+        raise WrongTypeError(
             f"{place}: expected a pair (contexts, chosen), got {_describe(pair)}; from_episodes takes a list of such "
             "pairs. Rewards do not belong in a log."
         ) from None
@@ -110,7 +110,7 @@ def sparse_array(contexts: Any, what: str) -> Contexts:
     if contexts.dtype.kind in "iub":
         contexts = contexts.astype(np.float64)
     if contexts.dtype.newbyteorder("=") not in _FLOATS:
-        raise TypeError(f"{what} has dtype {contexts.dtype}; use float32 or float64.")
+        raise WrongTypeError(f"{what} has dtype {contexts.dtype}; use float32 or float64.")
     return ordered(contexts)
 
 
@@ -118,7 +118,7 @@ def _ragged(contexts: Any, place: str) -> tuple[Contexts, NDArray[np.int64]]:
     try:
         steps = list(contexts)
     except TypeError:
-        raise TypeError(
+        raise WrongTypeError(
             f"{place}: contexts is {type(contexts).__name__}; expected an array (steps, candidates, features) "
             "or a list of (candidates, features) arrays."
         ) from None
@@ -160,7 +160,7 @@ def float_array(values: Any, what: str) -> NDArray[Any]:
         return plain(array)
     if array.dtype.kind in "iub":
         return array.astype(np.float64, order="C")
-    raise TypeError(f"{what} has dtype {array.dtype}; {rule}.")
+    raise WrongTypeError(f"{what} has dtype {array.dtype}; {rule}.")
 
 
 def checked(read: Callable[[Any, str, str], NDArray[Any]], values: Any, what: str, rule: str) -> NDArray[Any]:
@@ -193,7 +193,7 @@ def whole_numbers(values: Any, what: str, meaning: str = "the position of the ch
         return array.astype(np.int64)
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
-    raise TypeError(f"{what} has dtype {array.dtype}; {rule}.")
+    raise WrongTypeError(f"{what} has dtype {array.dtype}; {rule}.")
 
 
 def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.int64]:
@@ -239,7 +239,9 @@ def warmup_count(value: Any, episodes: int) -> int:
     try:
         warmup = operator.index(value)
     except TypeError:
-        raise TypeError(f"warmup is {value!r}; it is the number of leading random episodes, a whole number.") from None
+        raise WrongTypeError(
+            f"warmup is {value!r}; it is the number of leading random episodes, a whole number."
+        ) from None
     if not 0 <= warmup < max(episodes, 1):
         raise LogFormatError(
             f"warmup is {warmup} but the log has {plural(episodes, 'episode')}; at least one must have been chosen "
@@ -253,7 +255,7 @@ def distinct_names(names: Sequence[str] | None, d: int) -> tuple[str, ...] | Non
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"feature_names is {names!r}; it must be a list of {d} names.")
+        raise WrongTypeError(f"feature_names is {names!r}; it must be a list of {d} names.")
     result = tuple(str(name) for name in names)
     if len(result) != d:
         raise LogFormatError(f"feature_names has {len(result)} names but the contexts have {d} features.")
@@ -303,7 +305,7 @@ def candidate_array(candidates: Any) -> Contexts:
         candidates, "candidates", "give every step a set of its own: a list of arrays (candidates, features)"
     )
     if array.dtype.kind not in "fiubO" or array.ndim not in (2, 3) or 0 in array.shape:
-        raise TypeError(
+        raise WrongTypeError(
             "expected a BehaviorLog, or numbers of shape (candidates, features) or (steps, candidates, features); got "
             f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."
         )

@@ -42,6 +42,7 @@ from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
+from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse, stacked
 
 __all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step", "dense_pieces"]
@@ -166,7 +167,9 @@ class BehaviorLog:
         step_ids: ArrayLike | None,
         preparation: Preparation | None,
         origin: tuple[int, int] = (0, 0),
+        bound: float | None = None,
     ) -> None:
+        """``bound``: the size of the largest number, where all have been looked at before."""
         # Where in its log a part of one begins: episode and step.
         self._origin = origin
         matrix = (sparse_array if is_sparse(contexts) else float_array)(contexts, "contexts")
@@ -185,7 +188,7 @@ class BehaviorLog:
         self.preparation, self.notes = preparation, ()
         self.candidates_per_step = _common(np.diff(self.step_offsets))
         self._check_choices()
-        self._check_finite()
+        self._bound = self._checked_bound() if bound is None else bound
 
     def _fill_rows(self, candidate_ids: ArrayLike | None, propensities: ArrayLike | None) -> None:
         """What stands beside the rows."""
@@ -216,6 +219,32 @@ class BehaviorLog:
         return part
 
     @classmethod
+    def joined(cls, parts: Sequence[BehaviorLog], contexts: Contexts, notes: Iterable[Note] = ()) -> BehaviorLog:
+        """Consecutive parts of a log as one, whose numbers were looked at part by part; ``contexts``: all of theirs."""
+        log, head = cls.__new__(cls), parts[0]
+        numbers = np.repeat([part.number for part in parts], [part.n_steps for part in parts])
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+        # Of a warm-up alone it is not one: it says nothing of a policy.
+        warmup = int(np.count_nonzero(numbers[edges[:-1]] < 0)) if numbers[-1] >= 0 else 0
+        log._fill(
+            contexts,
+            np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.step_offsets) for part in parts]))]),
+            np.concatenate([part.chosen for part in parts]),
+            edges,
+            warmup,
+            head.feature_names,
+            optional([part.timestamps for part in parts]),
+            optional([part.step_ids for part in parts]),
+            head.preparation,
+            origin=(head.number + warmup, 0),
+            bound=max(part._bound for part in parts),
+        )
+        ids, propensities = [part.candidate_ids for part in parts], [part.propensities for part in parts]
+        log._fill_rows(optional(ids), optional(propensities))
+        log.notes = tuple(notes)
+        return log
+
+    @classmethod
     def from_episodes(
         cls,
         episodes: Iterable[tuple[Any, ArrayLike]],
@@ -240,10 +269,10 @@ class BehaviorLog:
             As in `BehaviorLog`. All but the names are flat: those of one episode after the other.
         """
         if isinstance(episodes, BehaviorLog):
-            raise TypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
+            raise WrongTypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
         parts: list[EpisodeArrays] = []
         if not isinstance(episodes, Iterable):
-            raise TypeError(
+            raise WrongTypeError(
                 f"from_episodes got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), "
                 "one per episode."
             )
@@ -361,6 +390,42 @@ class BehaviorLog:
             notes=[never_chosen(never, K)] if never else [],
         )
 
+    # -- what every log has, see `ibcb.log.protocol.Log` ---------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Of its file: a log in memory has none."""
+        return ""
+
+    @property
+    def number(self) -> int:
+        """Of its first episode in the log that it is a part of; negative in a warm-up."""
+        return self._origin[0] - self.warmup
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes are stored, the warm-up's included."""
+        return len(self.episode_offsets) - 1
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether its rows are there already: always."""
+        return True
+
+    @property
+    def elsewhere(self) -> None:
+        """How another process could open it: not at all."""
+        return
+
+    def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Every episode's number, and the candidates of each of its steps."""
+        for _, episode in self.episodes():
+            yield episode.number, np.diff(episode.step_offsets)
+
+    def read(self) -> BehaviorLog:
+        """All of it, in memory: itself."""
+        return self
+
     # -- size ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -392,6 +457,20 @@ class BehaviorLog:
             return self
         same = self._slice(0, len(self.episode_offsets) - 1)
         same._origin, same.contexts = self._origin, frozen(dense(self.contexts))
+        return same
+
+    def with_contexts(self, contexts: Contexts, feature_names: Sequence[str] | None) -> BehaviorLog:
+        """The same choices among candidates with other features, of which nothing is known but their names."""
+        same = type(self).__new__(type(self))
+        arrays = (self.step_offsets, self.chosen, self.episode_offsets, self.warmup, feature_names)
+        same._fill(contexts, *arrays, self.timestamps, self.step_ids, None, origin=self._origin)
+        same.candidate_ids, same.propensities, same.notes = self.candidate_ids, self.propensities, self.notes
+        return same
+
+    def without_contexts(self) -> BehaviorLog:
+        """What stands beside the contexts, which takes little memory; for `joined` alone."""
+        same = self._slice(0, len(self.episode_offsets) - 1)
+        same._origin, same.contexts = self._origin, np.empty((0, self.n_features), dtype=self.contexts.dtype)
         return same
 
     def with_propensities(self, propensities: ArrayLike | None) -> BehaviorLog:
@@ -452,7 +531,7 @@ class BehaviorLog:
     def head(self, fraction: float) -> BehaviorLog:
         """The first ``floor(fraction * N)`` episodes and the warm-up before them: the paper's ce_rate."""
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float, np.number)):
-            raise TypeError(f"head({fraction!r}): the fraction of episodes must be a number.")
+            raise WrongTypeError(f"head({fraction!r}): the fraction of episodes must be a number.")
         if not 0 < fraction <= 1:
             raise ValueError(f"head({fraction}): the fraction of episodes must be above 0 and at most 1.")
         # 0.29 * 100 is 28.999...: a fraction that names a whole number of episodes gets that number.
@@ -566,9 +645,9 @@ class BehaviorLog:
                 f"{plural(int(counts[step]), 'candidate')}; indices start at 0."
             )
 
-    def _check_finite(self) -> None:
-        """Refuse what is not finite, and note a bound on the size of the rest."""
-        self._bound = 0.0
+    def _checked_bound(self) -> float:
+        """A bound on the size of all numbers; refuses what is not finite."""
+        bound = 0.0
         for start, block in self._number_blocks():
             numbers = block.data if is_sparse(block) else block
             # The sum of squares is finite unless a term is not, or it overflows: rarely needs the elementwise look.
@@ -578,7 +657,8 @@ class BehaviorLog:
                 why = "contexts must be finite. Impute the value or drop the step"
                 self._refuse(dense(block), start, ~np.isfinite(dense(block)), why)
                 squares = math.inf
-            self._bound = max(self._bound, math.sqrt(squares))
+            bound = max(bound, math.sqrt(squares))
+        return bound
 
     def check_sizes(self, most: float = LARGEST) -> None:
         """Raise LogFormatError, with its place, for a number that is too large to be reckoned with.
@@ -636,6 +716,17 @@ def _common(counts: NDArray[np.int64]) -> int | None:
 
 def _rebased(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets if offsets[0] == 0 else frozen(offsets - offsets[0])
+
+
+def optional(arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Arrays of consecutive parts as one; None where the log has none."""
+    known = [array for array in arrays if array is not None]
+    return joined_arrays(known) if known else None
+
+
+def joined_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Consecutive arrays as one, without a copy of a single one."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _show(key: slice) -> str:

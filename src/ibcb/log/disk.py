@@ -6,7 +6,6 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,11 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, plural, shown
-from ibcb.log.behavior_log import BehaviorLog
+from ibcb.log.behavior_log import BehaviorLog, joined_arrays, optional
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
+from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 from ibcb.numerics.lazy import lazy
 
@@ -77,8 +77,7 @@ class DiskLog:
         notes: tuple[Note, ...] = (),
     ) -> None:
         self._source, self._options, self._kind, self._notes = source, options, kind, notes
-        #: path and options with which `open_log` opens it again, elsewhere
-        self.where = where
+        self._where = where
         self._is_part = False
         self.name = source.name
         self.feature_names = source.feature_names
@@ -111,29 +110,33 @@ class DiskLog:
             if empty:
                 raise LogFormatError(_EMPTY)
 
-    def episodes(self) -> Iterator[tuple[int, Callable[[], Iterable[BehaviorLog]]]]:
-        """Every episode as ``(number, parts)``, where ``parts()`` goes through its parts, again for every call.
+    def episodes(self) -> Iterator[tuple[bool, DiskLog | BehaviorLog]]:
+        """Every stored episode in order as ``(the policy chose it, episode)``; the warm-up comes first.
 
-        In a file with row groups of their own for every episode, as `write_log` makes it, each call reads anew. In
-        others an episode is held in memory until the next.
+        In a file with row groups of their own for every episode, as `write_log` makes it, episodes stay on disk, and
+        are read anew by whoever goes through them. Of others one after the other comes into memory.
         """
-        if self._index is None:
-            for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
-                held, size = list[BehaviorLog](), 0
-                for _, part in parts:
-                    held.append(part)
-                    size += 8 * part.contexts.nnz if is_sparse(part.contexts) else part.contexts.nbytes
-                    if size > self._options.memory:
-                        with named(self.name, self._kind):
-                            raise beyond(
-                                f"episode {number} takes more than {amount(size)} at once",
-                                self._options.memory,
-                                "convert the log to Parquet (ibcb convert), whose episodes are read part by part, ",
-                            )
-                yield number, partial(iter, held)
+        if self._index is not None:
+            for place, (number, _) in enumerate(self._index):
+                yield number >= 0, self._some(place, place + 1)
             return
-        for number, row_groups in self._index:
-            yield number, partial(self._episode, number, row_groups)
+        for number, pairs in groupby(self.parts(), key=lambda pair: pair[0]):
+            yield number >= 0, self._held(number, (part for _, part in pairs))
+
+    def _held(self, number: int, parts: Iterable[BehaviorLog]) -> BehaviorLog:
+        """An episode in memory, as far as it fits there."""
+        held, size = list[BehaviorLog](), 0
+        for part in parts:
+            held.append(part)
+            size += 8 * part.contexts.nnz if is_sparse(part.contexts) else part.contexts.nbytes
+            if size > self._options.memory:
+                with named(self.name, self._kind):
+                    raise beyond(
+                        f"episode {number} takes more than {amount(size)} at once",
+                        self._options.memory,
+                        "convert the log to Parquet (ibcb convert), whose episodes are read part by part, ",
+                    )
+        return held[0] if len(held) == 1 else gathered(held, sum(part.n_rows for part in held), lambda: self.notes)
 
     def __iter__(self) -> Iterator[DiskLog | BehaviorLog]:
         """Each episode that the policy chose as a log of its own; the first carries the warm-up.
@@ -145,18 +148,17 @@ class DiskLog:
             for place in range(len(self)):
                 yield self._some(0 if place == 0 else place + warmup, place + warmup + 1)
             return
-        waiting: list[tuple[int, BehaviorLog]] = []
-        for number, parts in groupby(self.parts(), key=lambda pair: pair[0]):
-            waiting += parts
+        waiting: list[BehaviorLog] = []
+        for number, pairs in groupby(self.parts(), key=lambda pair: pair[0]):
+            waiting += [part for _, part in pairs]
             if number >= 0:
-                rows = sum(part.n_rows for _, part in waiting)
-                yield gathered(waiting, rows, lambda: self.notes)
+                yield gathered(waiting, sum(part.n_rows for part in waiting), lambda: self.notes)
                 waiting = []
 
     def _some(self, first: int, last: int) -> DiskLog:
         """Stored episodes first to last - 1 of an indexed log."""
         assert self._index is not None
-        some = DiskLog(self._source, self._options, self.where, self._kind, self._notes)
+        some = DiskLog(self._source, self._options, self._where, self._kind, self._notes)
         some._index, some._is_part, some.n_features = self._index[first:last], True, self.n_features
         return some
 
@@ -170,17 +172,33 @@ class DiskLog:
     @property
     def _is_large(self) -> bool:
         """Whether a second copy of an indexed log, however short-lived, would be too much."""
-        large = self.where is not None and self.where[0].is_file() and self.where[0].stat().st_size > _LARGE
+        large = self._where is not None and self._where[0].is_file() and self._where[0].stat().st_size > _LARGE
         return large and self._index is not None
 
     @property
-    def is_indexed(self) -> bool:
-        """Whether every episode can be found without reading those before it: it has row groups of its own."""
-        return self._index is not None
+    def number(self) -> int:
+        """Of its first episode; where only reading it would tell, it is that of a whole log without a warm-up, 0."""
+        return self._index[0][0] if self._index else 0
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether its rows are there already: never."""
+        return False
+
+    @property
+    def elsewhere(self) -> tuple[Path, dict[str, Any]] | None:
+        """Path and options with which `open_log` opens it in another process, if every episode can be found without
+        reading those before it: it has row groups of its own.
+        """
+        return None if self._index is None else self._where
 
     def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Of an indexed log: every episode's number, and the candidates of each of its steps."""
-        for number, row_groups in self._index or ():
+        """Every episode's number, and the candidates of each of its steps; of an indexed log nothing else is read."""
+        if self._index is None:
+            for _, episode in self.episodes():
+                yield from episode.step_counts()
+            return
+        for number, row_groups in self._index:
             with named(self.name, self._kind):
                 counts = self._steps.step_counts(row_groups)
             yield number, counts
@@ -258,7 +276,9 @@ class DiskLog:
         if self._is_part or self._is_large:
             counts = np.concatenate([counts for _, counts in self.step_counts()])
             with named(self.name, self._kind):
-                return gathered(self.parts(), int(counts.sum()), lambda: self.notes, self._options.memory)
+                return gathered(
+                    (part for _, part in self.parts()), int(counts.sum()), lambda: self.notes, self._options.memory
+                )
         with named(self.name, self._kind):
             try:
                 pairs = list(self._within_memory(numbered(self._source.batches(whole=True), self._options)))
@@ -267,21 +287,21 @@ class DiskLog:
                 raise
             if not pairs:
                 raise LogFormatError(_EMPTY)
-            numbers = _joined([pair[0] for pair in pairs])
+            numbers = joined_arrays([pair[0] for pair in pairs])
             batches = [pair[1] for pair in pairs]
             edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
             try:
                 return BehaviorLog(
                     stacked([steps.contexts for steps in batches]),
-                    np.concatenate([[0], np.cumsum(_joined([steps.counts for steps in batches]))]),
-                    _joined([steps.chosen for steps in batches]),
+                    np.concatenate([[0], np.cumsum(joined_arrays([steps.counts for steps in batches]))]),
+                    joined_arrays([steps.chosen for steps in batches]),
                     edges,
                     warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
                     feature_names=self.feature_names,
-                    timestamps=_optional([steps.timestamps for steps in batches]),
-                    step_ids=_optional([steps.step_ids for steps in batches]),
-                    candidate_ids=_optional([steps.candidate_ids for steps in batches]),
-                    propensities=_optional([steps.propensities for steps in batches]),
+                    timestamps=optional([steps.timestamps for steps in batches]),
+                    step_ids=optional([steps.step_ids for steps in batches]),
+                    candidate_ids=optional([steps.candidate_ids for steps in batches]),
+                    propensities=optional([steps.propensities for steps in batches]),
                     preparation=self.preparation,
                     notes=self.notes,
                 )
@@ -317,27 +337,22 @@ class DiskLog:
 
 
 def gathered(
-    pairs: Iterable[tuple[int, BehaviorLog]],
-    rows: int,
-    notes: Callable[[], tuple[Note, ...]],
-    memory: int | None = None,
+    parts: Iterable[BehaviorLog], rows: int, notes: Callable[[], tuple[Note, ...]], memory: int | None = None
 ) -> BehaviorLog:
-    """Consecutive parts of a log with so many rows in all, and the numbers of their episodes, in memory.
+    """Consecutive parts of a log with so many rows in all, in memory as one.
 
-    One part after the other finds its place: only one of them is there beside the whole. ``notes`` is asked at the end,
-    when all has been read. What takes more than ``memory`` is refused.
+    One part after the other finds its place: of the contexts only one of them is there beside the whole. ``notes`` is
+    asked at the end, when all has been read. What takes more than ``memory`` is refused.
     """
-    pairs = iter(pairs)
-    first = next(pairs)
-    head = first[1]
-    size = 0 if is_sparse(head.contexts) else rows * head.n_features * head.contexts.dtype.itemsize
+    parts = iter(parts)
+    head = next(parts)
+    is_dense = not is_sparse(head.contexts)
+    size = rows * head.n_features * head.contexts.dtype.itemsize if is_dense else 0
     if memory is not None and size > memory:
         raise beyond(f"{rows} rows of {plural(head.n_features, 'feature')} take {amount(size)}", memory, _PART_BY_PART)
-    contexts, at = np.empty((0 if is_sparse(head.contexts) else rows, head.n_features), dtype=head.contexts.dtype), 0
-    sparse_parts = list[Contexts]()
-    numbers, counts, chosen = list[NDArray[Any]](), list[NDArray[Any]](), list[NDArray[Any]]()
-    more: dict[str, list[Any]] = {name: [] for name in ("timestamps", "step_ids", "candidate_ids", "propensities")}
-    for number, part in chain([first], pairs):
+    contexts, at = np.empty((rows if is_dense else 0, head.n_features), dtype=head.contexts.dtype), 0
+    sparse_parts, light = list[Contexts](), list[BehaviorLog]()
+    for part in chain([head], parts):
         if is_sparse(part.contexts):
             sparse_parts.append(part.contexts)
         else:
@@ -345,33 +360,8 @@ def gathered(
                 contexts = contexts.astype(np.result_type(contexts, part.contexts))
             contexts[at : at + part.n_rows] = part.contexts
             at += part.n_rows
-        numbers.append(np.full(part.n_steps, number))
-        counts.append(np.diff(part.step_offsets))
-        chosen.append(part.chosen)
-        for name, values in more.items():
-            values.append(getattr(part, name))
-    episode = np.concatenate(numbers)
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
-    return BehaviorLog(
-        stacked(sparse_parts) if sparse_parts else contexts,
-        np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
-        np.concatenate(chosen),
-        edges,
-        warmup=int(np.count_nonzero(episode[edges[:-1]] < 0)),
-        feature_names=head.feature_names,
-        preparation=head.preparation,
-        notes=notes(),
-        **{name: _optional(values) for name, values in more.items()},
-    )
-
-
-def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _optional(arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    known = [array for array in arrays if array is not None]
-    return _joined(known) if known else None
+        light.append(part.without_contexts())
+    return BehaviorLog.joined(light, stacked(sparse_parts) if sparse_parts else contexts, notes())
 
 
 @contextlib.contextmanager
@@ -384,7 +374,7 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
         raise LogFormatError(
             message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
         ) from None
-    except TypeError as error:
+    except WrongTypeError as error:
         raise LogFormatError(f"{name}: {error}") from None
     except (*DAMAGE, MemoryError) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:

@@ -15,8 +15,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.log.protocol import Log
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.ridge import gram
 
@@ -32,7 +31,7 @@ _BITS = 20
 _EDGE = (math.sqrt(5) - 1) / 2
 
 
-def log_fingerprint(*logs: BehaviorLog | DiskLog, before: str = NO_LOG) -> str:
+def log_fingerprint(*logs: Log, before: str = NO_LOG) -> str:
     """The name of a log, 32 hexadecimal digits: ``log_fingerprint_`` of an estimator that was fitted to it.
 
     Several logs are named as the one that they are together, in order; ``before`` is the name of what came before them.

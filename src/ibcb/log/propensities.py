@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, frozen
-from ibcb.numerics.checks import number_array
+from ibcb.numerics.checks import WrongTypeError, number_array
 
 __all__ = ["of_chosen", "row_propensities", "sum_tolerance", "wrong_propensity"]
 
@@ -35,7 +35,7 @@ def row_propensities(
     try:
         rule = "a probability must be a number; give NaN where none is known"
         array = number_array(values, "propensities", rule).astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
+    except (WrongTypeError, ValueError) as error:
         raise LogFormatError(str(error)) from None
     if array.shape == (steps,):
         array = of_chosen(array, chosen_rows, rows)

@@ -234,42 +234,40 @@ class Preparation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preparation:
         """What `to_json` gave; ValueError where it is something else."""
-        try:
-            return cls._from_json(data)
-        except (TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-            raise ValueError(f"no recipe of features ({type(error).__name__})") from None
-
-    @classmethod
-    def _from_json(cls, data: Mapping[str, Any]) -> Preparation:
         made = cls(
             tuple(
                 FeatureColumn(
-                    name=_text(column["name"]),
-                    categories=None if column["categories"] is None else tuple(map(_text, _list(column["categories"]))),
-                    fill=None if column["fill"] is None else _finite(column["fill"]),
+                    name=_text(_part(column, "name")),
+                    categories=None if (names := _part(column, "categories")) is None else _texts(names),
+                    fill=None if (fill := _part(column, "fill")) is None else _finite(fill),
                     center=_finite(column.get("center", 0.0)),
                     scale=_above_zero(column.get("scale", 1.0)),
                     pooled=bool(column.get("pooled", False)),
                 )
-                for column in _list(data["columns"])
+                for column in _list(_part(data, "columns"))
             ),
-            tuple((_text(role), _text(column)) for role, column in data["roles"].items()),
+            tuple((_text(role), _text(column)) for role, column in _mapping(_part(data, "roles")).items()),
         )
         d = len(made.column_features)
-        crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in data.get("crosses", ()))
+        stored = map(_list, _list(data.get("crosses", ())))
+        crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in stored)
         if sum(math.prod(map(len, cross)) for cross in crosses) > _MOST_PRODUCTS:
             raise ValueError(f"it has more than {_MOST_PRODUCTS:,} products")
         arms = None if data.get("arms") is None else _arms(data["arms"])
-        reading = tuple((str(name), value) for name, value in data.get("reading", {}).items())
+        reading = tuple((str(name), value) for name, value in _mapping(data.get("reading", {})).items())
         return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms, reading=reading)
 
 
 def _arms(data: Mapping[str, Any]) -> Arms:
-    names = tuple(map(_text, _list(data["names"])))
-    features = tuple((_text(name), tuple(map(_finite, values))) for name, values in data["features"])
+    names = _texts(_part(data, "names"))
+    pairs = [_list(pair) for pair in _list(_part(data, "features"))]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("a feature of arms is not a name and its values")
+    features = tuple((_text(name), tuple(map(_finite, _list(values)))) for name, values in pairs)
     if any(len(values) != len(names) for _, values in features):
         raise ValueError(f"a feature of arms lacks one number for each of the {len(names)} arms")
-    return Arms(_text(data["column"]), names, features, None if data["available"] is None else _text(data["available"]))
+    available = _part(data, "available")
+    return Arms(_text(_part(data, "column")), names, features, None if available is None else _text(available))
 
 
 def _places(values: Any, d: int) -> tuple[int, ...]:
@@ -279,10 +277,26 @@ def _places(values: Any, d: int) -> tuple[int, ...]:
     return places
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{shown(value)} is not a mapping")
+    return value
+
+
+def _part(data: Any, name: str) -> Any:
+    if name not in _mapping(data):
+        raise ValueError(f"{name!r} is missing from the recipe of features")
+    return data[name]
+
+
 def _list(value: Any) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{shown(value)} is not a list")
     return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, _list(value)))
 
 
 def _text(value: Any) -> str:

@@ -22,7 +22,7 @@ from ibcb.log.arrays import LogFormatError, first_steps, shown
 from ibcb.log.memory import memory_budget
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.checks import whole
+from ibcb.numerics.checks import WrongTypeError, whole
 from ibcb.numerics.contexts import Contexts, is_sparse
 
 __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
@@ -156,10 +156,10 @@ class ReadOptions:
                 raise ValueError(f"columns has a role {shown(role)}; the roles are {', '.join(ROLES)}.")
         for option in ("features", "drop", "keep", "one_hot", "cross", "alternatives"):
             if isinstance(names := getattr(self, option), str):
-                raise TypeError(f"{option}={shown(names)} is text; give a list of names, [{shown(names)}].")
+                raise WrongTypeError(f"{option}={shown(names)} is text; give a list of names, [{shown(names)}].")
         for names in self.cross:
             if isinstance(names, str):
-                raise TypeError(
+                raise WrongTypeError(
                     f"cross has {shown(names)}, a text; give the names of the columns to multiply: ('a', 'b')."
                 )
             if not names or not all(isinstance(name, str) and name for name in names):
@@ -243,7 +243,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 def window_seconds(text: str) -> int:
     """Such as "1d", as seconds."""
     if not isinstance(text, str):
-        raise TypeError(f"episode_every={shown(text)} is not a duration; write it as text: '1d', '6h' or '30min'.")
+        raise WrongTypeError(f"episode_every={shown(text)} is not a duration; write it as text: '1d', '6h' or '30min'.")
     match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
     seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
     if not 0 < seconds < _LARGEST:

@@ -1,13 +1,13 @@
-"""Arrays as kernels want them, whoever made them."""
+"""Arrays as kernels want them, whoever made them, and what records say of the arrays that they hold."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["plain"]
+__all__ = ["Stored", "plain"]
 
 
 def plain(array: NDArray[Any]) -> NDArray[Any]:
@@ -17,3 +17,18 @@ def plain(array: NDArray[Any]) -> NDArray[Any]:
     mapped files and from Arrow begin at any byte.
     """
     return np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "A"])
+
+
+class Stored(NamedTuple):
+    """Of an array that is a field of a stored record, as in ``Annotated[Matrix, Stored("K d")]``: shape and type.
+
+    Said here and not read from the type beside it, whose form is NumPy's own and differs between its versions.
+
+    Attributes
+    ----------
+    shape : a letter for each axis; the same letter means the same size within a record, d the number of features
+    dtype : np.floating stands for single precision where it holds the numbers exactly, and else for double
+    """
+
+    shape: str
+    dtype: type[np.integer[Any]] | type[np.floating[Any]] = np.float64

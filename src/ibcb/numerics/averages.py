@@ -64,7 +64,7 @@ def best_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance
 
 def softmax_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance: Matrix, draws: int) -> Vector:
     """Probability of each candidate under the softmax of the scores of its step. Shape (rows,)."""
-    weights = mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
+    weights = _drawn(mean, covariance, draws)
 
     def rule(sets: CandidateSets) -> Matrix:
         scores = sets.scores(weights)
@@ -81,7 +81,7 @@ def top_k_of_draws(
 
     Whether a candidate is among the best is told as `ibcb.numerics.choice_likelihood` does. Shape (rows,).
     """
-    weights = mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
+    weights = _drawn(mean, covariance, draws)
 
     def rule(sets: CandidateSets) -> Matrix:
         scores = sets.scores(weights)
@@ -143,6 +143,14 @@ def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offse
 def _mean_share(weights: Tensor) -> Matrix:
     """The mean over draws of what each candidate has of the weights of its step. Shape (M, steps)."""
     found: Matrix = np.einsum("mnk,nk->mn", weights, 1.0 / weights.sum(axis=0)) / weights.shape[2]
+    return found
+
+
+def _drawn(mean: Vector, covariance: Matrix, draws: int) -> Matrix:
+    """Weights from a belief, shape (d, draws); or the only ones there are, where it has no doubt."""
+    if not covariance.any():
+        return mean[:, None]
+    found: Matrix = mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
     return found
 
 

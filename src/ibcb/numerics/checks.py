@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.numerics.printable import shown
 
 __all__ = [
+    "WrongTypeError",
     "at_least_zero",
     "boolean",
     "finite",
@@ -31,6 +32,10 @@ _NUMBERS = "give real numbers, float32 or float64"
 _LARGEST_WHOLE = 2**63 - 1
 #: of sums of squares of features, the largest of which is 1e140
 _LARGEST_SQUARE = 1e300
+
+
+class WrongTypeError(TypeError):
+    """Something that was given is of a type that it cannot be; a plain TypeError is a mistake of our own code."""
 
 
 def finite(name: str, value: Any) -> float:
@@ -58,7 +63,7 @@ def probability(name: str, value: Any, why: str) -> float:
 
 def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
     if isinstance(value, (bool, np.bool_, np.complexfloating)) or not isinstance(value, (int, float, np.number)):
-        raise TypeError(f"{name}={shown(value)} must be a number.")
+        raise WrongTypeError(f"{name}={shown(value)} must be a number.")
     try:
         found = float(value)
     except OverflowError:
@@ -71,7 +76,7 @@ def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
 def whole(name: str, value: Any, least: int, why: str, *, most: int | None = _LARGEST_WHOLE) -> int:
     """The value as an int that is at least ``least``, and at most ``most``; None: however large."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}={shown(value)} must be a whole number: {why}.")
+        raise WrongTypeError(f"{name}={shown(value)} must be a whole number: {why}.")
     if value < least:
         raise ValueError(f"{name}={shown(value)} must be at least {least}: {why}.")
     if most is not None and value > most:
@@ -82,7 +87,7 @@ def whole(name: str, value: Any, least: int, why: str, *, most: int | None = _LA
 def boolean(name: str, value: Any) -> bool:
     """The value as a bool; text such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}={shown(value)} must be True or False.")
+        raise WrongTypeError(f"{name}={shown(value)} must be True or False.")
     return bool(value)
 
 
@@ -129,7 +134,7 @@ def number_array(values: Any, what: str, rule: str = _NUMBERS) -> NDArray[Any]:
     if array.dtype.kind in "fiub":
         return array
     if array.dtype.kind != "O":
-        raise TypeError(f"{what if array.ndim else f'{what}={values!r}'} has dtype {array.dtype}; {rule}.")
+        raise WrongTypeError(f"{what if array.ndim else f'{what}={values!r}'} has dtype {array.dtype}; {rule}.")
     # Python's numbers, and those of pandas' nullable columns.
     found = np.empty(array.shape)
     for place, value in np.ndenumerate(array):
@@ -138,7 +143,7 @@ def number_array(values: Any, what: str, rule: str = _NUMBERS) -> NDArray[Any]:
         if value is None or type(value).__name__ in ("NAType", "NaTType"):
             raise ValueError(f"{where} is missing ({value}); impute it or leave it out.")
         if not isinstance(value, Real):
-            raise TypeError(f"{where} is {type(value).__name__}, the dtype object; {rule}.")
+            raise WrongTypeError(f"{where} is {type(value).__name__}, the dtype object; {rule}.")
         try:
             found[place] = value
         except OverflowError:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
+from ibcb.numerics.arrays import Stored
+
 __all__ = ["Beliefs", "Site", "Transition", "draws_root", "factor", "site_at", "symmetric_inverse"]
 
 Vector = NDArray[np.float64]
@@ -41,8 +43,8 @@ class Site:
         The log-likelihood of the choices is constant - |y - R' p|^2 / 2.
     """
 
-    root: Matrix
-    seen: Vector
+    root: Annotated[Matrix, Stored("o r")]
+    seen: Annotated[Vector, Stored("r")]
     constant: float
 
     @classmethod
@@ -85,8 +87,8 @@ class Beliefs:
     covariance : ndarray of shape (K, D, D)
     """
 
-    mean: Annotated[Matrix, "K D"]
-    covariance: Annotated[Matrix, "K D D"]
+    mean: Annotated[Matrix, Stored("K D")]
+    covariance: Annotated[Matrix, Stored("K D D")]
 
     def __len__(self) -> int:
         return len(self.mean)

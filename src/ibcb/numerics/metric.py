@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from ibcb.numerics.arrays import Stored
 from ibcb.numerics.lazy import lazy
 
 __all__ = ["Metric"]
@@ -27,7 +28,7 @@ class Metric:
         K, positive definite.
     """
 
-    matrix: Annotated[Matrix, "d d"]
+    matrix: Annotated[Matrix, Stored("d d")]
 
     @lazy
     def root(self) -> Matrix:
@@ -49,3 +50,8 @@ class Metric:
         pulled = slope @ self.root
         with np.errstate(over="ignore"):
             return float(pulled @ pulled)
+
+    def check(self) -> None:
+        """Raise ValueError where a feature has no length."""
+        if not (self.matrix.diagonal() > 0).all():
+            raise ValueError("its diagonal is not above 0")

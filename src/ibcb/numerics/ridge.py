@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from ibcb.numerics.arrays import Stored
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
 from ibcb.numerics.lazy import lazy
 
@@ -36,6 +37,8 @@ _CACHE_BYTES = 400_000
 _LEAST_CONDITION = 1e-12
 #: above this the estimate of the condition, good to a factor of ten, need not be looked at again
 _SAFE_CONDITION = 1e-9
+#: sums of single precision, which are taken in another order, agree within
+_ROUNDED = 1.001
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Chosen:
 
     Attributes
     ----------
-    count : int
+    count : float
         How many; those before the log do not count.
     total : ndarray of shape (d,) or None
         Their sum; None where there were choices before the log, whose sum nobody knows.
@@ -52,9 +55,9 @@ class Chosen:
         Their Gram matrix.
     """
 
-    count: int
-    total: Annotated[Vector, "d"] | None
-    phi: Annotated[Matrix, "d d"]
+    count: float
+    total: Annotated[Vector, Stored("d")] | None
+    phi: Annotated[Matrix, Stored("d d")]
 
     @classmethod
     def before_the_log(cls, gram: Matrix) -> Chosen:
@@ -67,6 +70,11 @@ class Chosen:
         with np.errstate(over="ignore", invalid="ignore"):
             return Chosen(self.count + count, None if self.total is None else self.total + total, self.phi + phi)
 
+    def without(self, share: float, lesson: Chosen) -> Chosen:
+        """Less a share of what one of the episodes so far taught."""
+        total = None if self.total is None or lesson.total is None else self.total - share * lesson.total
+        return Chosen(self.count - share * lesson.count, total, self.phi - share * lesson.phi)
+
     def about(self, origin: Vector) -> Matrix:
         """Gram matrix of the contexts less an origin."""
         if self.total is None:
@@ -74,6 +82,12 @@ class Chosen:
         across = np.outer(origin, self.total - self.count / 2 * origin)
         found: Matrix = self.phi - across - across.T
         return found
+
+    def check(self) -> None:
+        """Raise ValueError where total and Gram matrix are not sums of the same contexts, by Cauchy and Schwarz."""
+        most = np.sqrt(self.count) * np.sqrt(np.maximum(self.phi.diagonal(), 0))
+        if self.total is not None and (np.abs(self.total) > _ROUNDED * most).any():
+            raise ValueError("its total is larger than its Gram matrix allows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +105,8 @@ class Frame:
     """
 
     name: str
-    scale: Annotated[Vector, "d"]
-    origin: Annotated[Vector, "d"]
+    scale: Annotated[Vector, Stored("d")]
+    origin: Annotated[Vector, Stored("d")]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
@@ -102,6 +116,12 @@ class Frame:
 
     def __hash__(self) -> int:
         return hash((self.name, len(self.scale)))
+
+    def check(self) -> None:
+        """Raise ValueError where features cannot be divided by the scales."""
+        squares = np.where(self.scale > 0, self.scale, 0.0) ** 2
+        if not ((squares > 0) & (squares < np.inf)).all():
+            raise ValueError("its scales are not above 0, or their squares")
 
 
 @dataclass(frozen=True)

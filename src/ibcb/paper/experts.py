@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders import KINDS, POLICIES, SBTS, SBUCB, EGreedy, FixedPolicy, Policy, TopK
+from ibcb.deciders import KINDS, POLICIES, SBTS, SBUCB, EGreedy, FixedPolicy, Learning, Policy, TopK
 from ibcb.numerics.checks import positive
-from ibcb.numerics.ridge import gram, ridge
 from ibcb.paper.environments import Streams
 
 __all__ = ["EXPERTS", "Expert", "ExpertSettings", "Walker", "usual"]
@@ -105,9 +104,9 @@ class ExpertSettings:
     def _fixed(self, n_features: int, streams: Streams, lesson: Any, *, l2: float, **own: Any) -> FixedPolicy:
         positive("l2", l2, "it is a ridge parameter")
         weights = np.zeros(n_features) if lesson is None else _ridge_weights(*lesson, l2=l2)
-        if KINDS[self.kind].moves:
-            return Walker(weights, steps=streams["expert walk"], **own)
-        return FixedPolicy(weights, **own)
+        if KINDS[self.kind].motions.stays:
+            return FixedPolicy(weights, **own)
+        return Walker(weights, steps=streams["expert walk"], **own)
 
 
 class Walker(FixedPolicy):
@@ -133,6 +132,5 @@ class Walker(FixedPolicy):
 
 def _ridge_weights(contexts: Matrix, rewards: Vector, *, l2: float) -> Vector:
     """Of ridge regression with an intercept, which decides no choice."""
-    S = contexts - contexts.mean(axis=0)
-    weights: Vector = ridge(gram(S), l2).solve(S.T @ rewards)
-    return weights
+    nothing = np.zeros((contexts.shape[1], contexts.shape[1]))
+    return Learning.begin(l2, nothing).learn(contexts - contexts.mean(axis=0), rewards).coef

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import DRAWS, TopK
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import one_of
+from ibcb.numerics.checks import WrongTypeError, one_of
 from ibcb.paper.environments import Arms, MovieLens, Offers, Phase, Streams, Synthetic, World
 from ibcb.paper.experts import EXPERTS, Expert, ExpertSettings, usual
 
@@ -149,14 +149,16 @@ def simulate(
     unknown = sorted(set(settings) - set(kind.__dataclass_fields__))
     if unknown:
         known = ", ".join(kind.__dataclass_fields__)
-        raise TypeError(f"simulate got an unknown setting {unknown[0]!r}; the {environment} environment has {known}.")
+        raise WrongTypeError(
+            f"simulate got an unknown setting {unknown[0]!r}; the {environment} environment has {known}."
+        )
     how = {"alpha": alpha, "l2": l2, "draws": draws, "top_k": top_k}
     how |= {"epsilon": epsilon, "decay": decay, "temperature": temperature}
     given = {name: value for name, value in how.items() if value is not None}
     own = EXPERTS[expert]
     for name in given:
         if name not in own:
-            raise TypeError(f"{name}={given[name]!r}: expert={expert!r} has no {name}; it has {', '.join(own)}.")
+            raise WrongTypeError(f"{name}={given[name]!r}: expert={expert!r} has no {name}; it has {', '.join(own)}.")
     if draws is not None:
         one_of("draws", draws, DRAWS)
     who = ExpertSettings(expert, **{name: given.get(name, defaults.pop(name)) for name in own})

@@ -18,19 +18,18 @@ from dataclasses import replace
 
 from ibcb.estimators.ibcb import IBCB
 from ibcb.io.files import atomic
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.log import Log
 from ibcb.log.notes import Note
 from ibcb.report.calibration import Calibration, calibration
 from ibcb.report.facts import Facts, facts
 from ibcb.report.page import render
 
-__all__ = ["Calibration", "Facts", "calibration", "facts", "render", "write_report"]
+__all__ = ["Calibration", "Facts", "calibration", "facts", "render", "write_page", "write_report"]
 
 
 def write_report(
     model: IBCB,
-    log: BehaviorLog | DiskLog,
+    log: Log,
     path: str | os.PathLike[str],
     *,
     steps: bool = True,
@@ -40,7 +39,7 @@ def write_report(
     """Write the page of a model and the log that it was fitted to; returns what it says of the model.
 
     The file appears whole or not at all, needs no network, and is the same for the same model and log. A log on disk
-    (`ibcb.open_log`) is gone through part by part: once, and once more for the intervals of past policies.
+    (`ibcb.open_log`) is gone through part by part, once.
 
     Parameters
     ----------
@@ -57,10 +56,15 @@ def write_report(
         come first on the page.
     """
     found = facts(model, log, steps=steps, title=title)
-    doubts = dict.fromkeys(note.text for note in (*log.notes, *notes) if note.severity == "warning")
+    write_page(found, path, (*log.notes, *notes))
+    return found
+
+
+def write_page(found: Facts, path: str | os.PathLike[str], notes: Iterable[Note] = ()) -> None:
+    """Write the page of what `facts` found; warnings among ``notes`` come first on it."""
+    doubts = dict.fromkeys(note.text for note in notes if note.severity == "warning")
     shown = replace(found, notes=(*(text[:1].upper() + text[1:] for text in doubts), *found.notes))
     # Lone surrogates, which a name in memory may hold, have no place in UTF-8.
     page = render(shown).encode("utf-8", "replace")
     with atomic(path) as temporary:
         temporary.write_bytes(page)
-    return found

@@ -5,19 +5,21 @@ Logged propensities are never fitted, so that what they say of a model is a chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
+from ibcb.log import BehaviorLog, Log
 from ibcb.log.propensities import sum_tolerance
+from ibcb.tracking.propensities import Next
 
-__all__ = ["Bin", "Calibration", "EpisodeCalibration", "calibration"]
+__all__ = ["Bin", "Calibrating", "Calibration", "EpisodeCalibration", "calibration"]
 
 Vector = NDArray[np.float64]
 
@@ -99,7 +101,7 @@ class Calibration:
         )
 
 
-def calibration(model: IBCB, log: BehaviorLog | DiskLog) -> Calibration | None:
+def calibration(model: IBCB, log: Log) -> Calibration | None:
     """Compare recovered propensities with the logged ones; None where the policy's choices have none.
 
     Parameters
@@ -109,17 +111,52 @@ def calibration(model: IBCB, log: BehaviorLog | DiskLog) -> Calibration | None:
     log : BehaviorLog, or what `ibcb.open_log` gave
         The log that the model was fitted to, or another one.
     """
-    if next(iter(log.parts()))[1].propensities is None:
-        return None
-    recovered, ahead = model.propensities(log), model.propensities(log, ahead=True)
-    sums = _Sums()
-    row = 0
-    for number, part in log.parts():
-        rows = slice(row, row + part.n_rows)
-        row += part.n_rows
-        if number >= 0 and part.propensities is not None:
-            sums.add(number, part, part.propensities, recovered[rows], ahead[rows])
-    return sums.found()
+    tracked, log, before = model.as_tracked(), model._lens.log(log), model._starts(log)
+    try:
+        (found,) = replay([log], Calibrating(tracked, before), before=before)
+    except NotTheFittedLogError:
+        track, scale = tracked._known("for propensities"), tracked._fit.scale
+        (found,) = replay([log], Calibrating(tracked, before, lambda _: Next(track, scale)), before=before)
+    return found if isinstance(found, Calibration) else None
+
+
+class Calibrating(Subscriber):
+    """Compares propensities as the log goes by.
+
+    Parameters
+    ----------
+    model : IBCB
+        In the features that were tracked.
+    before : History
+        Where its log begins.
+    going : callable, optional
+        Gives the subscriber that recovers propensities, ahead or not; by default for the fitted log as long as it is.
+    """
+
+    def __init__(self, model: IBCB, before: History, going: Callable[[bool], Any] | None = None) -> None:
+        fit = model._fit
+        make = going or (lambda ahead: Recovering.of(fit, before, ahead=ahead))
+        self._going, self._sums = [make(False), make(True)], _Sums()
+        self._logged: bool | None = None
+
+    def step(self, episode: Episode) -> Calibrating:
+        """One more episode; nothing is done for a log without propensities."""
+        if self._logged is None:
+            self._logged = next(iter(episode.rows.parts())).propensities is not None
+        if not self._logged:
+            return self
+        self._going = [each.step(episode) for each in self._going]
+        recovered, row = [each.found[-1] for each in self._going], 0
+        for part in episode.rows.parts() if episode.by_policy else ():
+            rows = slice(row, row + part.n_rows)
+            row += part.n_rows
+            if part.propensities is not None:
+                self._sums.add(episode.number, part, part.propensities, *(each[rows] for each in recovered))
+        return self
+
+    def finish(self) -> Calibration | None:
+        """None where there is nothing to compare."""
+        return self._sums.found() if self._logged else None
 
 
 class _Sums:

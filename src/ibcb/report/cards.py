@@ -69,7 +69,7 @@ def cards(facts: Facts) -> Cards:
         rival_name=None if figures is None else figures.rival,
         first=facts.episodes[0].today,
         last=facts.episodes[-1].today,
-        learns=facts.kind.moves,
+        learns=not facts.kind.motions.stays,
         learned=any(weight.policy for weight in facts.weights),
         misfits=facts.misfits.total,
         steps=facts.n_steps,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ibcb.estimators.ibcb import IBCB
 from ibcb.report.times import episode_times
-from ibcb.report.walk import LogWalk
+from ibcb.report.walking import LogWalk
 from ibcb.report.weight_facts import LEVEL, exact
 
 __all__ = ["EpisodeFacts", "episode_facts"]
@@ -80,7 +80,7 @@ class _Own(NamedTuple):
 def _own_exploration(model: IBCB, view: LogWalk) -> list[_Own]:
     """How much the decider explores in every episode by its own rule, as estimated."""
     kind = model.decider_
-    if kind.adds_bonus:
+    if kind.per_unit is not None:
         return [_Own(_known(tally.thoughts.explored)) for tally in view.tallies]
     if model.epsilon_ is not None:
         found = model.exploration_interval(LEVEL)

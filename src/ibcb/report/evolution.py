@@ -1,6 +1,6 @@
 """How the behaviour evolved: what each past policy would choose today, and how well each is known.
 
-The log is gone through once more, as it was tracked, for what was believed of the policy once each episode was seen.
+The log is tracked once more as it goes by, for what was believed of the policy once each episode was seen.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import episodes, one_blas_thread
+from ibcb.engine import Episode, History, Subscriber
 from ibcb.estimators.ibcb import IBCB
-from ibcb.inverse.constraints import Experience, experienced
 from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
 from ibcb.report.weight_facts import last_policy
 from ibcb.tracking import Interval, Track
 from ibcb.tracking.forecast import interval
+from ibcb.tracking.propensities import Retraced
 
-__all__ = ["Ribbon", "agreements", "ribbons", "today_begins"]
+__all__ = ["Ribbon", "Ribbons", "agreements", "today_begins"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -71,42 +70,61 @@ def _best(scores: Matrix, starts: NDArray[np.int64], counts: NDArray[np.int64]) 
     return best
 
 
-def ribbons(model: IBCB, log: BehaviorLog | DiskLog, level: float) -> list[Ribbon] | None:
-    """Intervals of the direction of every episode's policy; None where nothing was tracked.
+class Ribbons(Subscriber):
+    """Intervals of the direction of every episode's policy, as the log goes by once more.
 
     Parameters
     ----------
     model : IBCB
-        Fitted to ``log``.
-    log : BehaviorLog, or what `ibcb.open_log` gave
+    before : History
+        Where its log begins.
     level : float
         Their probability.
     """
-    track = model._fit.track
-    if track is None or not model.coef_.any():
-        return None
-    if not track.kind.moves:
-        # As `IBCB.policy_interval` has it, but with bounds for what is known within a group of features alone.
-        return [_about(interval(track, level, direction=True), last_policy(model))] * len(track.policies)
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        return _retraced(model, log, track, level)
 
+    def __init__(self, model: IBCB, before: History, level: float) -> None:
+        self._level, self._estimates, self._found = level, model.direction(model.policy_coefs_), list[Ribbon]()
+        track = model._fit.track
+        assert track is not None  # `of` looks
+        self._retraced = Retraced.of(track, before)
 
-def _retraced(model: IBCB, log: BehaviorLog | DiskLog, track: Track, level: float) -> list[Ribbon]:
-    d = track.d
-    prior = np.zeros((d, d)) if model.prior_gram is None else np.asarray(model.prior_gram, dtype=np.float64)
-    now, found = Track.begin(track.kind, track.kind.rate * prior), list[Ribbon]()
-    estimates = model.direction(model.policy_coefs_)
-    for by_policy, rows in episodes(log):
-        before = now.kind.regularization.ridge(now.chosen)
-        lesson = Experience.join(list(rows.map(experienced)))
-        now = now.after(rows if by_policy else None, before, lesson)
-        if by_policy:
-            estimate = estimates[len(found)]
+    @classmethod
+    def of(cls, model: IBCB, before: History, level: float) -> Ribbons | StillRibbons | None:
+        """None where nothing was tracked."""
+        track = model._fit.track
+        if track is None or not model.coef_.any():
+            return None
+        return StillRibbons(model, track, level) if track.kind.motions.stays else cls(model, before, level)
+
+    def step(self, episode: Episode) -> Ribbons:
+        """One more episode."""
+        self._retraced = self._retraced.step(episode)
+        if episode.by_policy:
+            now, estimate = self._retraced.track, self._estimates[len(self._found)]
             known = now.policies[-1].any() and estimate.any()
-            bounds = interval(now, level, direction=True) if known else None
-            found.append(Ribbon(estimate, estimate) if bounds is None else _about(bounds, estimate))
-    return found
+            with np.errstate(over="ignore", invalid="ignore"):
+                bounds = interval(now, self._level, direction=True) if known else None
+            self._found.append(Ribbon(estimate, estimate) if bounds is None else _about(bounds, estimate))
+        return self
+
+    def finish(self) -> list[Ribbon]:
+        """One for each episode."""
+        return self._found
+
+
+class StillRibbons(Subscriber):
+    """The same of a decider whose policy stays: one interval for all."""
+
+    def __init__(self, model: IBCB, track: Track, level: float) -> None:
+        # As `IBCB.policy_interval` has it, but with bounds for what is known within a group of features alone.
+        self._found = [_about(interval(track, level, direction=True), last_policy(model))] * len(track.policies)
+
+    def step(self, episode: Episode) -> StillRibbons:
+        return self
+
+    def finish(self) -> list[Ribbon]:
+        """One for each episode."""
+        return self._found
 
 
 def _about(bounds: Interval, estimate: Vector) -> Ribbon:

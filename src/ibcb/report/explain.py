@@ -13,13 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.log.fingerprint import log_fingerprint
-from ibcb.log.history import history
-from ibcb.report.misfits import read_alone
+from ibcb.numerics.contexts import dense
+from ibcb.report.judging import dense_parts
+from ibcb.report.misfits import Reading
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
+from ibcb.tracking.selection import AnotherLogError
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
 
@@ -69,6 +71,7 @@ class Explanation:
     preferred: NDArray[np.int64]
     _decider: Decider = field(repr=False)
     _log: BehaviorLog = field(repr=False)
+    _before: History = field(repr=False)
 
     def ranked(self) -> pa.Table:
         """All steps that the policy chose, those first whose choice most probably went astray.
@@ -105,11 +108,7 @@ class Explanation:
             raise IndexError(
                 f"step {step} does not exist; the episode has steps 0 to {self.episodes[episode].steps - 1}."
             )
-        entry = next(entry for entry in history(self._log, self._decider.prior_gram) if entry.number == episode)
-        rows = entry.part.candidates(step)
-        one = BehaviorLog(rows, [0, len(rows)], entry.part.chosen[step : step + 1], [0, 1])
-        before = int(self._log.episode_offsets[self._log.warmup + episode])
-        scores = score(self._decider, episode, self._decider.ridge(entry, before), one)
+        (scores,) = replay([self._log], _OneStep(self._decider, episode, step), before=self._before)
         return StepThoughts(scores.expected, scores.exploration)
 
 
@@ -138,31 +137,76 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     """
     check_is_fitted(model, "policy_coefs_")
     check_log(log)
-    if log_fingerprint(log) != model.log_fingerprint_:
-        raise ValueError("explain got another log than the model was fitted on; give it that log, or fit on this one.")
-    reduction = model._reduction
-    if reduction is not None:
-        model, log = model.as_tracked(), reduction.reduced(log)
-    alpha = float(model.to_policy().alpha) if model.decider_.adds_bonus else None
+    before, lens = model._starts(log), model._lens
+    model, log = model.as_tracked(), lens.log(log).read()
+    alpha = float(model.to_policy().alpha) if model.decider_.per_unit is not None else None
     # A copy: partial_fit may go on while the explanation is kept.
     policies = model.policy_coefs_.copy()
     decider = Decider.of(model, policies, alpha, model.next_policy_coef_ / (alpha or 1.0))
-    episodes, steps = [], []
-    for entry in history(log, decider.prior_gram):
-        if not entry.by_policy:
-            continue
-        tally, part = ThoughtTotals(), entry.part
-        before = int(log.episode_offsets[log.warmup + entry.number])
-        scores = score(decider, entry.number, decider.ridge(entry, before), part)
-        tally.add(scores)
-        episodes.append(tally.thoughts(decider, entry.number))
-        chosen = part.chosen_rows
-        astray = read_alone(part, scores.width, model.top_k_ or 1)
-        parts = scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored
-        steps.append((*parts, astray, _preferred(decider, entry.number, scores, part)))
-    found = (np.concatenate(of_episodes) for of_episodes in zip(*steps, strict=True))
-    exploitation, exploration, regret, explored, strayed, preferred = found
-    return Explanation(tuple(episodes), exploitation, exploration, regret, explored, strayed, preferred, decider, log)
+    try:
+        (told,) = replay([log], _Explaining(decider, model._fit.evolution.names, model.top_k_ or 1), before=before)
+    except AnotherLogError:
+        raise ValueError(
+            "explain got another log than the model was fitted on; give it that log, or fit on this one."
+        ) from None
+    episodes, (exploitation, exploration, regret, explored, strayed, preferred) = told
+    return Explanation(episodes, exploitation, exploration, regret, explored, strayed, preferred, decider, log, before)
+
+
+class _Explaining(Subscriber):
+    """A subscriber; ``names``: of the fitted log after each episode. Raises where another log goes by."""
+
+    def __init__(self, decider: Decider, names: tuple[str, ...], top_k: int) -> None:
+        self._decider, self._names, self._top_k = decider, names, top_k
+        self._stored = 0
+        self._episodes: list[EpisodeThoughts] = []
+        self._steps: list[tuple[NDArray[Any], ...]] = []
+
+    def step(self, episode: Episode) -> _Explaining:
+        """One more episode."""
+        if self._names[self._stored : self._stored + 1] != (episode.after.fingerprint,):
+            raise AnotherLogError(self._stored)
+        self._stored += 1
+        if not episode.by_policy:
+            return self
+        decider, number, now = self._decider, episode.number, self._decider.kind.ridge(episode.before)
+        scored = [(part, score(decider, number, now, part)) for part in dense_parts(episode)]
+        tally, reading = ThoughtTotals(), Reading(self._top_k)
+        reading.find([(part, scores.width) for part, scores in scored])
+        for part, scores in scored:
+            tally.add(scores)
+            chosen = part.chosen_rows
+            parts = scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored
+            astray = reading.strayed(part, scores.width)
+            self._steps.append((*parts, astray, _preferred(decider, number, scores, part)))
+        self._episodes.append(tally.thoughts(decider, number))
+        return self
+
+    def finish(self) -> tuple[tuple[EpisodeThoughts, ...], list[NDArray[Any]]]:
+        """What is told of each episode, and of each step."""
+        if self._stored != len(self._names):
+            raise AnotherLogError(self._stored)
+        return tuple(self._episodes), [np.concatenate(column) for column in zip(*self._steps, strict=True)]
+
+
+class _OneStep(Subscriber):
+    """A subscriber: the scores of one step."""
+
+    def __init__(self, decider: Decider, number: int, step: int) -> None:
+        self._decider, self._number, self._place = decider, number, step
+        self._scores: Scores | None = None
+
+    def step(self, episode: Episode) -> _OneStep:
+        """One more episode."""
+        if episode.number == self._number:
+            (part,) = episode.rows.parts()
+            rows = dense(part.candidates(self._place))
+            one = BehaviorLog(rows, [0, len(rows)], part.chosen[self._place : self._place + 1], [0, 1])
+            self._scores = score(self._decider, self._number, self._decider.kind.ridge(episode.before), one)
+        return self
+
+    def finish(self) -> Scores | None:
+        return self._scores
 
 
 def _preferred(decider: Decider, number: int, scores: Scores, episode: BehaviorLog) -> NDArray[np.int64]:

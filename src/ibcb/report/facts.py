@@ -7,6 +7,7 @@ are in units of alpha for an upper-confidence decider.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,22 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
+from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.published import unit_of
 from ibcb.inverse.solvers import SOLVERS
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.log import BehaviorLog, Log, is_log
+from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.directions import direction
-from ibcb.report.calibration import Calibration, calibration
+from ibcb.report.calibration import Calibrating, Calibration, calibration
 from ibcb.report.episode_facts import EpisodeFacts, episode_facts
-from ibcb.report.evolution import agreements, ribbons, today_begins
+from ibcb.report.evolution import Ribbon, Ribbons, agreements, today_begins
 from ibcb.report.influence import StepSpread, groups_of, influences
+from ibcb.report.judging import Judging, Rejudging
 from ibcb.report.kinds import Compared, compared, exploration
 from ibcb.report.misfits import Misfits
 from ibcb.report.scores import Decider
 from ibcb.report.shown_steps import SampledEpisode
 from ibcb.report.verdict import Agreement, Verdict, judge, statements
-from ibcb.report.walk import Counts, LogWalk, Prediction, walk
+from ibcb.report.walking import Counts, LogWalk, Walking
 from ibcb.report.weight_facts import (
     LEVEL,
     Group,
@@ -56,7 +59,6 @@ __all__ = [
     "feature_names",
     "forecasts",
     "intervals",
-    "prediction",
     "told",
     "verdict",
 ]
@@ -203,11 +205,8 @@ class Facts:
         return {**asdict(replace(self, kind=None)), "kind": kind, "verdict": self.verdict.to_json()}  # type: ignore[arg-type]
 
 
-def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title: str = "") -> Facts:
-    """Everything that a page says of a model and the log it was fitted to; a log on disk is gone through part by part.
-
-    Once, once more for the intervals of past policies, and where it has logged propensities, once for each that these
-    are compared with.
+def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: Sequence[Subscriber] = ()) -> Facts:
+    """Everything that a page says of a model and the log it was fitted to, which is gone through once, part by part.
 
     Parameters
     ----------
@@ -220,17 +219,32 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         False: leave contexts, ids and times of steps out.
     title : str
         Of the page; by default made of the log's name.
+    also : sequence of Subscriber
+        Others that need the log: they go along.
     """
     _check(model, log)
-    log_name = log.name if isinstance(log, DiskLog) else ""
-    # Where nothing is believed of a policy, no choice has a probability.
-    calibrated = None if model.forecast_model_ is None else calibration(model, log)
-    model, log = _tracked(model, log)
+    log_name, before = log.name, model._starts(log)
+    if model._lens.reduces and also:
+        # They are to see all features.
+        replay([log], *also)
+        also = ()
+    model, log = model.as_tracked(), model._lens.log(log)
     names = feature_names(model)
     groups = groups_of(names)
     policies, last = model.direction(model.policy_coefs_), last_policy(model)
-    view = _walked(model, log, StepSpread(last, groups), steps=steps)
-    judged = _judged(model, view)
+    rejudging = Rejudging(model._fit)
+    going = _Going(
+        rejudging,
+        _walking(model, rejudging, StepSpread(last, groups), steps=steps),
+        Ribbons.of(model, before, LEVEL),
+        # Where nothing is believed of a policy, no choice has a probability.
+        None if model.forecast_model_ is None else Calibrating(model, before),
+    )
+    seen, *_ = replay([log], going, *also, before=before)
+    view, bounds, calibrated = seen
+    if calibrated is None and model.forecast_model_ is not None and not rejudging.same:
+        calibrated = calibration(model, log)
+    judged = _judged(model, rejudging.judging)
     decides = influences(last, view.spreads, groups)
     order = ranked(decides, groups, last)[:_MOST_WEIGHTS]
     today = model.direction(model.next_policy_coef_)
@@ -240,7 +254,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     columns = [order[line] for line in lines]
     shown = _episodes_shown(len(policies))
     # Of another log than the fitted one nothing can be retraced.
-    band = ribbons(model, log, LEVEL) if judged.supported and not _mismatch(model, view) else None
+    band = bounds if judged.supported and rejudging.same else None
     ahead = forecasts(model)
     return Facts(
         title=title or (f"What {log_name} gives away" if log_name else "What a log gives away"),
@@ -252,7 +266,7 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
         verdict=judged,
         exact=tuple(statements(model)),
         notes=(
-            *_mismatch(model, view),
+            *_mismatch(model, rejudging),
             *(_sentence(str(note)) for note in model.notes_),
             *_on_the_page(view, len(names), len(policies), len(lines)),
         ),
@@ -289,30 +303,54 @@ def facts(model: IBCB, log: BehaviorLog | DiskLog, *, steps: bool = True, title:
     )
 
 
-def verdict(model: IBCB, log: BehaviorLog | DiskLog) -> Verdict:
+class _Going(Subscriber):
+    """All that a page needs, in their order; what is of the fitted log alone stops where another goes on otherwise."""
+
+    def __init__(
+        self, rejudging: Rejudging, walking: Walking, ribbons: Any | None, calibrating: Calibrating | None
+    ) -> None:
+        self._rejudging, self._walking, self._ribbons, self._calibrating = rejudging, walking, ribbons, calibrating
+
+    def step(self, episode: Episode) -> _Going:
+        """One more episode."""
+        self._rejudging.step(episode)
+        self._walking.step(episode)
+        if not self._rejudging.same:
+            self._ribbons = self._calibrating = None
+        self._ribbons = self._ribbons and self._ribbons.step(episode)
+        self._calibrating = self._calibrating and self._calibrating.step(episode)
+        return self
+
+    def finish(self) -> tuple[LogWalk, list[Ribbon] | None, Calibration | None]:
+        """What they found."""
+        self._rejudging.finish()
+        bounds = None if self._ribbons is None else self._ribbons.finish()
+        return self._walking.finish(), bounds, None if self._calibrating is None else self._calibrating.finish()
+
+
+def verdict(model: IBCB, log: Log) -> Verdict:
     """How far to rely on a model; what `IBCB.verdict` gives."""
     _check(model, log)
-    model, log = _tracked(model, log)
-    return _judged(model, _walked(model, log, StepSpread(model.next_policy_coef_, {}), steps=False))
+    fitted, judging = getattr(model, "_judged", (None, None))
+    tracked = model.as_tracked()
+    if fitted is not log or not isinstance(judging, Judging):
+        (found,) = replay([model._lens.log(log)], Rejudging(model._fit), before=model._starts(log))
+        judging = found.judging
+    return _judged(tracked, judging)
 
 
-def _tracked(model: IBCB, log: BehaviorLog | DiskLog) -> tuple[IBCB, BehaviorLog | DiskLog]:
-    """A model and its log in the features that were tracked."""
-    reduction = model._reduction
-    return (model, log) if reduction is None else (model.as_tracked(), reduction.reduced(log))
-
-
-def _walked(model: IBCB, log: BehaviorLog | DiskLog, spread: StepSpread, *, steps: bool) -> LogWalk:
-    named = {(row.episode, row.step) for row in _contradictions(model)}
+def _walking(model: IBCB, rejudging: Rejudging, spread: StepSpread, *, steps: bool) -> Walking:
+    named, kind = {(row.episode, row.step) for row in _contradictions(model)}, model.decider_
     today = today_begins([entry.steps for entry in model.diagnostics_])
-    view = walk(log, decider(model), prediction(model), spread, today=today, contradicting=named, steps=steps)
-    _same_size(model, view)
-    return view
+    alpha = float(model._fitted_with["alpha"])
+    unit = unit_of(model._fit, alpha) / model.to_policy().alpha if kind.per_unit is not None else None
+    return Walking(decider(model), rejudging, unit, spread, today=today, contradicting=named, steps=steps)
 
 
-def _judged(model: IBCB, view: LogWalk) -> Verdict:
-    agreement = None if view.late is None else _next_agreement(model, view.late.sample)
-    return judge(model, view.late, agreement, view.misfits.total)
+def _judged(model: IBCB, judging: Judging) -> Verdict:
+    late = judging.late()
+    agreement = None if late is None else _next_agreement(model, late.sample)
+    return judge(model, late, agreement, judging.misfits)
 
 
 # -- what is asked of the model ------------------------------------------------------------------------------------
@@ -328,23 +366,11 @@ def forecasts(model: IBCB) -> list[Vector]:
 def decider(model: IBCB) -> Decider:
     """What a walk through the log needs of the model, in the units of the page."""
     worth = direction(model.next_policy_coef_)
-    if model.decider_.adds_bonus:
+    if model.decider_.per_unit is not None:
         policies = model.policy_coefs_ / model.to_policy().alpha
         return Decider.of(model, policies, 1.0, worth)
     policies = direction(model.policy_coefs_)
     return Decider.of(model, policies, None, worth)
-
-
-def prediction(model: IBCB) -> Prediction:
-    """What `predict` uses, one episode ahead: the tracker's prediction, or Algorithm 2's where there is no tracker."""
-    fit = model._fit
-    kind, track, evolution = fit.kind, fit.track, fit.evolution
-    unit = unit_of(fit, float(model._fitted_with["alpha"])) / model.to_policy().alpha if kind.adds_bonus else None
-    if track is None:
-        known = tuple(entry.next_agreement is not None for entry in model.diagnostics_)
-        return Prediction(kind, None, evolution.policies, known, evolution.metric, unit, fit.scale)
-    known = tuple(bool(policy.any()) for policy in track.ahead)
-    return Prediction(kind, track.ahead, track.policies, known, None, unit, fit.scale)
 
 
 def _next_agreement(model: IBCB, sample: BehaviorLog) -> Agreement | None:
@@ -400,10 +426,10 @@ def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
     kind = model.decider_
     own = {
         "l2": f"{model.l2_:g}" + (f" ({kind.units} features)" if kind.units != "own" else "") if kind.learns else "",
-        "alpha": f"{model.to_policy().alpha:g}" if kind.adds_bonus else "",
+        "alpha": f"{model.to_policy().alpha:g}" if kind.per_unit is not None else "",
         "epsilon": "" if model.epsilon_ is None else f"{model.epsilon_:.3f}",
         "temperature": "" if model.temperature_ is None else f"{model.temperature_:.3g}",
-        "top_k": f"{kind.top_k}" if kind.draws_from_best else "",
+        "top_k": "" if model.top_k_ is None else f"{model.top_k_}",
     }
     return (
         ("decider", kind.title),
@@ -433,37 +459,22 @@ def _bare(misfits: Misfits) -> Misfits:
 
 def _check(model: Any, log: Any) -> None:
     if not isinstance(model, IBCB):
-        raise TypeError(
+        raise WrongTypeError(
             f"a report shows how a policy evolved, which {type(model).__name__} does not recover; fit an IBCB model."
         )
-    if not isinstance(log, (BehaviorLog, DiskLog)):
-        raise TypeError(f"expected a BehaviorLog or what ibcb.open_log gave, got {type(log).__name__}.")
+    if not is_log(log):
+        raise WrongTypeError(f"expected a BehaviorLog or what ibcb.open_log gave, got {type(log).__name__}.")
     if not hasattr(model, "policy_coefs_"):
         raise ValueError("the model is not fitted yet; call fit first.")
     model._check_features(log.n_features, log.feature_names)
 
 
-def _same_size(model: IBCB, view: LogWalk) -> None:
-    if len(view.tallies) != len(model.policy_coefs_):
-        raise ValueError(
-            f"the log has {len(view.tallies)} episodes but the model was fitted to {len(model.policy_coefs_)}; give "
-            "the log that it was fitted to."
-        )
-    for tally, entry in zip(view.tallies, model.diagnostics_, strict=True):
-        number, steps = tally.thoughts.episode, tally.thoughts.steps
-        if steps != entry.steps:
-            raise ValueError(
-                f"episode {number} of the log has {steps} steps but that of the fitted log had "
-                f"{entry.steps}; give the log that the model was fitted to."
-            )
-
-
-def _mismatch(model: IBCB, view: LogWalk) -> tuple[str, ...]:
-    if view.fingerprint == model.log_fingerprint_:
+def _mismatch(model: IBCB, rejudging: Rejudging) -> tuple[str, ...]:
+    if rejudging.same:
         return ()
     return (
         f"This log is as large as the one that the model was fitted to, but not the same: its fingerprint is "
-        f"{view.fingerprint}, that of the fitted log {model.log_fingerprint_}. What is said of steps may be wrong.",
+        f"{rejudging.names[-1]}, that of the fitted log {model.log_fingerprint_}. What is said of steps may be wrong.",
     )
 
 

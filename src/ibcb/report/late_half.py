@@ -5,13 +5,14 @@ that draws, or chooses at random now and then, is not predicted where it does. T
 luck: how often what an episode showed left the preference predicted of it as it was, and how often that preference is
 the one of the weights that explain the choices of these episodes by themselves, without what came before. Such weights
 have errors of their own, which the weights of the even and of the odd steps tell: they are twice as far apart.
+
+Which half is the later one is known only at the end. Until then every episode has tallies of its own, and of the steps
+a sample is kept, of bounded size whatever the length of the log.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
-from ibcb.deciders.topk import TopKKind
+from ibcb.deciders.logit import policy_alone
 from ibcb.engine import Block
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.log.history import EpisodePart
 from ibcb.report.rivals import ItemShares, Lessons, choice_weights, hits
 
 __all__ = ["Late", "LateHalf", "Paired", "Seen"]
@@ -31,14 +31,16 @@ Vector = NDArray[np.float64]
 
 #: how rivals are called
 _LAST, _ALL, _ITEMS = "choice model of the last episode", "choice model of all episodes before", "item shares"
-#: the choice model of all episodes before is fitted again so often
-_REFITS = 5
+#: the choice model of all episodes before is fitted again when they have grown by this factor
+_GROWN = 1.25
 #: numbers (steps x candidates x features) of a sample, 2 MB: 2,600 steps of the paper's size
 _NUMBERS = 1 << 18
 #: steps per weight that are read by themselves, in one episode or several: fewer tell little (benchmarks/verdicts.py)
 _STEPS_PER_WEIGHT = 80
-#: steps of the sample: a standard error of .004 in a share of .98
-_SAMPLED_STEPS = 1000
+#: samples to be read by themselves that wait for the end, 64 MB; beyond it every second one is let go
+_MOST_WAITING = 32
+#: steps of the sample: a standard error of .004 in a share of .98; and how many times as many of the whole log are kept
+_SAMPLED_STEPS, _TIMES_SAMPLED = 1000, 4
 
 
 class Seen(NamedTuple):
@@ -105,85 +107,122 @@ class Late:
     sample: BehaviorLog
 
 
-class LateHalf:
-    """Gathers `Late` while episodes go by, the early ones included, from which rivals learn."""
+class _Tally:
+    """Counts over the steps of an episode that could be predicted."""
 
-    def __init__(self, late: Sequence[int], kind: Kind) -> None:
-        self._late, self._kind = {number: place for place, number in enumerate(late)}, kind
-        self._refit_every = -(-len(late) // _REFITS)
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.steps = self.hit = self.greedy = self.kept = 0
+        self.chance = 0.0
+        self.rivals: dict[str, NDArray[np.int64]] = {}
+
+
+class _Waiting(NamedTuple):
+    """Steps to be read by themselves, should they turn out to be of the later half: its first episode, and kind."""
+
+    first: int
+    lessons: Lessons
+    kind: Kind
+
+
+class LateHalf:
+    """Gathers `Late` while episodes go by; rivals learn from all of them."""
+
+    def __init__(self) -> None:
+        self._tallies: list[_Tally] = []
+        self._kind: Kind | None = None
         self._last: Vector | None = None
         self._all: Vector | None = None
-        self._before, self._items, self._alone = Lessons(_NUMBERS), ItemShares(), Lessons(_NUMBERS)
-        self._sample = Lessons(_NUMBERS, _SAMPLED_STEPS)
-        self._hit = self._greedy = self._kept = 0
-        self._steps, self._sizes = 0, Counter[int]()
-        self._rivals: dict[str, list[int]] = {}
-        self._apart: list[tuple[int, float, float]] = []
+        self._fit_at = 0.0
+        self._before, self._items = Lessons(_NUMBERS), ItemShares()
+        self._alone: _Waiting | None = None
+        self._waiting: list[_Waiting] = []
+        self._sample = Lessons(_NUMBERS * _TIMES_SAMPLED, _SAMPLED_STEPS * _TIMES_SAMPLED)
 
-    def begin_episode(self, number: int, last: Vector | None) -> None:
-        """``last``: weights of a choice model of the last episode."""
-        self._last = last
-        if number in self._late and self._late[number] % self._refit_every == 0:
+    def begin_episode(self, number: int, last: Vector | None, kind: Kind, *, predicted: bool) -> None:
+        """``last``: weights of a choice model of the last episode; ``predicted``: whether this one could be."""
+        self._last, self._kind = last, kind
+        if not predicted:
+            return
+        self._tallies.append(_Tally(number))
+        if len(self._tallies) >= self._fit_at:
             self._all = choice_weights(self._before)
+            self._fit_at = _GROWN * len(self._tallies)
 
-    def add(self, number: int, entry: EpisodePart, seen: Seen | None) -> None:
-        """A part of an episode, and what was predicted of it."""
-        part, place = entry.part, (number, entry.first)
-        if number in self._late and seen is not None:
-            self._steps += part.n_steps
-            self._hit += int(np.count_nonzero(seen.hit))
-            self._kept += int(np.count_nonzero(seen.kept))
-            self._sizes.update(np.diff(part.step_offsets).tolist())
+    def add(self, number: int, first: int, part: BehaviorLog, seen: Seen | None) -> None:
+        """A part of an episode that begins with its step ``first``, and what was predicted of it."""
+        place = (number, first)
+        if seen is not None and self._kind is not None:
+            tally = self._tallies[-1]
+            tally.steps += part.n_steps
+            tally.hit += int(np.count_nonzero(seen.hit))
+            tally.kept += int(np.count_nonzero(seen.kept))
+            tally.chance += float((1.0 / np.diff(part.step_offsets)).sum())
             self._sample.offer(part, place)
-            self._alone.offer(part, place, picked=seen.preferred, width=seen.width)
+            if self._alone is None:
+                self._alone = _Waiting(number, Lessons(_NUMBERS), self._kind)
+            self._alone.lessons.offer(part, place, picked=seen.preferred, width=seen.width)
             greedy = seen.preferred == part.chosen
-            self._greedy += int(np.count_nonzero(greedy))
-            self._compare(part, seen.hit, greedy)
+            tally.greedy += int(np.count_nonzero(greedy))
+            self._compare(tally, part, seen.hit, greedy)
         self._before.offer(part, place)
         self._items.learn(part)
 
-    def _compare(self, part: BehaviorLog, own: NDArray[np.bool_], greedy: NDArray[np.bool_]) -> None:
+    def _compare(self, tally: _Tally, part: BehaviorLog, own: NDArray[np.bool_], greedy: NDArray[np.bool_]) -> None:
         guesses = {name: hits(w, part) for name, w in ((_LAST, self._last), (_ALL, self._all)) if w is not None}
         if self._items.known:
             guesses[_ITEMS] = self._items.hits(part)
         for name, guess in guesses.items():
-            totals = self._rivals.setdefault(name, [0] * 5)
-            apart = (own & ~guess, guess & ~own, greedy & ~guess, guess & ~greedy)
-            for place, each in enumerate((guess, *apart)):
-                totals[place] += int(np.count_nonzero(each))
+            apart = (guess, own & ~guess, guess & ~own, greedy & ~guess, guess & ~greedy)
+            counts = np.array([np.count_nonzero(each) for each in apart])
+            tally.rivals[name] = tally.rivals.get(name, 0) + counts
 
-    def end_episode(self, number: int) -> None:
+    def end_episode(self) -> None:
         """The episode is over: rivals may use it."""
         self._items.end_episode()
-        if self._alone.seen and self._alone.seen >= _STEPS_PER_WEIGHT * self._alone.contexts.shape[1]:
-            self._read_alone()
+        alone = self._alone
+        if alone is None or alone.lessons.seen < _STEPS_PER_WEIGHT * alone.lessons.contexts.shape[1]:
+            return
+        self._alone = None
+        # What lies before the later half of the episodes so far lies before that of all.
+        late = self._late[0].number
+        self._waiting = [*(each for each in self._waiting if each.first >= late), alone]
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting = self._waiting[1::2]
 
-    def _read_alone(self) -> None:
-        """Compare what was preferred with the weights that explain the steps gathered so far by themselves."""
-        gathered, self._alone = self._alone, Lessons(_NUMBERS)
-        self._apart.append((gathered.seen, *_apart(gathered, self._kind)))
+    @property
+    def _late(self) -> list[_Tally]:
+        return self._tallies[len(self._tallies) // 2 :]
 
     def found(self) -> Late | None:
         """All of it; None where nothing could be predicted."""
-        if not self._steps:
+        late = self._late
+        steps = sum(each.steps for each in late)
+        if not steps:
             return None
-        # What is left over at the end is read if there is nothing else, and not otherwise: it would tell little.
-        if not self._apart:
-            self._read_alone()
-        rivals = [Paired(name, hit / self._steps, *apart) for name, (hit, *apart) in self._rivals.items()]
-        weights, *shares = zip(*self._apart, strict=True)
-        differ, errors = (float(np.average(each, weights=weights)) for each in shares)
+        read = [each for each in self._waiting if each.first >= late[0].number]
+        if not read:
+            # What is left over, or began earlier, is read if there is nothing else: it tells less.
+            left = [each for each in (self._alone, *self._waiting[-1:]) if each is not None]
+            read = [max(left, key=lambda each: each.lessons.seen)]
+        apart = np.array([_apart(each.lessons, each.kind) for each in read])
+        differ, errors = np.average(apart, axis=0, weights=[each.lessons.seen for each in read]).tolist()
+        names = dict.fromkeys(name for each in late for name in each.rivals)
+        rivals = []
+        for name in names:
+            hit, *counts = np.sum([each.rivals[name] for each in late if name in each.rivals], axis=0).tolist()
+            rivals.append(Paired(name, hit / steps, *counts))
         return Late(
-            episodes=len(self._late),
-            steps=self._steps,
-            predicted=self._hit / self._steps,
-            greedy=self._greedy / self._steps,
-            chance=sum(self._sizes[size] / size for size in sorted(self._sizes)) / self._steps,
+            episodes=len(late),
+            steps=steps,
+            predicted=sum(each.hit for each in late) / steps,
+            greedy=sum(each.greedy for each in late) / steps,
+            chance=sum(each.chance for each in late) / steps,
             rivals=tuple(sorted(rivals, key=lambda rival: -rival.share)),
-            kept=self._kept / self._steps,
+            kept=sum(each.kept for each in late) / steps,
             confirmed=1 - differ,
             borne_out=1 - math.sqrt(max(0.0, differ**2 - errors**2)),
-            sample=self._sample.log(),
+            sample=self._sample.since(late[0].number, _SAMPLED_STEPS, _NUMBERS).log(),
         )
 
 
@@ -206,8 +245,8 @@ def _best_alone(lessons: Lessons, kind: Kind, steps: slice) -> NDArray[np.int64]
     rows = np.repeat(kept, lessons.counts)
     inside = offsets[:-1] + chosen_rows - log.step_offsets[:-1][steps]
     block = Block(log.contexts[rows], inside, offsets, log.candidates_per_step, 0, 0)
-    weights = TopKKind(top_k=kind.top_k).policy_alone(block)
-    if kind.adds_bonus:
+    weights = policy_alone(block, kind.top_k)
+    if kind.per_unit is not None:
         # The last feature is the width: it explains exploration, and is not preferred.
         weights[-1] = 0.0
     return argmax_per_step(log.contexts @ weights, log)

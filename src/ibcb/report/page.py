@@ -76,8 +76,8 @@ def _data(facts: Facts) -> dict[str, Any]:
     left_out = {"status", "violated", "explored", "agreed"}
     episodes = [asdict(episode) for episode in facts.episodes]
     return {
-        "bonus": facts.kind.adds_bonus,
-        "narrows": facts.kind.narrows,
+        "bonus": facts.kind.per_unit is not None,
+        "spread": facts.kind.words.spread,
         "n_episodes": facts.n_episodes,
         "n_steps": facts.n_steps,
         "names": [facts.weights[line].name for line in facts.lines],

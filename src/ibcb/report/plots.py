@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ibcb.estimators.ibcb import IBCB
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.log import Log
 from ibcb.report.facts import facts, feature_names, forecasts, intervals, told
 
 __all__ = ["agreement", "evolution", "exploration", "weights"]
@@ -72,7 +71,7 @@ def weights(model: IBCB, *, ax: Any = None, largest: int = 24) -> Any:
     return axes
 
 
-def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> Any:
+def exploration(model: IBCB, log: Log, *, ax: Any = None) -> Any:
     """How much the decider explores in each episode, by its own rule as estimated; see `ibcb.report`."""
     found = facts(model, log, steps=False)
     axes = _axes(ax)
@@ -82,7 +81,7 @@ def exploration(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> A
     return axes
 
 
-def agreement(model: IBCB, log: BehaviorLog | DiskLog, *, ax: Any = None) -> Any:
+def agreement(model: IBCB, log: Log, *, ax: Any = None) -> Any:
     """Share of each episode's choices predicted one episode ahead, beside a choice model of the last episode."""
     axes = _axes(ax)
     found = facts(model, log, steps=False)

@@ -52,6 +52,7 @@ class Lessons:
     picked: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     seen: int = 0
     _keys: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    _episodes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     _size: int = 0
 
     def offer(
@@ -80,7 +81,19 @@ class Lessons:
         )
         self.counts = np.append(self.counts[old], counts[new])
         self.chosen = np.append(self.chosen[old], part.chosen[new])
+        self._episodes = np.append(self._episodes[old], np.full(np.count_nonzero(new), place[0]))
         self.picked = np.append(self.picked[old], (part.chosen if picked is None else picked)[new])
+
+    def since(self, episode: int, most_steps: int, most_numbers: int) -> Lessons:
+        """Of the steps kept those from an episode on, so many or so many numbers at most."""
+        kept = np.flatnonzero(self._episodes >= episode)
+        numbers = self.contexts.shape[1] * float(self.counts[kept].mean()) if len(kept) else 1.0
+        most = min(most_steps, max(_FEWEST_STEPS, int(most_numbers / numbers)))
+        kept = np.sort(kept[np.argsort(self._keys[kept], kind="stable")[:most]])
+        rows = np.repeat(np.isin(np.arange(len(self.counts)), kept), self.counts)
+        some = Lessons(contexts=self.contexts[rows], counts=self.counts[kept], chosen=self.chosen[kept])
+        some.picked, some.seen = self.picked[kept], len(kept)
+        return some
 
     @property
     def complete(self) -> bool:

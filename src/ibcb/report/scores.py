@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from ibcb.deciders import Kind
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.log.history import EpisodePart
-from ibcb.numerics.ridge import Chosen, Regularization, Ridge
+from ibcb.numerics.ridge import Ridge
 
 if TYPE_CHECKING:
     from ibcb.estimators.ibcb import IBCB
@@ -40,32 +40,21 @@ class Decider(NamedTuple):
         Policy of each episode.
     alpha : float or None
         Weight of the width H in the score; None where the decider explores by luck.
-    regularization : Regularization
-        Its ridge parameter.
+    kind : Kind
     worth : ndarray of shape (d,)
         Weights of the policy right after the log; the regret is seen with them.
-    prior_gram : array of shape (d, d) or None
-        Gram matrix of the choices before the log.
     """
 
     policies: NDArray[np.float64]
     alpha: float | None
-    regularization: Regularization
+    kind: Kind
     worth: Vector
-    prior_gram: ArrayLike | None
 
     @classmethod
     def of(cls, model: IBCB, policies: NDArray[np.float64], alpha: float | None, worth: Vector) -> Decider:
-        """A model's, ``alpha`` being the decider's own; both it and the past are counted in choices of the log."""
-        rate = model.decider_.rate
-        prior = None if model.prior_gram is None else rate * np.asarray(model.prior_gram, dtype=np.float64)
-        return cls(policies, alpha and alpha * math.sqrt(rate), model.decider_.regularization, worth, prior)
-
-    def ridge(self, entry: EpisodePart, steps: int) -> Ridge:
-        """What the choices before an episode leave behind; ``steps``: how many they are."""
-        # Of choices before the log nobody knows the sum.
-        total = entry.total if self.prior_gram is None else None
-        return self.regularization.ridge(Chosen(steps, total, entry.gram))
+        """A model's, ``alpha`` being the decider's own, counted in choices of the log."""
+        kind = model.decider_
+        return cls(policies, alpha and alpha * math.sqrt(kind.rate), kind, worth)
 
 
 class Scores(NamedTuple):

@@ -107,7 +107,7 @@ def _own_decimals(values: Sequence[float | None]) -> int:
 
 def _sparks(facts: Facts) -> dict[int, str]:
     """The past of each shown feature as a small line, on its own scale with zero in it."""
-    if not facts.kind.moves:
+    if facts.kind.motions.stays:
         return {}
     history = [*facts.evolution, *facts.forecast[:1]]
     found = {}

@@ -376,7 +376,7 @@ def _next_policy(expected: float, low: float) -> str:
 
 
 def _misfits(model: Any, misfits: int) -> list[str]:
-    if not misfits or model.decider_.explores_at_random:
+    if not misfits or model.decider_.makes_random_choices:
         return []
     steps = sum(entry.steps for entry in model.diagnostics_)
     return [f"{misfits:,} of {steps:,} choices ({misfits / steps:.1%}) do not fit the rest; ibcb.explain names them."]

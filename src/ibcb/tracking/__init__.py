@@ -7,13 +7,13 @@ from ibcb.tracking.forecast import (
     forecast,
     identified,
     interval,
+    parameter_intervals,
     reward_interval,
     spread_to_one,
     unidentified,
 )
-from ibcb.tracking.propensities import propensities_next, propensities_of_log
 from ibcb.tracking.rewards import Rewards
-from ibcb.tracking.tracker import Predicted, Track, track_log
+from ibcb.tracking.tracker import Predicted, Track
 
 __all__ = [
     "Interval",
@@ -25,10 +25,8 @@ __all__ = [
     "forecast",
     "identified",
     "interval",
-    "propensities_next",
-    "propensities_of_log",
+    "parameter_intervals",
     "reward_interval",
     "spread_to_one",
-    "track_log",
     "unidentified",
 ]

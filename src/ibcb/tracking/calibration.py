@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind
+from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind, Share
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Stored
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Exploration", "Share", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
+__all__ = ["Exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -38,13 +39,6 @@ _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85,
 _FIRSTS = 256
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
-
-
-class Share(NamedTuple):
-    """The share of choices at random in an episode, and its standard deviation."""
-
-    mean: float
-    deviation: float
 
 
 def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
@@ -93,7 +87,7 @@ class Exploration:
     """
 
     episodes: int
-    evidence: Annotated[Matrix, "shapes firsts"]
+    evidence: Annotated[Matrix, Stored("shapes firsts")]
 
     @classmethod
     def begin(cls) -> Exploration:

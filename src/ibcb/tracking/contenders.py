@@ -13,23 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
-from ibcb.engine import Block, Rows
-from ibcb.inverse.constraints import Experience
-from ibcb.log.fingerprint import NO_LOG, with_episode
+from ibcb.engine import Block, Episode
+from ibcb.log.fingerprint import NO_LOG
+from ibcb.numerics.arrays import Stored
 from ibcb.numerics.newton import SolverError
-from ibcb.numerics.ridge import Regularization, Ridge
+from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
 from ibcb.tracking.look import Look
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Judged", "Out", "Ridges", "Scored", "Tracks", "UntrackedError", "scored"]
+__all__ = ["Judged", "Out", "Scored", "Tracks", "UntrackedError", "scored"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
-#: what the choices before an episode leave behind, by how it is regularized
-Ridges = dict[Regularization, Ridge]
-
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
 #: of a log-likelihood per choice; what comes after is rounding, which another order of candidates changes
@@ -77,9 +74,9 @@ class Judged:
 
     steps: int
     candidates: int
-    log_likelihoods: Annotated[Vector, "K"]
-    products: Annotated[Matrix, "K K"]
-    hits: Annotated[Vector, "K"]
+    log_likelihoods: Annotated[Vector, Stored("K")]
+    products: Annotated[Matrix, Stored("K K")]
+    hits: Annotated[Vector, Stored("K")]
     chance: float
     uniform: float
 
@@ -164,7 +161,7 @@ class Tracks:
     kinds: tuple[Kind, ...]
     tracks: tuple[Track | None, ...]
     failures: tuple[str, ...]
-    changes: tuple[Annotated[Vector, "episodes"], ...]
+    changes: tuple[Annotated[Vector, Stored("episodes")], ...]
     judged: tuple[Judged, ...]
     stored: int
     fingerprint: str
@@ -184,21 +181,20 @@ class Tracks:
             out=(None,) * len(kinds),
         )
 
-    def after(self, rows: Rows | None, before: Ridges, lesson: Experience) -> Tracks:
+    def after(self, episode: Episode) -> Tracks:
         """One more episode; see `Track.after`."""
         steps = [
-            _step(track, failure, changes, rows, before, lesson)
+            _step(track, failure, changes, episode)
             for track, failure, changes in zip(self.tracks, self.failures, self.changes, strict=True)
         ]
         tracks, failures, changes, looks = zip(*steps, strict=True)
-        by_policy = rows is not None
-        if by_policy and not any(looks):
+        if episode.by_policy and not any(looks):
             whom = self.kinds[0].label if len(self.kinds) == 1 else "any kind of decider"
             raise UntrackedError(
                 f"the choices cannot be tracked as those of {whom}: numbers leave the range of floating point "
                 f"({failures[0]}). Rescale the contexts to about 1."
             )
-        judged = (*self.judged, Judged.of(looks)) if by_policy else self.judged
+        judged = (*self.judged, Judged.of(looks)) if episode.by_policy else self.judged
         lost = [place for place, track in enumerate(self.tracks) if track is not None and tracks[place] is None]
         return replace(
             self.without({place: Out.of(judged, place) for place in lost}),
@@ -207,8 +203,13 @@ class Tracks:
             changes=changes,
             judged=judged,
             stored=self.stored + 1,
-            fingerprint=with_episode(self.fingerprint, lesson.counts, lesson.chosen, lesson.phi, by_policy=by_policy),
+            fingerprint=episode.after.fingerprint,
         )
+
+    @property
+    def n_features(self) -> int:
+        """How many features there are."""
+        return next(track.d for track in self.tracks if track is not None)
 
     @property
     def episodes(self) -> int:
@@ -234,24 +235,35 @@ class Tracks:
         changes = self.changes[place]
         return 1 - float(np.mean(changes)) if len(changes) else 1.0
 
+    def check(self) -> None:
+        """Raise ValueError where the tracks cannot be those of their kinds."""
+        count = len(self.kinds)
+        parts = (self.tracks, self.failures, self.changes, self.out)
+        if not count or {len(each) for each in parts} != {count} or not self.running:
+            raise ValueError(f"{count} kinds do not go with {len(self.tracks)} tracks")
+        if any(len(each.hits) != count for each in self.judged):
+            raise ValueError(f"its judgements are not of {count} kinds")
+        for kind, track in zip(self.kinds, self.tracks, strict=True):
+            if track is not None and track.kind != kind:
+                raise ValueError(f"the track of {kind.label} is that of {track.kind.label}")
+            if track is not None and (track.stored, len(track.policies)) != (self.stored, self.episodes):
+                raise ValueError(f"the track of {kind.label} has seen {track.stored} of {self.stored} episodes")
+
 
 def _step(
     track: Track | None,
     failure: str,
     changes: Vector,
-    rows: Rows | None,
-    before: Ridges,
-    lesson: Experience,
+    episode: Episode,
 ) -> tuple[Track | None, str, Vector, Look | None]:
     """A track, why there is none, the changes of its policies, and the look at it, after one more episode."""
     if track is None:
         return None, failure, changes, None
-    now = before[track.kind.regularization]
-    if rows is None:
-        return track.after(None, now, lesson), "", changes, None
+    if not episode.by_policy:
+        return track.after(episode), "", changes, None
     try:
-        look = track.look(rows, now)
-        track = track.given(look, now, lesson)
+        look = track.look(episode)
+        track = track.given(look, episode)
     except (np.linalg.LinAlgError, ArithmeticError, SolverError) as error:
         return None, str(error).partition(". ")[0] or type(error).__name__, changes, None
     held = (track.now, track.predicted[-1:], track.own_moves[-1:], track.policies[-1:], look.likelihoods)
@@ -259,7 +271,8 @@ def _step(
         return None, "a belief is not finite", changes, None
     if track.kind.learns or len(track.policies) < 2:
         return track, "", changes, look
-    counts, _, scores = rows.head(partial(scored, asked=[(track.kind, now, each) for each in track.policies[-2:]]))
+    asked = [(track.kind, track.kind.ridge(episode.before), each) for each in track.policies[-2:]]
+    counts, _, scores = episode.rows.head(partial(scored, asked=asked))
     one, other = (best_rows(each, counts) for each in scores)
     # The share of steps that change is about in proportion to the length of a move.
     change = track.own_moves[-1] * float(np.mean(one != other))

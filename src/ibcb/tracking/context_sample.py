@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Stored
 from ibcb.numerics.contexts import taken
 
 __all__ = ["ContextSample", "best_rows", "picked"]
@@ -32,9 +33,9 @@ class ContextSample:
     keys : ndarray of shape (steps,)
     """
 
-    contexts: Annotated[NDArray[np.floating], "rows d"]
-    counts: Annotated[NDArray[np.int64], "steps"]
-    keys: Annotated[NDArray[np.float64], "steps"]
+    contexts: Annotated[NDArray[np.floating], Stored("rows d", np.floating)]
+    counts: Annotated[NDArray[np.int64], Stored("steps", np.int64)]
+    keys: Annotated[NDArray[np.float64], Stored("steps")]
 
     @classmethod
     def empty(cls, d: int) -> Self:
@@ -68,6 +69,11 @@ class ContextSample:
     def choose(self, scores: NDArray[Any]) -> NDArray[np.float64]:
         """Contexts of the best candidate of each step. Shape (steps, d)."""
         return self.contexts[best_rows(scores, self.counts)].astype(np.float64)
+
+    def check(self) -> None:
+        """Raise ValueError where the counts are not those of the contexts."""
+        if self.counts.sum() != len(self.contexts) or not self.counts.all():
+            raise ValueError("its counts do not add up to its contexts")
 
 
 def best_rows(scores: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ibcb.deciders import Interval, Known, Learning
+from ibcb.engine import Block
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, draws_root
-from ibcb.numerics.ridge import ridge
+from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.rewards import Rewards
-from ibcb.tracking.tracker import LEAST_ALPHA, Track
+from ibcb.tracking.tracker import Track
+from ibcb.tracking.units import LEAST_UNIT, unit_column
 
 __all__ = [
     "Interval",
@@ -21,6 +24,7 @@ __all__ = [
     "forecast",
     "identified",
     "interval",
+    "parameter_intervals",
     "reward_interval",
     "spread_to_one",
     "unidentified",
@@ -31,6 +35,8 @@ Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .01 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 1000, 4000
+#: draws of the decider's own behind what it is expected to choose in an update that is imagined
+_OWN_DRAWS = 64
 #: deviation of the logarithm of a policy's length per unit of alpha, beyond what a belief says of it (judged
 #: by benchmarks/uncertainty.py)
 _LENGTH_DOUBT = 0.025
@@ -40,19 +46,11 @@ _UNDETERMINED_SHARE = 0.01
 _ROUNDING, _TIE = 1e-6, 1e-12
 
 
-class Interval(NamedTuple):
-    """Policy weights between which the true ones lie with the asked probability, each shape (d,)."""
-
-    estimate: Vector
-    lower: Vector
-    upper: Vector
-
-
 def forecast(track: Track, updates: int = 1) -> Vector:
     """The policy ``updates`` updates after the one that made the last episode's choices. Shape (d,).
 
     A learner is projected forward where it is believed that far: it goes on choosing among candidates like those it
-    has seen, and learns what it earns by the rewards believed. Anything else stays where it is.
+    has seen, and learns what it is expected to choose, and earn by the rewards believed. Anything else stays.
     """
     now = track.seen
     if updates == 0:
@@ -63,16 +61,22 @@ def forecast(track: Track, updates: int = 1) -> Vector:
     if not track.projects or updates < 2 or found is None:
         return p
     (theta, c), before = found, track.kind.regularization.ridge(track.chosen)
-    b, rng = before.psi @ p, np.random.default_rng(0)
+    learning, X = Learning(before, before.psi @ p), now.sample.contexts
     for _ in range(updates - 1):
-        S = now.sample.choose(track.kind.imagine(now.sample.contexts, now.sample.counts, p, before, rng))
-        S = S if before.origin is None else S - before.origin
-        weight = now.steps / len(S)
-        taught = weight * (S.T @ S)
-        b = b + taught @ theta + weight * c * S.sum(axis=0)
-        before = ridge(before.phi + taught, before.penalty, before.origin)
-        p = before.solve(b)
-    return p
+        expected = _expected(track, learning.ridge, learning.coef)
+        rows = np.flatnonzero(expected)
+        S, often = X[rows].astype(np.float64), now.steps / len(now.sample.counts) * expected[rows]
+        centred = S if before.origin is None else S - before.origin
+        learning = learning.learn(S, centred @ theta + c, often)
+    return learning.coef
+
+
+def _expected(track: Track, before: Ridge, p: Vector) -> Vector:
+    """How often each candidate of the sample is chosen by a policy. Shape (rows,)."""
+    sample, kind = track.seen.sample, track.kind
+    offsets = np.append(0, sample.counts.cumsum())
+    block = Block(sample.contexts, offsets[:-1], offsets, None, 0, 0)
+    return kind.propensities(block, before, kind.certain(p, track.next_added), _OWN_DRAWS)
 
 
 def interval(track: Track, level: float, *, direction: bool = False) -> Interval:
@@ -82,9 +86,11 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     ``direction``, of policies whose scores over the candidates of a step have deviation 1.
     """
     now, family = track.seen, track.model_at(track.believed_place).family
-    draw, units = _per_alpha if track.kind.scales.alpha else _drawn, track.units(family)[:, None]
+    column, units = unit_column(track.kind, track.d), track.units(family)[:, None]
     last = Beliefs(now.last[family].mean / units, now.last[family].covariance / units[..., None] ** 2)
-    drawn = identified(track, draw(last, track.by_family(now.evidence)[family], _INTERVAL_DRAWS))
+    draw = _drawn if column is None else partial(_per_unit, column=column)
+    states = draw(last, track.by_family(now.evidence)[family], _INTERVAL_DRAWS)
+    drawn = identified(track, states[:, : track.d])
     if track.kind.learns:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
     estimate = identified(track, track.believed_policies[-1])
@@ -102,27 +108,25 @@ def reward_interval(rewards: Rewards, level: float) -> Interval:
 
 
 def exploration_interval(track: Track, level: float) -> Interval | None:
-    """For the share of choices at random in every episode, and in the one to come; or for the temperature of a softmax,
-    in deviations of the scores among the candidates of a step. None of kinds that have neither.
+    """For the first parameter of the kind's rule that the log tells: the share of choices at random in every episode,
+    and in the one to come, or the temperature of a softmax. None of kinds that have none of these.
     """
-    reach, known = float(ndtri((1 + level) / 2)), map(track.epsilon, range(len(track.predicted) + 1))
-    found = [each for each in known if each is not None]
-    if found:
-        mean, deviation = np.array(found).T
-        # Shares are positive: normal intervals of their logarithms.
-        factor = np.exp(reach * deviation / mean)
-        return Interval(mean, mean / factor, np.minimum(mean * factor, 1.0))
-    if not track.kind.has_temperature:
-        return None
-    believed = track.belief(track.seen.last, track.seen.best)
-    p, C = believed.mean[0], believed.covariance[0]
-    along = track.seen.within @ p
-    size = float(p @ along)
-    if size <= 0:
-        return None
-    relative = float(np.sqrt(max(along @ C @ along, 0.0))) / size
-    temperature = np.array([1 / np.sqrt(size)])
-    return Interval(temperature, temperature * np.exp(-reach * relative), temperature * np.exp(reach * relative))
+    known = parameter_intervals(track, level).values()
+    return next((each for each in known if each is not None), None)
+
+
+def parameter_intervals(track: Track, level: float) -> dict[str, Interval | None]:
+    """Of every parameter of the kind's rule; None where nothing tells it."""
+    if track.now is None:
+        return dict.fromkeys((each.name for each in track.kind.parameters), None)
+    reach, column, found = float(ndtri((1 + level) / 2)), 0, dict[str, Interval | None]()
+    shares = [track.epsilon(episode) for episode in range(len(track.predicted) + 1)]
+    believed = track.belief(track.now.last, track.now.best)
+    known = Known(believed, track.now.within, tuple(each for each in shares if each is not None))
+    for each in track.kind.parameters:
+        found[each.name] = each.estimate.interval(known, reach, column)
+        column += each.estimate.deviation is not None
+    return found
 
 
 def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -156,18 +160,21 @@ def _drawn(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
     )
 
 
-def _per_alpha(beliefs: Beliefs, evidence: Vector, draws: int) -> Matrix:
-    """Draws of p / alpha, alike."""
+def _per_unit(beliefs: Beliefs, evidence: Vector, draws: int, *, column: int) -> Matrix:
+    """Draws of a state over one of its entries, which is above 0, alike."""
     rng, drawn = np.random.default_rng(0), []
+    others = np.delete(np.arange(beliefs.mean.shape[1]), column)
     for mean, covariance, count in zip(beliefs.mean, beliefs.covariance, _counts(evidence, draws), strict=True):
-        # alpha first, which is positive, and p given alpha.
-        deviation = float(np.sqrt(covariance[-1, -1]))
-        below = ndtr(-mean[-1] / deviation)
-        alpha = mean[-1] + deviation * ndtri(below + (1 - below) * rng.random(count))
-        slope = covariance[:-1, -1] / covariance[-1, -1]
-        root = draws_root(mean[:-1], covariance[:-1, :-1] - np.outer(slope, covariance[:-1, -1]))
-        p = mean[:-1] + np.outer(alpha - mean[-1], slope) + rng.standard_normal((count, len(root))) @ root.T
-        drawn.append(p / np.maximum(alpha, LEAST_ALPHA)[:, None])
+        # The unit first, and the others given it.
+        deviation = float(np.sqrt(covariance[column, column]))
+        below = ndtr(-mean[column] / deviation)
+        unit = mean[column] + deviation * ndtri(below + (1 - below) * rng.random(count))
+        slope = covariance[others, column] / covariance[column, column]
+        left = covariance[np.ix_(others, others)] - np.outer(slope, covariance[others, column])
+        root = draws_root(mean[others], left)
+        z = rng.standard_normal((count, len(root)))
+        p = mean[others] + np.outer(unit - mean[column], slope) + z @ root.T
+        drawn.append(p / np.maximum(unit, LEAST_UNIT)[:, None])
     return np.concatenate(drawn)
 
 
@@ -193,7 +200,7 @@ def unidentified(track: Track) -> NDArray[np.int64]:
     believed = track.belief(now.last, now.best)
     p, C = believed.mean[0, :d], believed.covariance[0, :d, :d]
     at_first = track.kind.scales.policy**2 * now.unit
-    if track.kind.scales.alpha:
+    if track.kind.per_unit is not None:
         # Only ratios are known: variances beside the mean square of the scores.
         spread = float(np.sum(at_first * now.within)) or 1.0
         at_first, C = at_first / spread, C / (float(p @ now.within @ p) or 1.0)

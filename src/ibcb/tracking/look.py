@@ -8,16 +8,18 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders import Believed, Kind, Observed
+from ibcb.deciders import RANDOM_SHARES, Believed, Columns, Kind, Observed
 from ibcb.engine import Block
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.arrays import Stored, plain
+from ibcb.numerics.checks import gram_matrix
+from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import Exploration, probable, share_likelihoods, with_share
 from ibcb.tracking.context_sample import ContextSample
-from ibcb.tracking.motions import Models
+from ibcb.tracking.motions import Models, Update
 from ibcb.tracking.rewards import RewardFit
 
-__all__ = ["Look", "Tracked", "look_at"]
+__all__ = ["Look", "Passed", "Tracked", "look_at"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -27,6 +29,25 @@ _COMPARED_STEPS = 256
 #: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
 #: tell kinds of deciders apart no better (benchmarks/selection.py)
 _JUDGED_STEPS, _JUDGED_DRAWS = 512, 64
+
+
+class Passed(NamedTuple):
+    """What the tracker met in an episode: the sites of its families, and the update after it."""
+
+    sites: tuple[Site, ...]
+    update: Update
+
+    @classmethod
+    def of(cls, sites: tuple[Site, ...], update: Update) -> Passed:
+        """With arrays laid out as files keep them, so that a model that was stored gives the same bits."""
+        known = {id(site): Site(plain(site.root), plain(site.seen), site.constant) for site in sites}
+        psi, phi, total = (plain(each) for each in (update.psi, update.phi, update.total))
+        return cls(tuple(known[id(site)] for site in sites), update._replace(psi=psi, phi=phi, total=total))
+
+    @property
+    def size(self) -> int:
+        """About so many numbers are held."""
+        return sum(site.root.size for site in self.sites) + 2 * self.update.psi.size
 
 
 @dataclass(frozen=True)
@@ -41,12 +62,14 @@ class Tracked:
         S^-1 of the first episode's candidates, the unit of policies.
     within : ndarray of shape (d, d)
         Mean covariance of the candidates of a step, in the first episode.
+    shared : int
+        Features among which scales of whole scores are shared.
     models : tuple of Models
         Parameters of the models that are still tracked, by family.
     families : tuple of Beliefs
         Of the coming episode's state, one entry per motion.
     last : tuple of Beliefs
-        Of the last episode's policy, and alpha where it is tracked, that episode seen.
+        Of the last episode's policy, and of the weights of the added columns, that episode seen.
     evidence : ndarray of shape (K,)
         Log-likelihood of the choices under each model, of kinds whose evidence fades the late episodes' mostly.
     whole_evidence : ndarray of shape (K,)
@@ -77,25 +100,40 @@ class Tracked:
         Of kinds that explore at random, how often.
     """
 
-    unit: Annotated[Matrix, "d d"]
-    within: Annotated[Matrix, "d d"]
+    unit: Annotated[Matrix, Stored("d d")]
+    within: Annotated[Matrix, Stored("d d")]
+    shared: int
     models: tuple[Models, ...]
     families: tuple[Beliefs, ...]
     last: tuple[Beliefs, ...]
-    evidence: Annotated[Vector, "K"]
-    whole_evidence: Annotated[Vector, "K"]
-    hits: Annotated[NDArray[np.int64], "K"]
-    apart: Annotated[NDArray[np.int64], "K K"]
+    evidence: Annotated[Vector, Stored("K")]
+    whole_evidence: Annotated[Vector, Stored("K")]
+    hits: Annotated[NDArray[np.int64], Stored("K", np.int64)]
+    apart: Annotated[NDArray[np.int64], Stored("K K", np.int64)]
     compared: int
     best: int
     blank: int
-    information: Annotated[Matrix, "d d"]
+    information: Annotated[Matrix, Stored("d d")]
     stray: float
     sample: ContextSample
     steps: int
     rewards: RewardFit | None
-    random_share: Annotated[Vector, "S"]
+    random_share: Annotated[Vector, Stored("S")]
     exploration: Exploration | None
+
+    def check(self) -> None:
+        """Raise ValueError where the parts cannot be of one episode; of which kind, `Track.check` knows."""
+        d = len(self.unit)
+        gram_matrix("unit", self.unit, d)
+        gram_matrix("within", self.within, d)
+        if len(self.random_share) != len(RANDOM_SHARES):
+            raise ValueError(f"its evidence of random choices is not of {len(RANDOM_SHARES)} shares")
+        if not len(self.sample.counts) or self.shared < 1:
+            raise ValueError("it has no candidate sets")
+        if (self.information.diagonal() < 0).any():
+            raise ValueError("its information is negative")
+        if self.rewards is not None and len(self.rewards.right) != d + 1:
+            raise ValueError(f"its rewards have {len(self.rewards.right)} unknowns, expected {d + 1}")
 
 
 class Look(NamedTuple):
@@ -141,7 +179,7 @@ def look_at(
     sample: Any,
 ) -> Look:
     """`Look` at the first block of an episode; ``ahead`` is None where nothing had been learned before it."""
-    judged = block.first(_JUDGED_STEPS)
+    columns, judged = kind.rule.columns(block, before), block.first(_JUDGED_STEPS)
     counts = np.diff(judged.offsets)
     p = np.repeat(1.0 / counts, counts)
     if ahead is not None:
@@ -153,8 +191,8 @@ def look_at(
     alike = np.add.reduceat((foreseen >= np.repeat(best, counts)).astype(np.int64), starts)
     return Look(
         now,
-        _predicted(block, before, states),
-        kind.observe(block, before, believed, now.stray),
+        _predicted(block, columns, states),
+        kind.observe(columns, believed, now.stray),
         sample(block),
         np.log(of_chosen),
         1.0 / counts,
@@ -163,14 +201,14 @@ def look_at(
     )
 
 
-def _predicted(block: Block, before: Ridge, states: Matrix) -> NDArray[np.bool_]:
-    """Which of the first choices each p, or p and alpha, predicts. Shape (steps, states)."""
+def _predicted(block: Block, columns: Columns, states: Matrix) -> NDArray[np.bool_]:
+    """Which of the first choices each policy, with the weights of what is added, predicts. Shape (steps, states)."""
     steps = min(_COMPARED_STEPS, len(block.chosen_rows))
     count = int(block.offsets[steps])
     X = block.contexts[:count]
     d = X.shape[1]
     scores = X @ states[:, :d].T.astype(X.dtype)
     if states.shape[1] > d:
-        scores += np.outer(block.widths(before)[:count], states[:, d].astype(X.dtype))
+        scores += columns.quick[:count] @ states[:, d:].T.astype(X.dtype)
     hits: NDArray[np.bool_] = scores[block.chosen_rows[:steps]] >= np.maximum.reduceat(scores, block.offsets[:steps])
     return hits

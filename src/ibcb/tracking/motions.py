@@ -1,6 +1,7 @@
 """How a policy moves from update to update: families of linear-Gaussian models, tracked side by side.
 
-Each has the policy of episode n, p_n, first in its state. Where alpha is tracked it comes next, and never moves:
+Each has the policy of episode n, p_n, first in its state. The weights of what a choice rule adds come next, and never
+move:
 
 *walk*      p_(n+1) = p_n + N(0, q^2 S^-1)
             The policy wanders. S is the second moment of the candidates, so that q is a move in units of scores; a
@@ -22,15 +23,17 @@ likelihood of each episode's choices given the episodes before it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ibcb.deciders import Kind
+from ibcb.numerics.arrays import Stored
 from ibcb.numerics.gaussians import Beliefs, Transition
 from ibcb.numerics.ridge import Ridge
 
@@ -61,60 +64,106 @@ MANY_FEATURES = 256
 
 
 class Update(NamedTuple):
-    """What moves a policy on: the update after an episode.
+    """What moves a policy on: the update after an episode. Contexts are measured from the decider's origin.
+
+    With b = Psi p, what a decider learns is b' = kept b + phi theta + total c; of all of the log these are 1, and the
+    Gram matrix and the sum of the contexts chosen in the episode.
 
     Attributes
     ----------
     episode : int
         Number of the policy's episodes so far, this one included.
     psi, phi : ndarray of shape (d, d)
-        Psi of the choices before the episode, and the Gram matrix of the contexts chosen in it.
+        Psi before the episode, and what comes to it.
     total : ndarray of shape (d,)
-        Sum of the contexts chosen in it. Contexts are measured from the decider's origin.
+    kept : float
+    psi_after, noise : ndarray of shape (d, d) or None
+        Psi after it, psi + phi where None; and the Gram matrix by which noise of the rewards comes in, phi where None.
     """
 
     episode: int
-    psi: Matrix
-    phi: Matrix
-    total: Vector
-
-
-class Motion(Protocol):
-    """A family of models."""
+    psi: Annotated[Matrix, Stored("d d")]
+    phi: Annotated[Matrix, Stored("d d")]
+    total: Annotated[Vector, Stored("d")]
+    kept: float = 1.0
+    psi_after: Annotated[Matrix, Stored("d d")] | None = None
+    noise: Annotated[Matrix, Stored("d d")] | None = None
 
     @property
+    def after(self) -> Matrix:
+        """Psi after the episode."""
+        return self.psi + self.phi if self.psi_after is None else self.psi_after
+
+
+class Motion(ABC):
+    """A family of models, and what each gives.
+
+    Attributes
+    ----------
+    kind : Kind
+        How large things are before anything is seen.
+    settles : bool
+        Whether moves become shorter, as those of one who learns from all it has seen.
+    learns : bool
+        Whether it has `rewards`.
+    """
+
+    kind: Kind
+    settles: bool = False
+    learns: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """One per model."""
-        ...
 
     @property
-    def settles(self) -> bool:
-        """Whether moves become shorter, as those of one who learns from all it has seen."""
-        ...
+    def still(self) -> tuple[bool, ...]:
+        """Of each model, whether it stands still, or only grows longer and shorter."""
+        return (False,) * len(self.names)
 
+    @property
+    def units(self) -> Vector:
+        """What policies are per unit of, as each model has it, at the scale of its state."""
+        return np.ones(len(self.names))
+
+    def lengths(self, episode: int) -> Vector | None:
+        """How far each model moves by chance after so many episodes; None where moves are not by chance alone."""
+        return None
+
+    def taught(self, beliefs: Beliefs, d: int) -> Beliefs | None:
+        """What is believed of the policy that it has learned, where that is not the one that it acts on; else None."""
+        return None
+
+    def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float] | None:
+        """theta and c as a model believes them now, at the scale of its state; c from the decider's origin. None of a
+        motion that knows of none.
+        """
+        return None
+
+    @abstractmethod
     def beside(self, d: int) -> int:
-        """How many numbers the state holds beside a policy of d features and alpha."""
-        ...
+        """How many numbers the state holds beside a policy of d features and the weights of the added columns."""
 
+    @abstractmethod
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         """Before the first episode; ``unit`` is S^-1, shared among the features where scales are of whole scores,
         ``before`` and ``total`` are of the contexts chosen before it.
 
         Of choices before the log the Gram matrix may be known, but never the sum: then ``total`` is None.
         """
-        ...
 
+    @abstractmethod
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
         """After the update."""
-        ...
 
+    @abstractmethod
     def matrix(self, size: int, lesson: Update) -> Matrix:
         """What the update makes of a state of this size, noise aside; of a motion with one model."""
-        ...
 
 
 @dataclass(frozen=True)
-class Walk:
+class Walk(Motion):
     """Policies that wander.
 
     Parameters
@@ -141,16 +190,19 @@ class Walk:
             return (self.label,)
         return tuple(f"{self.label}(q={q:g})" for q in self.steps)
 
+    @property
+    def still(self) -> tuple[bool, ...]:
+        return tuple(q == 0 for q in self.steps)
+
     def beside(self, d: int) -> int:
         return 0
 
     def lengths(self, episode: int) -> Vector:
-        """How far each model moves after so many episodes."""
         q = np.array(self.steps)
         return q / (episode + 1) if self.settles else q
 
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
-        return _alike(len(self.steps), block_diag(_policy_prior(self.kind, unit), _alpha_prior(self.kind)))
+        return _alike(len(self.steps), block_diag(_policy_prior(self.kind, unit), _added_prior(self.kind)))
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
         d = len(unit)
@@ -165,7 +217,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Reverting:
+class Reverting(Motion):
     """Policies that wander about a mean of their own, mu; it is part of the state.
 
     Parameters
@@ -180,10 +232,6 @@ class Reverting:
     kept: tuple[float, ...]
 
     @property
-    def settles(self) -> bool:
-        return False
-
-    @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"reverting(q={q:g}, rho={rho:g})" for q, rho in zip(self.steps, self.kept, strict=True))
 
@@ -191,12 +239,11 @@ class Reverting:
         return d
 
     def lengths(self, episode: int) -> Vector:
-        """How far each model moves by chance, whatever the episode."""
         return np.array(self.steps)
 
     def start(self, unit: Matrix, before: Ridge, total: Vector | None) -> Beliefs:
         d, mean = len(unit), _policy_prior(self.kind, unit)
-        beliefs = _alike(len(self.steps), block_diag(mean, _alpha_prior(self.kind), mean))
+        beliefs = _alike(len(self.steps), block_diag(mean, _added_prior(self.kind), mean))
         beliefs.covariance[:, :d, -d:] = beliefs.covariance[:, -d:, :d] = mean
         # How far it has wandered off, if it always moved like this.
         away = np.array(self.steps) ** 2 / (1 - np.array(self.kept) ** 2)
@@ -218,7 +265,7 @@ class Reverting:
 
 
 @dataclass(frozen=True)
-class Learner:
+class Learner(Motion):
     """Policies that learn by ridge regression; the reward parameters (theta, c) are part of the state.
 
     Parameters
@@ -232,9 +279,8 @@ class Learner:
     noise: tuple[float, ...]
     wander: tuple[float, ...]
 
-    @property
-    def settles(self) -> bool:
-        return True
+    settles = True
+    learns = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -247,7 +293,7 @@ class Learner:
         scales, d = self.kind.scales, len(unit)
         first = _policy_prior(self.kind, unit) if total is None else np.zeros((d, d))
         rewards = scales.rewards**2 * unit
-        state = block_diag(first, _alpha_prior(self.kind), rewards, scales.rewards**2)
+        state = block_diag(first, _added_prior(self.kind), rewards, scales.rewards**2)
         beliefs = _alike(len(self.noise), state)
         if total is None:
             return beliefs
@@ -266,22 +312,23 @@ class Learner:
         return found
 
     def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
-        d, beside = len(unit), len(_alpha_prior(self.kind))
-        back = np.linalg.inv(lesson.psi + lesson.phi).astype(np.float64, copy=False)
+        d, beside = len(unit), len(self.kind.added)
+        back = np.linalg.inv(lesson.after).astype(np.float64, copy=False)
         taught = back @ lesson.phi
         W = np.zeros((len(wander), d + 1, d + 1))
         W[:, :-1, :-1] = (wander**2)[:, None, None] * unit
         W[:, -1, -1] = wander**2
         matrix = np.concatenate(
-            [back @ lesson.psi, np.zeros((d, beside)), taught, (back @ lesson.total)[:, None]], axis=1
+            [back @ (lesson.kept * lesson.psi), np.zeros((d, beside)), taught, (back @ lesson.total)[:, None]], axis=1
         )
-        noise = (np.array(self.noise) ** 2)[:, None, None] * (taught @ back)
+        came = taught if lesson.noise is None else back @ lesson.noise
+        noise = (np.array(self.noise) ** 2)[:, None, None] * (came @ back)
         return Transition(matrix, noise, W)
 
     def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
-        """theta and c as a model believes them now, at the scale of its state; c from the decider's origin."""
-        d = (beliefs.mean.shape[1] - 1 - len(_alpha_prior(self.kind))) // 2
-        x = beliefs.mean[model, d + len(_alpha_prior(self.kind)) :]
+        added = len(self.kind.added)
+        d = (beliefs.mean.shape[1] - 1 - added) // 2
+        x = beliefs.mean[model, d + added :]
         return x[:-1], float(x[-1])
 
 
@@ -309,7 +356,7 @@ class Sampler(Learner):
         return self._drawn(super().start(unit, before, total), before.psi)
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
-        return self._drawn(super().move(_without_draw(beliefs, len(unit)), unit, lesson), lesson.psi + lesson.phi)
+        return self._drawn(super().move(_without_draw(beliefs, len(unit)), unit, lesson), lesson.after)
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
         d = len(lesson.total)
@@ -317,8 +364,11 @@ class Sampler(Learner):
         found[:, d:] = np.concatenate([learned[:d], learned])
         return found
 
+    @property
+    def units(self) -> Vector:
+        return np.array(self.spread)
+
     def taught(self, beliefs: Beliefs, d: int) -> Beliefs:
-        """What is believed of the policy that it draws from."""
         return _without_draw(beliefs, d).of_first(d)
 
     def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
@@ -367,10 +417,9 @@ def _policy_prior(kind: Kind, unit: Matrix) -> Matrix:
     return kind.scales.policy**2 * unit
 
 
-def _alpha_prior(kind: Kind) -> Matrix:
-    """Of shape (1, 1), or (0, 0) where alpha is not tracked."""
-    beside = int(kind.scales.alpha > 0)
-    return np.full((beside, beside), kind.scales.alpha**2)
+def _added_prior(kind: Kind) -> Matrix:
+    """Of the weights of the added columns. Shape (k, k)."""
+    return np.diag(kind.added**2)
 
 
 def _alike(count: int, covariance: Matrix) -> Beliefs:

@@ -1,33 +1,30 @@
 """The probability of every candidate of a log: its choice rule averaged over what is believed of the policy.
 
-Of the log that was tracked, each episode's by the policy in force in it; it is gone through again, so that nothing of
-it has to be kept. Of other candidates, by the policy to come.
+Of the log that was tracked, each episode's by the policy in force in it, as the whole log tells it, or as it was
+predicted one episode ahead. Of other candidates, by the policy to come. All are subscribers of the replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Block, episodes, one_blas_thread
-from ibcb.inverse.constraints import Experience, experienced
+from ibcb.engine import Block, Episode, History, Subscriber
 from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.ridge import Chosen, Ridge
+from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import probable, with_share
-from ibcb.tracking.look import Tracked
-from ibcb.tracking.smoothing import Passed, smoothed
-from ibcb.tracking.tracker import Track, update_after
+from ibcb.tracking.smoothing import smoothed
+from ibcb.tracking.tracker import Track
 
-__all__ = ["propensities_next", "propensities_of_log"]
+__all__ = ["Ahead", "InForce", "Next", "Retraced", "propensities_next"]
 
 Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: draws from a belief: probabilities are exact to about .01 (tests/numerics/test_averages.py)
 _DRAWS = 512
@@ -39,90 +36,159 @@ class _Known(NamedTuple):
     ``belief`` is None where nothing is known: then all candidates are alike.
     """
 
-    belief: Beliefs | None
-    share: float
+    belief: Beliefs | None = None
+    share: float = 0.0
 
 
-def propensities_of_log(
-    log: BehaviorLog | DiskLog, track: Track, prior_gram: Matrix, *, ahead: bool, scale: float
-) -> Iterator[Vector]:
-    """Of the log that was tracked, an array for every stored episode, one entry per row; uniform in the warm-up.
+_NOTHING = _Known()
 
-    Parameters
+
+@dataclass(frozen=True)
+class Retraced(Subscriber):
+    """The track of a log, gone through once more.
+
+    Attributes
     ----------
-    log : BehaviorLog or DiskLog
     track : Track
-        After its last episode.
-    prior_gram : ndarray of shape (d, d)
-        Of the contexts chosen before the log.
-    ahead : bool
-        Each episode foreseen from those before it, instead of by all of the log.
+        After the episodes so far.
+    """
+
+    track: Track
+
+    @classmethod
+    def of(cls, track: Track, before: History) -> Retraced:
+        """From where a log begins; ``track`` is after its end."""
+        return cls(Track.begin(track.kind, before.chosen.phi))
+
+    def step(self, episode: Episode) -> Retraced:
+        """One more episode."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Retraced(self.track.after(episode))
+
+    @property
+    def belief(self) -> Beliefs:
+        """Of the policy of the last episode, once it was seen."""
+        now = self.track.seen
+        return self.track.believed_of(now, now.last, now.best)
+
+    def finish(self) -> Track:
+        """The track."""
+        return self.track
+
+
+@dataclass(frozen=True)
+class _Propensities(Subscriber):
+    """What these subscribers share.
+
+    Attributes
+    ----------
+    track : Track
+        After the last episode of the log that was tracked.
     scale : float
         Of scores, see `ibcb.deciders.Kind.propensities`.
+    found : tuple of ndarray
+        One array for every stored episode, one entry per row; uniform in the warm-up.
     """
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        yield from _of_episodes(log, track, _retraced(log, track, prior_gram, ahead), prior_gram, scale)
+
+    track: Track
+    scale: float
+    found: tuple[Vector, ...] = ()
+
+    def _with(self, episode: Episode, known: _Known, before: Ridge | None = None) -> tuple[Vector, ...]:
+        kernel = partial(
+            _propensities,
+            track=self.track,
+            before=self.track.kind.ridge(episode.before) if before is None else before,
+            known=known,
+            scale=self.scale,
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (*self.found, np.concatenate(list(episode.rows.map(kernel))))
+
+    def finish(self) -> Vector:
+        """Of all rows, in their order."""
+        return np.concatenate(self.found)
+
+
+@dataclass(frozen=True)
+class InForce(_Propensities):
+    """By the policy in force in each episode, as all of the log tells it.
+
+    Attributes
+    ----------
+    beliefs : sequence of Beliefs or None
+        Of the policy of each episode; None where looking back at them takes too much room.
+    retraced : Retraced or None
+        Then each counts as it was known once its episode was seen.
+    """
+
+    beliefs: Sequence[Beliefs] | None = None
+    retraced: Retraced | None = None
+
+    @classmethod
+    def of(cls, track: Track, scale: float, before: History) -> InForce:
+        """From where the log begins."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            beliefs = smoothed(track)
+        return cls(track, scale, (), beliefs, Retraced.of(track, before) if beliefs is None else None)
+
+    def step(self, episode: Episode) -> InForce:
+        """One more episode."""
+        known, number = _NOTHING, episode.number
+        retraced = None if self.retraced is None else self.retraced.step(episode)
+        if episode.by_policy and self.track.kind.ridge(episode.before).phi.any():
+            belief = retraced.belief if retraced is not None else (self.beliefs or ())[number]
+            known = _Known(belief, self.track.random_share(number))
+        return replace(self, found=self._with(episode, known), retraced=retraced)
+
+
+@dataclass(frozen=True)
+class Ahead(_Propensities):
+    """By the policy of each episode as it was predicted from those before it.
+
+    Attributes
+    ----------
+    retraced : Retraced
+    """
+
+    retraced: Retraced | None = None
+
+    @classmethod
+    def of(cls, track: Track, before: History) -> Ahead:
+        """From where the log begins."""
+        return cls(track, 0.0, (), Retraced.of(track, before))
+
+    def step(self, episode: Episode) -> Ahead:
+        """One more episode."""
+        assert self.retraced is not None  # `of` gives one
+        known, now = _NOTHING, self.retraced.track
+        if episode.by_policy and now.now is not None and now.kind.ridge(episode.before).phi.any():
+            known = _Known(now.next_belief, now.random_share(episode.number))
+        return replace(self, found=self._with(episode, known), retraced=self.retraced.step(episode))
+
+
+@dataclass(frozen=True)
+class Next(_Propensities):
+    """By the policy right after the log that was tracked, whatever the episode."""
+
+    def step(self, episode: Episode) -> Next:
+        """One more episode."""
+        known, before = _next(self.track)
+        return replace(self, found=self._with(episode, known, before))
 
 
 def propensities_next(track: Track, log: BehaviorLog, *, scale: float) -> Vector:
     """Of candidates that the policy right after the tracked log chooses from, one entry per row."""
-    before = track.kind.regularization.ridge(track.chosen)
-    known = _Known(None, 0.0)
-    if track.now is not None and before.phi.any():
-        known = _Known(track.next_belief, track.random_share(len(track.predicted)))
+    known, before = _next(track)
     block = Block(log.contexts, log.chosen_rows, log.step_offsets, log.candidates_per_step, 0, 0)
-    with one_blas_thread():
-        return _propensities(block, track=track, before=before, known=known, scale=scale)
+    return _propensities(block, track=track, before=before, known=known, scale=scale)
 
 
-def _retraced(log: BehaviorLog | DiskLog, track: Track, prior_gram: Matrix, ahead: bool) -> list[_Known]:
-    """What is known of every episode that the policy chose."""
-    kind, now = track.kind, Track.begin(track.kind, prior_gram)
-    found, passed, learned = list[_Known](), list[Passed](), list[bool]()
-    begun: Tracked | None = None
-    for by_policy, rows in episodes(log):
-        before = kind.regularization.ridge(now.chosen)
-        lesson = Experience.join(list(rows.map(experienced)))
-        if not by_policy:
-            now = now.after(None, before, lesson)
-            continue
-        number = len(now.predicted)
-        knows = now.now is not None and bool(before.phi.any())
-        found.append(_Known(now.next_belief if knows else None, now.random_share(number)))
-        look = now.look(rows, before)
-        begun = look.now if begun is None else begun
-        passed.append(Passed(look.seen.sites, update_after(number, before, lesson)))
-        learned.append(bool(before.phi.any()))
-        now = now.given(look, before, lesson)
-        if not ahead:
-            seen = now.believed_of(now.seen, now.seen.last, now.seen.best)
-            found[-1] = _Known(seen, 0.0)
-    if ahead or begun is None:
-        return found
-    beliefs: Sequence[Beliefs | None] = smoothed(now, begun, passed) or [each.belief for each in found]
-    return [
-        _Known(belief if knows else None, now.random_share(number))
-        for number, (belief, knows) in enumerate(zip(beliefs, learned, strict=True))
-    ]
-
-
-def _of_episodes(
-    log: BehaviorLog | DiskLog, track: Track, known: list[_Known], prior_gram: Matrix, scale: float
-) -> Iterator[Vector]:
-    chosen, number, kind = Chosen.before_the_log(prior_gram), 0, track.kind
-    for by_policy, rows in episodes(log):
-        own = known[number] if by_policy else _Known(None, 0.0)
-        kernel = partial(
-            _propensities,
-            track=track,
-            before=kind.regularization.ridge(chosen),
-            known=own,
-            scale=scale,
-        )
-        yield np.concatenate(list(rows.map(kernel)))
-        lesson = Experience.join(list(rows.map(experienced)))
-        chosen = chosen.and_then(len(lesson.chosen), lesson.total, lesson.phi)
-        number += by_policy
+def _next(track: Track) -> tuple[_Known, Ridge]:
+    before = track.kind.regularization.ridge(track.chosen)
+    if track.now is None or not before.phi.any():
+        return _NOTHING, before
+    return _Known(track.next_belief, track.random_share(len(track.predicted))), before
 
 
 def _propensities(block: Block, *, track: Track, before: Ridge, known: _Known, scale: float) -> Vector:

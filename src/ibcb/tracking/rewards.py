@@ -26,6 +26,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.numerics.arrays import Stored
+from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
@@ -42,6 +44,8 @@ _SIZE, _LEVEL = 1e-6, 1e-5
 #: sum of the squared residuals that stands for one error, and the least variance of that in units of C
 #: (judged by benchmarks/uncertainty.py)
 _ONE_ERROR, _LEAST_VARIANCE = 24.0, 0.4
+#: squares of numbers up to this can be weighed and summed
+_SQUARED = 1e150
 
 
 class Rewards(NamedTuple):
@@ -78,11 +82,11 @@ class RewardFit:
         Sum of y'Wy.
     """
 
-    moment: Annotated[Vector, "d"]
-    phi: Annotated[Matrix, "d d"]
-    total: Annotated[Vector, "d"]
-    normal: Annotated[Matrix, "q q"]
-    right: Annotated[Vector, "q"]
+    moment: Annotated[Vector, Stored("d")]
+    phi: Annotated[Matrix, Stored("d d")]
+    total: Annotated[Vector, Stored("d")]
+    normal: Annotated[Matrix, Stored("q q")]
+    right: Annotated[Vector, Stored("q")]
     squares: float
 
     @classmethod
@@ -152,6 +156,14 @@ class RewardFit:
         left = self.squares - float(found @ self.right)
         covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + unit_doubt**2 * np.outer(found, found)
         return Rewards(found[:-1], float(found[-1]), covariance)
+
+    def check(self) -> None:
+        """Raise ValueError where these cannot be sums of squares, or later sums would overflow."""
+        if min(float(self.normal.diagonal().min(initial=0.0)), self.squares) < 0:
+            raise ValueError("its sums of squares are negative")
+        gram_matrix("phi", self.phi, len(self.moment))
+        if max(np.abs(self.moment).max(), np.abs(self.total).max()) > _SQUARED:
+            raise ValueError(f"its sums are beyond {_SQUARED:g}")
 
 
 def _prior(second: Matrix, size: float) -> Matrix:

@@ -101,7 +101,7 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     plain = followed(tracks)
     named = [place for place in tracks.running if not assumes_nothing(kinds[place])]
     # A softmax that is not seen to learn says no more than a track that assumes nothing.
-    named = [place for place in named if not kinds[place].has_temperature or _settles(tracks.tracks[place])]
+    named = [place for place in named if not _has_temperature(kinds[place]) or _settles(tracks.tracks[place])]
     exact = [place for place in named if kinds[place].deterministic and _explains_all(tracks, place)]
     exact = [
         place
@@ -118,17 +118,17 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     elif assumes_nothing(kinds[best]):
         seen = plain is not None and _settles(tracks.tracks[plain])
         # What assumes nothing allows for choices at random, too: a kind that makes them must be seen to learn.
-        telling = [place for place in named if seen or not kinds[place].explores_at_random]
+        telling = [place for place in named if seen or not kinds[place].makes_random_choices]
         telling = [place for place in telling if not _at_a_loss(tracks, place)]
         found = equal(telling, little=_LITTLE_OF_LEARNERS if seen else _LITTLE)
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
-    if not exact and kinds[best].adds_bonus:
-        found = equal([place for place in named if kinds[place].explores_at_random], _EQUAL_TO_BONUS, 0.0)
+    if not exact and kinds[best].per_unit is not None:
+        found = equal([place for place in named if kinds[place].makes_random_choices], _EQUAL_TO_BONUS, 0.0)
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
-    elif not exact and kinds[best].learns and not kinds[best].narrows:
-        found = equal([place for place in named if kinds[place].narrows], little=_LEAVES_LESS)
+    elif not exact and kinds[best].learns and not kinds[best].words.spread:
+        found = equal([place for place in named if kinds[place].words.spread], little=_LEAVES_LESS)
         if found is not None:
             best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
     return _moving(tracks, judged, best, why)
@@ -137,7 +137,7 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
 def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, str]:
     """The place of the kind to believe, and why: of the best by what is foreseen, and of one that stays."""
     kinds = tracks.kinds
-    still, plain = [place for place in tracks.running if not kinds[place].moves], followed(tracks)
+    still, plain = [place for place in tracks.running if kinds[place].motions.stays], followed(tracks)
     if not still:
         return best, why
     stays, moved = judged.ranked(still)[0], tracks.tracks[best]
@@ -151,7 +151,7 @@ def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, s
             return plain, "the policy is seen to move"
     if not foreseen:
         return stays, "nothing is predicted"
-    if best == stays or seen_to_move or (kinds[best].has_temperature and _settles(moved)):
+    if best == stays or seen_to_move or (_has_temperature(kinds[best]) and _settles(moved)):
         return best, why
     lead, gain = judged.lead(best, stays), float(judged.log_likelihoods[best] - judged.log_likelihoods[stays])
     if lead < _MOVING_LEAD or gain < _MOVING_GAIN or judged.loss(best, stays) < _HARDLY_MORE:
@@ -180,7 +180,11 @@ def _explains_all(tracks: Tracks, place: int) -> bool:
 
 def followed(tracks: Tracks) -> int | None:
     """The place of the kind that assumes nothing but that a policy moves."""
-    places = (place for place in tracks.running if assumes_nothing(tracks.kinds[place]) and tracks.kinds[place].moves)
+    places = (
+        place
+        for place in tracks.running
+        if assumes_nothing(tracks.kinds[place]) and not tracks.kinds[place].motions.stays
+    )
     return next(places, None)
 
 
@@ -217,3 +221,8 @@ def given_l2(tracks: Tracks) -> list[int]:
 def assumes_nothing(kind: Kind) -> bool:
     """Whether a kind says neither how the decider learns nor that it draws from its best."""
     return not kind.learns and kind.top_k == 1
+
+
+def _has_temperature(kind: Kind) -> bool:
+    """Whether it draws by the softmax of its scores over a temperature, which is to be told."""
+    return any(each.name == "temperature" and not each.estimate.is_unit for each in kind.parameters)

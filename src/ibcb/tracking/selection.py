@@ -15,27 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain
 from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from ibcb.deciders import Kind
-from ibcb.engine import Rows, Workers, episodes
-from ibcb.inverse.constraints import Experience, experienced
-from ibcb.log import BehaviorLog
-from ibcb.log.disk import DiskLog
+from ibcb.deciders import Kind, experts
+from ibcb.engine import Episode, Past, Subscriber
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale
-from ibcb.numerics.ridge import Chosen
-from ibcb.tracking.contenders import Judged, Out, Ridges, Scored, Tracks, UntrackedError, scored
+from ibcb.tracking.contenders import Judged, Out, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Candidate", "Selecting", "Selection", "select"]
+__all__ = ["AnotherLogError", "Candidate", "Selecting", "Selection"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -97,6 +91,19 @@ class Candidate(NamedTuple):
         name = f"{self.expert}-episode" if self.draws == "episode" else self.expert
         return f"{name}({', '.join(parts)})" if parts else name
 
+    def check(self) -> None:
+        """Raise ValueError where no kind has this name."""
+        if self.expert not in experts():
+            raise ValueError(f"{self.expert!r} is not a known kind of decider")
+
+
+class AnotherLogError(ValueError):
+    """What was found before belongs to another log, so that it cannot be gone on with; ``episodes``: how many."""
+
+    def __init__(self, episodes: int) -> None:
+        super().__init__(f"the first {episodes} episodes are not those that were seen before")
+        self.episodes = episodes
+
 
 class Selection(NamedTuple):
     """The kind chosen, all candidates, and what a reader should know.
@@ -117,119 +124,74 @@ class Selection(NamedTuple):
     notes: tuple[Note, ...]
 
 
-def select(
-    logs: Sequence[BehaviorLog | DiskLog],
-    kinds: Sequence[Kind],
-    prior_gram: Matrix,
-    *,
-    begun: Tracks | None = None,
-    watch: Callable[[Tracks], None] | None = None,
-    progress: bool = False,
-    client: Any = None,
-    team: Workers | None = None,
-) -> Selection:
-    """Choose between kinds of deciders, and their parameters, by what they predict.
-
-    Parameters
-    ----------
-    logs : sequence of BehaviorLog or DiskLog
-        One after the other, two episodes or more. Of a long episode only the first steps are looked at.
-    kinds : sequence of Kind
-    prior_gram : ndarray of shape (d, d)
-        Gram matrix of the contexts chosen before the log begins.
-    begun : Tracks, optional
-        Of the same kinds and the first episodes of the same log: these are not tracked again.
-    watch : callable, optional
-        Called with the tracks after every further episode that the policy chose.
-    """
-    state = Selecting.begin(kinds, prior_gram, begun)
-    stored = [len(log) + log.warmup if isinstance(log, BehaviorLog) else log.n_episodes for log in logs]
-    total = None if None in stored else sum(count or 0 for count in stored)
-    # disable=None: silent unless stderr is a terminal.
-    hidden = None if progress else True
-    every = chain.from_iterable(episodes(log, client=client, team=team) for log in logs)
-    with tqdm(every, total=total, desc="choose", unit="episode", delay=1, leave=False, disable=hidden) as bar:
-        for by_policy, rows in bar:
-            before, state = state, state.after(by_policy, rows)
-            if watch is not None and by_policy and state.tracks is not before.tracks:
-                watch(state.tracks)
-    return state.chosen()
-
-
 # -- what is judged --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Selecting:
-    """A selection between two episodes; it is never changed, `after` gives the next one.
+class Selecting(Subscriber):
+    """A selection between two episodes; a subscriber of the replay.
 
     Attributes
     ----------
     tracks : Tracks
         Ahead of the rest where a selection goes on that was stopped.
-    past : Chosen
-        The contexts chosen so far.
-    episodes, stored : int
-        How many so far; those of the policy, and all.
+    watch : callable or None
+        Called with the tracks after every further episode that the policy chose.
+    episodes : int
+        How many of the policy's there were.
     drawn : tuple
         Of the last episodes, the scores by what each kind that draws from its best believed once they were seen.
     """
 
     tracks: Tracks
-    past: Chosen
+    watch: Callable[[Tracks], None] | None = None
     episodes: int = 0
-    stored: int = 0
     drawn: tuple[Scored, ...] = ()
 
-    @classmethod
-    def begin(cls, kinds: Sequence[Kind], prior_gram: Matrix, begun: Tracks | None = None) -> Selecting:
-        """Before the first episode; ``begun``: tracks that have been through the first episodes already."""
-        return cls(Tracks.begin(kinds, prior_gram) if begun is None else begun, Chosen.before_the_log(prior_gram))
+    @property
+    def pasts(self) -> tuple[Past, ...]:
+        return tuple(kind.past for kind in self.tracks.kinds)
 
-    def after(self, by_policy: bool, rows: Rows) -> Selecting:
+    def step(self, episode: Episode) -> Selecting:
         """One more episode."""
+        tracks, is_ahead = self.tracks, self.tracks.stored > episode.before.stored
+        if tracks.stored == episode.before.stored and tracks.fingerprint != episode.before.fingerprint:
+            raise AnotherLogError(tracks.episodes)
         # Kinds that are far from the truth may lead to numbers beyond all bounds; they predict nothing then.
         with np.errstate(all="ignore"):
-            lesson = Experience.join(list(rows.map(experienced)))
-            # In the order of the kinds: a set of them would have another in every process.
-            asked = dict.fromkeys(kind.regularization for kind in self.tracks.kinds)
-            before = {each: each.ridge(self.past) for each in asked}
-            tracks, ahead = self.tracks, self.tracks.stored > self.stored
-            if not ahead:
-                tracks = tracks.after(rows if by_policy else None, before, lesson)
-            state = replace(
-                self,
-                tracks=tracks,
-                past=self.past.and_then(len(lesson.chosen), lesson.total, lesson.phi),
-                stored=self.stored + 1,
-                episodes=self.episodes + by_policy,
-            )
-            if by_policy:
-                state = state._drawn_with(rows, before)
+            if not is_ahead:
+                tracks = tracks.after(episode)
+            state = replace(self, tracks=tracks, episodes=self.episodes + episode.by_policy)
+            if episode.by_policy:
+                state = state._drawn_with(episode)
                 # Of tracks that are ahead it has been decided.
-                state = state if ahead else state._raced()
-            return state
+                state = state if is_ahead else state._raced()
+        if self.watch is not None and episode.by_policy and not is_ahead:
+            self.watch(state.tracks)
+        return state
 
-    def _drawn_with(self, rows: Rows, before: Ridges) -> Selecting:
+    def _drawn_with(self, episode: Episode) -> Selecting:
         """With the scores of an episode by the kinds that draw from their best."""
         tracks = self.tracks
         asked = [
-            (tracks.kinds[place], before[tracks.kinds[place].regularization], self._policy(place))
+            (tracks.kinds[place], tracks.kinds[place].ridge(episode.before), self._policy(place))
             for place in self._drawing
         ]
         if not asked:
             return self
-        return replace(self, drawn=(*self.drawn, rows.head(partial(scored, asked=asked)))[-_DRAWN_EPISODES:])
+        return replace(self, drawn=(*self.drawn, episode.rows.head(partial(scored, asked=asked)))[-_DRAWN_EPISODES:])
 
     @property
     def _drawing(self) -> list[int]:
         """Places of the kinds that draw from their best."""
-        return [place for place, kind in enumerate(self.tracks.kinds) if kind.draws_from_best]
+        return [place for place, kind in enumerate(self.tracks.kinds) if kind.setting("top_k") is not None]
 
     def _policy(self, place: int) -> Vector:
         """What a kind believed of the last episode's policy once it was seen; zeros where it could not be tracked."""
-        track = self.tracks.tracks[place]
-        return np.zeros(len(self.past.phi)) if track is None else track.policies[self.episodes - 1]
+        tracks = self.tracks.tracks
+        track = tracks[place]
+        known = next(each for each in tracks if each is not None)
+        return np.zeros(known.d) if track is None else track.policies[self.episodes - 1]
 
     def _raced(self) -> Selecting:
         """Without the candidates that have fallen behind."""
@@ -245,10 +207,10 @@ class Selecting:
                 for place in ranked
                 if judged.lead(best, place) > _HOPELESS_LEAD and judged.loss(best, place) > _HOPELESS_LOSS
             }
-        for kind in dict.fromkeys(type(kinds[place]) for place in ranked):
-            alike = [place for place in ranked if type(kinds[place]) is kind]
+        for key in dict.fromkeys(kinds[place].key for place in ranked):
+            alike = [place for place in ranked if kinds[place].key == key]
             # Which candidates are its best is known only late, and from how many it draws still later.
-            if not kind.draws_from_best or self.episodes >= _RACES[3]:
+            if kinds[alike[0]].setting("top_k") is None or self.episodes >= _RACES[3]:
                 behind |= set(alike[(len(alike) + 1) // 2 :])
         # A ridge parameter that was given is compared with at the end, and so is the kind that assumes nothing.
         kept = {*given_l2(tracks), followed(tracks)}
@@ -274,9 +236,9 @@ class Selecting:
         episodes = self.tracks.episodes
         return min(max(2, episodes // 3), episodes - 1)
 
-    def chosen(self) -> Selection:
-        """The kind to believe; needs two episodes or more."""
-        return _selection(self)
+    def finish(self) -> Selection | None:
+        """The kind to believe; None of one episode, which tells nothing of kinds."""
+        return _selection(self) if self.episodes > 1 else None
 
     def scale(self, place: int) -> float:
         """The unit of a drawing decider's scores, from its latest draws."""
@@ -325,7 +287,7 @@ def _candidate(tracks: Tracks, judged: Judged, place: int, chosen: int) -> Candi
         kind.l2 if kind.learns else None,
         kind.units if kind.learns else None,
         kind.top_k if kind.top_k > 1 else None,
-        kind.draws_every,
+        kind.setting("draws"),
         figures.log_likelihood,
         figures.agreement,
         place == chosen,

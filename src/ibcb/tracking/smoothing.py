@@ -7,17 +7,16 @@ models believed in the end go through the log once more with the same sites, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.numerics.gaussians import Beliefs, Site
-from ibcb.tracking.look import Tracked
-from ibcb.tracking.motions import MOTIONS, Update
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.tracking.look import Passed
+from ibcb.tracking.motions import MOTIONS
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Passed", "smoothed"]
+__all__ = ["smoothed"]
 
 Matrix = NDArray[np.float64]
 
@@ -29,54 +28,39 @@ _KNOWN = 1e-12
 _BELIEVED = 1e-3
 
 
-class Passed(NamedTuple):
-    """What the tracker met in an episode: the sites of its families, and the update after it."""
-
-    sites: tuple[Site, ...]
-    update: Update
-
-
-def smoothed(track: Track, begun: Tracked, passed: Sequence[Passed]) -> list[Beliefs] | None:
+def smoothed(track: Track) -> list[Beliefs] | None:
     """What is believed of the policy of every episode, and of alpha where it is tracked, the whole log seen.
 
-    None where that takes too much memory.
-
-    Parameters
-    ----------
-    track : Track
-        After the last episode.
-    begun : Tracked
-        Before the first episode.
-    passed : sequence of Passed
-        The episodes that the policy chose.
+    None where what the tracker passed was not kept, or that takes too much memory.
     """
     weights = track.weights(track.seen, track.believed_place)
     members = np.flatnonzero(weights >= _BELIEVED)
     family = track.model_at(track.believed_place).family
-    if (1 + len(members)) * len(passed) * begun.families[family].mean.shape[1] ** 2 > MOST_NUMBERS:
+    size = track.seen.families[family].mean.shape[1]
+    if track.passed is None or (1 + len(members)) * len(track.passed) * size**2 > MOST_NUMBERS:
         return None
-    by_model = [_by_one_model(track, begun, passed, family, int(member)) for member in members]
+    by_model = [_by_one_model(track, track.passed, family, int(member)) for member in members]
     weights = weights[members] / weights[members].sum()
     return [_joined(each).mixed(weights) for each in zip(*by_model, strict=True)]
 
 
-def _by_one_model(track: Track, begun: Tracked, passed: Sequence[Passed], family: int, member: int) -> list[Beliefs]:
-    parameters = track.seen.models[family][member]
-    place = begun.models[family].index(parameters)
-    belief, unit = begun.families[family][place : place + 1], track.seen.unit
+def _by_one_model(track: Track, passed: Sequence[Passed], family: int, member: int) -> list[Beliefs]:
+    now, kind = track.seen, track.kind
+    motion = MOTIONS[kind.motions.families[family].motion](kind, (now.models[family][member],))
+    assert track.first is not None  # there is one as soon as an episode has been seen
+    belief = motion.start(now.unit / now.shared, kind.regularization.ridge(track.first), track.total_of(track.first))
     size = belief.mean.shape[1]
-    motion = MOTIONS[track.kind.motions.families[family].motion](track.kind, (parameters,))
     seen, ahead = list[Beliefs](), list[Beliefs]()
     for episode in passed:
         belief, _ = belief.given(episode.sites[family])
         seen.append(belief)
-        belief = motion.move(belief, unit, episode.update)
+        belief = motion.move(belief, now.unit, episode.update)
         ahead.append(belief)
     found = [seen[-1]]
     for place in range(len(passed) - 2, -1, -1):
         A = motion.matrix(size, passed[place].update)
         found.append(_back(seen[place], ahead[place], found[-1], A))
-    observed = track.d + int(track.kind.scales.alpha > 0)
+    observed = track.d + len(track.kind.added)
     return [each.of_first(observed) for each in reversed(found)]
 
 

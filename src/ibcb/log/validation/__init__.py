@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from ibcb.log.protocol import Log
 from ibcb.log.validation.report import Finding, LogSummary, Validation
 from ibcb.log.validation.rules import findings
-from ibcb.log.validation.scan import Log, Scan, scan
+from ibcb.log.validation.scan import Scan, scan
 from ibcb.log.validation.updates import find_updates
+from ibcb.numerics.checks import WrongTypeError
 
-__all__ = ["Finding", "LogSummary", "Validation", "validate"]
+__all__ = ["Finding", "LogSummary", "Validation", "validate", "validated"]
 
 
 def validate(log: Log) -> Validation:
@@ -56,12 +58,16 @@ def validate(log: Log) -> Validation:
     rows      24000 of 10 features, float64: 1.96 MB in memory
     """
     if not callable(getattr(log, "parts", None)):
-        raise TypeError(
+        raise WrongTypeError(
             f"validate takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with ibcb.open_log, "
             "make arrays a log with ibcb.BehaviorLog.from_episodes."
         )
-    result = scan(log)
-    return Validation(_summary(result), findings(result, lambda: find_updates(log)))
+    return validated(scan(log), log)
+
+
+def validated(found: Scan, log: Log) -> Validation:
+    """What a scan of a log says; the log is read again if its episodes look wrong."""
+    return Validation(_summary(found), findings(found, lambda: find_updates(log)))
 
 
 def _summary(result: Scan) -> LogSummary:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from ibcb.log.behavior_log import BehaviorLog, dense_pieces
+from ibcb.log.protocol import Log
 from ibcb.log.validation.constancy import Change, find_change, whitening
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import missing_past
@@ -19,7 +20,7 @@ from ibcb.log.validation.logged import LoggedScan
 from ibcb.log.validation.step_sample import Sample, Sampler, due
 from ibcb.numerics.contexts import LARGEST, nbytes
 
-__all__ = ["EpisodeScan", "Log", "Scan", "StepCount", "scan"]
+__all__ = ["EpisodeScan", "Scan", "Scanner", "StepCount", "scan"]
 
 #: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
@@ -29,14 +30,6 @@ _MANY_FEATURES = 100
 _STEPS_APART = 97
 #: for the first episode's choices to tell whether there was a past; not tuned
 _STEPS_PER_FEATURE = 5
-
-
-class Log(Protocol):
-    """A log in memory or on disk."""
-
-    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
-        """Some whole steps at a time with the number of their episode, negative for the warm-up."""
-        ...
 
 
 @dataclass
@@ -162,19 +155,36 @@ class Scan:
         return self.steps - self.single.count
 
 
+class Scanner:
+    """Scans a log while its parts go by."""
+
+    def __init__(self) -> None:
+        self._state: _Scanning | None = None
+
+    def add(self, number: int, part: BehaviorLog) -> None:
+        """Some whole steps of the episode of this number; negative in the warm-up."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._state is None:
+                self._state = _Scanning(Scan(part.n_features, part.feature_names))
+            self._state.result.add_size(part)
+            for piece in dense_pieces(part):
+                self._state.add(number, piece)
+
+    def finish(self) -> Scan:
+        """All of it."""
+        if self._state is None:
+            return Scan(0, None)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._state.finish()
+        return self._state.result
+
+
 def scan(log: Log) -> Scan:
     """Pass over a log once."""
-    walk: _Walk | None = None
-    with np.errstate(over="ignore", invalid="ignore"):
-        for number, part in log.parts():
-            walk = walk or _Walk(Scan(part.n_features, part.feature_names))
-            walk.result.add_size(part)
-            for piece in dense_pieces(part):
-                walk.add(number, piece)
-    if walk is None:
-        return Scan(0, None)
-    walk.finish()
-    return walk.result
+    scanner = Scanner()
+    for number, part in log.parts():
+        scanner.add(number, part)
+    return scanner.finish()
 
 
 class _Open:
@@ -230,7 +240,7 @@ class _Open:
             facts.position_p = float(chdtrc(len(expected) - 1, np.sum((found - expected) ** 2 / expected)))
 
 
-class _Walk:
+class _Scanning:
     """The state of the pass between two parts."""
 
     def __init__(self, result: Scan) -> None:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
+from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["Averaged"]
 
@@ -59,7 +60,7 @@ class Averaged(Imitator):
         estimator: Any = self.estimator
         if not isinstance(estimator, Imitator):
             shown = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
-            raise TypeError(
+            raise WrongTypeError(
                 f"estimator is {'the class ' if isinstance(estimator, type) else 'a '}{shown}; give an unfitted "
                 "imitator such as BaseSVC()."
             )

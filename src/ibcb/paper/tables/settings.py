@@ -131,7 +131,7 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
         "forecast": None,
         "l2": 1.0,
         "margin": 0.001 if movielens else 0.01,
-        "tolerance": 3e-1 if movielens and KINDS[kind].draws else 8e-2,
+        "tolerance": 3e-1 if movielens and not KINDS[kind].deterministic else 8e-2,
     }
     if algorithm.startswith("IBCB-alpha-"):
         return IBCB(alpha=float(algorithm.removeprefix("IBCB-alpha-")), **paper)

@@ -382,7 +382,7 @@ function addCandidates(stage, step, seen) {
   const head = add(add(table, "thead", { role: "rowgroup" }), "tr", { role: "row" });
   const titles = data.bonus
     ? ["candidate", "", "expected", "bonus", "score"]
-    : ["candidate", "", ...(data.narrows ? ["spread H"] : []), "expected"];
+    : ["candidate", "", ...(data.spread ? [data.spread] : []), "expected"];
   titles.forEach((title, i) => {
     const kind = { class: i > 1 ? "num" : null, "aria-hidden": i === 1 ? "true" : null };
     add(head, "th", { scope: "col", role: "columnheader", ...kind }, title);
@@ -463,7 +463,7 @@ function addCandidate(body, step, seen, i, { least, most, digits }) {
   if (data.bonus) add(track, "i", { class: "h", style: `left:${expected}%;width:${bonus}%` });
 
   if (data.bonus) add(row, "td", { class: "num part", role: "cell" }, number(seen.expected[i], digits));
-  if (data.bonus || data.narrows) add(row, "td", { class: "num part", role: "cell" }, number(step.width[i], digits));
+  if (data.bonus || data.spread) add(row, "td", { class: "num part", role: "cell" }, number(step.width[i], digits));
   add(row, "td", { class: "num total", role: "cell" }, number(seen.total[i], digits));
 }
 

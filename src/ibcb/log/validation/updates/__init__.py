@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -16,12 +16,14 @@ from scipy import sparse
 from ibcb.log.arrays import plural
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.notes import Note
+from ibcb.log.protocol import Log
 from ibcb.log.steps import seconds_since_1970
 from ibcb.log.validation.constancy import change_at, log10_chi2
 from ibcb.log.validation.step_sample import Sample, Sampler
 from ibcb.log.validation.updates.schedules import Schedule
 from ibcb.log.validation.updates.search import Found, Steps, find_cut
 from ibcb.log.validation.updates.walk import Walk
+from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import LARGEST, dense
 from ibcb.numerics.newton import SolverError
 
@@ -48,14 +50,6 @@ _MOST_TESTED = 64
 _CLOCK_BACK = 2 * 3600.0
 #: episodes of a log that are compared with those found; not tuned
 _MOST_OWN = 500
-
-
-class Log(Protocol):
-    """A log in memory or on disk."""
-
-    def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
-        """Some whole steps at a time with the number of their episode, negative for the warm-up."""
-        ...
 
 
 class Edge(NamedTuple):
@@ -160,7 +154,7 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     BehaviorLog(6 episodes after 1 of warm-up, 2700 steps, 10 candidates each, 10 features, float64)
     """
     if not callable(getattr(log, "parts", None)):
-        raise TypeError(
+        raise WrongTypeError(
             f"find_updates takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with "
             "ibcb.open_log, make arrays a log with ibcb.BehaviorLog.from_episodes."
         )

@@ -1,0 +1,239 @@
+"""Recovered propensities as tables, and what importance weights made of them are worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ibcb.engine import Episode, Subscriber, replay
+from ibcb.estimators.ibcb import IBCB
+from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
+from ibcb.log import BehaviorLog, Log
+from ibcb.log.arrays import plural
+from ibcb.log.fingerprint import log_fingerprint
+from ibcb.log.notes import Note
+from ibcb.tracking.propensities import Next
+
+__all__ = ["Overlap", "Told", "effective_size", "not_drawn", "of_another_log", "recover_tables"]
+
+Vector = NDArray[np.float64]
+
+#: below it a single choice weighs more than a hundred
+_RARE = 0.01
+
+
+class Told(NamedTuple):
+    """What is told of recovered propensities beside their tables.
+
+    Attributes
+    ----------
+    fitted : bool
+        Whether the log is the one that was fitted.
+    rows : int
+    overlap : Overlap
+        By the propensities, or those one episode ahead where they were asked for.
+    used : ndarray of shape (rows,)
+        These.
+    """
+
+    fitted: bool
+    rows: int
+    overlap: Overlap
+    used: Vector
+
+
+def recover_tables(
+    model: IBCB, log: Log, sink: Callable[[], Callable[[pa.Table], None]], *, ahead: bool = False
+) -> Told:
+    """Recover the propensities of a log, and write a table of each of its parts, in one pass.
+
+    A row per candidate: episode, step, step_id, candidate, candidate_id (ids where the log has them), chosen,
+    propensity, with ``ahead`` the one predicted one episode ahead too, and last, where the log has propensities of its
+    own, logged.
+
+    Parameters
+    ----------
+    model : IBCB
+    log : Log
+    sink : callable
+        Called before the first table; gives what takes one table after the other. Called again, to begin afresh, where
+        a log begins as the fitted one and goes on otherwise.
+    ahead : bool
+    """
+    before, track, scale = model._starts(log), model._known("for propensities"), model._fit.scale
+    names = ("propensity", "ahead") if ahead else ("propensity",)
+    if model._lens.reduces:
+        # Read whole: what is recovered is recovered of fewer features.
+        log = log.read()
+        columns = {name: model.propensities(log, ahead=name == "ahead") for name in names}
+        fitted = log_fingerprint(log) == model.log_fingerprint_
+        going: dict[str, Any] = {name: _Known(values, fitted) for name, values in columns.items()}
+        (told,) = replay([log], _Tabling(model, going, sink()), before=None)
+        assert isinstance(told, Told)
+        return told
+    try:
+        going = {name: Recovering.of(model._fit, before, ahead=name == "ahead") for name in names}
+        (told,) = replay([log], _Tabling(model, going, sink()), before=before)
+    except NotTheFittedLogError:
+        (told,) = replay([log], _Tabling(model, {name: Next(track, scale) for name in names}, sink()), before=before)
+    assert isinstance(told, Told)
+    return told
+
+
+@dataclass(frozen=True)
+class _Known(Subscriber):
+    """Propensities that are there already, episode by episode."""
+
+    values: Vector
+    fitted: bool
+    found: tuple[Vector, ...] = ()
+
+    def step(self, episode: Episode) -> _Known:
+        rows = episode.lesson.n_rows
+        return _Known(self.values[rows:], self.fitted, (*self.found, self.values[:rows]))
+
+    def finish(self) -> None:
+        return None
+
+
+class _Tabling(Subscriber):
+    """Writes the tables of each episode once its propensities are recovered, and sums up what they are worth."""
+
+    def __init__(self, model: IBCB, going: dict[str, Any], write: Callable[[pa.Table], None]) -> None:
+        self._model, self._going, self._write = model, going, write
+        self._weights: list[tuple[Vector, Vector, Vector]] = []
+
+    def step(self, episode: Episode) -> _Tabling:
+        """One more episode."""
+        self._going = {name: each.step(episode) for name, each in self._going.items()}
+        columns, first, row = {name: each.found[-1] for name, each in self._going.items()}, 0, 0
+        for part in episode.rows.parts():
+            some = {name: values[row : row + part.n_rows] for name, values in columns.items()}
+            self._write(_table(episode.number, first, part, some))
+            used = list(some.values())[-1][part.chosen_rows]
+            greedy = (part.chosen == self._model.predict(part)).astype(np.float64)
+            self._weights.append((used, 1 / np.diff(part.step_offsets), greedy))
+            first, row = first + part.n_steps, row + part.n_rows
+        return self
+
+    def finish(self) -> Told:
+        """What is told beside them."""
+        last = list(self._going.values())[-1]
+        for each in self._going.values():
+            each.finish()
+        used = np.concatenate(last.found)
+        p, evenly, greedy = (np.concatenate(parts) for parts in zip(*self._weights, strict=True))
+        return Told(bool(getattr(last, "fitted", False)), len(used), _overlap(p, evenly, greedy), used)
+
+
+def _table(number: int, first: int, part: BehaviorLog, columns: dict[str, Vector]) -> pa.Table:
+    """A part of an episode that begins with its step ``first``, a row per candidate."""
+    owner = np.repeat(np.arange(part.n_steps), np.diff(part.step_offsets))
+    place = np.arange(part.n_rows) - part.step_offsets[owner]
+    cells: dict[str, Any] = {"episode": np.full(part.n_rows, number), "step": first + owner}
+    if part.step_ids is not None:
+        cells["step_id"] = part.step_ids[owner]
+    cells["candidate"] = place
+    if part.candidate_ids is not None:
+        cells["candidate_id"] = part.candidate_ids
+    cells["chosen"] = place == part.chosen[owner]
+    numbers = columns | ({} if part.propensities is None else {"logged": part.propensities})
+    return pa.table(cells | {name: pa.array(values, mask=np.isnan(values)) for name, values in numbers.items()})
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far a log tells what other policies would have earned, by the weights 1 / propensity of its choices.
+
+    Attributes
+    ----------
+    steps : int
+    uniform : float
+        Effective sample size, in steps, of a policy that draws evenly from the candidates: (sum w)^2 / sum w^2.
+    greedy : float
+        That of a policy that takes what `predict` does.
+    uniform_weight, greedy_weight : float
+        Mean weight of the choices, for each of the two: about 1 where the decider could have taken whatever the policy
+        takes, less where it could not.
+    smallest : float
+        Propensity of the least likely choice.
+    rare : float
+        Share of choices whose propensity is below 0.01.
+    """
+
+    steps: int
+    uniform: float
+    greedy: float
+    uniform_weight: float
+    greedy_weight: float
+    smallest: float
+    rare: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; a mean weight that is not finite becomes None."""
+        return {name: value if math.isfinite(value) else None for name, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        policies = {
+            "a uniform policy": (self.uniform, self.uniform_weight),
+            "the model's greedy one": (self.greedy, self.greedy_weight),
+        }
+        sizes = "; ".join(
+            f"{size:.0f} ({size / self.steps:.0%}) for {who}, mean weight {weight:.2f}"
+            for who, (size, weight) in policies.items()
+        )
+        return (
+            f"effective sample size of {plural(self.steps, 'step')}: {sizes} (1 where the log covers the policy). "
+            f"Smallest propensity of a choice {self.smallest:.2g}, {self.rare:.1%} of choices below {_RARE}."
+        )
+
+
+def _overlap(p: Vector, evenly: Vector, greedy: Vector) -> Overlap:
+    """Of the propensities of choices, and their probabilities under the two policies."""
+    sizes = effective_size(evenly, p), effective_size(greedy, p)
+    weights = _mean_weight(evenly, p), _mean_weight(greedy, p)
+    return Overlap(len(p), *sizes, *weights, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
+
+
+def effective_size(target: Vector, propensities: Vector) -> float:
+    """Of the choices, each with its probability under a target policy and its propensity: how many equal ones they are.
+
+    A choice with propensity 0 has no weight that is finite; one alone is what is left then.
+    """
+    if ((propensities == 0) & (target > 0)).any():
+        return 1.0
+    weights = np.divide(target, propensities, out=np.zeros(len(target)), where=target > 0)
+    # In units of the largest, whose square may be beyond all numbers.
+    weights /= max(weights.max(initial=0.0), np.finfo(float).tiny)
+    return float(weights.sum() ** 2 / max((weights**2).sum(), 1.0)) if weights.any() else 0.0
+
+
+def _mean_weight(target: Vector, propensities: Vector) -> float:
+    """Mean of target / propensity, infinite where the target takes what has propensity 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return float(np.divide(target, propensities, out=np.zeros(len(target)), where=target > 0).mean())
+
+
+def not_drawn(kind: str) -> Note:
+    """That a decider of this kind does not draw, so that propensities are degrees of belief."""
+    text = (
+        f"a decider of the kind {kind} does not draw: given its policy each choice is certain, and these are degrees "
+        "of belief about that policy. Importance weights made of them rest on the model alone: what the decider would "
+        "never have taken was never tried, whatever the weights say."
+    )
+    return Note("propensities-of-belief", "warning", text, {"kind": kind})
+
+
+def of_another_log() -> Note:
+    """That a log is not the fitted one, so that one policy counts for all of it."""
+    text = (
+        "this is not the log that the model was fitted on, so all propensities are those of the policy right after the "
+        "fitted log, and one episode ahead they are the same."
+    )
+    return Note("another-log", "info", text, {})

@@ -1,0 +1,106 @@
+"""The parameters of an `IBCB` that fitting depends on, checked, and what they leave open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ibcb.deciders import KINDS, Kind
+from ibcb.engine import Heading
+from ibcb.inverse.solvers import SOLVERS, Solver, SolverSettings
+from ibcb.numerics.ridge import Frame
+
+__all__ = ["Settings"]
+
+#: values of top_k that "auto" chooses from: the fair deciders of the paper's tables
+BEST_OF = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters, by their names but for ``rate``, which is sampling_rate; ``late_start``: whether what was chosen
+    before the log is given, and ``client`` that of a Dask cluster.
+    """
+
+    expert: str
+    draws: str
+    l2: float | str
+    top_k: int | str
+    rate: float
+    margin: float
+    solver: str
+    incremental: bool
+    prune: bool
+    solving: SolverSettings
+    forecast: bool
+    late_start: bool
+    n_jobs: int | None
+    verbose: bool
+    client: Any
+
+    @property
+    def open(self) -> list[str]:
+        """The parameters that the log has to decide."""
+        named = {"expert": self.expert}
+        if self.learns:
+            named["l2"] = str(self.l2)
+        if self.expert != "auto" and self._kinds[0].setting("top_k") is not None:
+            named["top_k"] = str(self.top_k)
+        return [f"{name}='auto'" for name, value in named.items() if value == "auto"]
+
+    @property
+    def learns(self) -> bool:
+        """Whether the decider may be of a kind that learns."""
+        return any(kind.learns for kind in self._kinds)
+
+    @property
+    def only_tracked(self) -> bool:
+        """Whether the decider may be of a kind whose learning is not known: the log must have two episodes."""
+        return self.expert == "auto" or not self.learns
+
+    def chooses(self, heading: Heading) -> bool:
+        """Whether the log is gone through twice: first to choose, or to track a kind that is only tracked."""
+        return bool(self.open) or self._doubtful(heading) or not self.learns
+
+    def candidates(self, heading: Heading) -> list[Kind]:
+        """The kinds to choose from, with their parameters."""
+        kinds, frames = list[Kind](), self._frames(heading)
+        for kind in self._kinds:
+            if kind.learns:
+                kinds += [kind(l2=float(self.l2))] if self.l2 != "auto" else []
+                if self.l2 == "auto" or self._doubtful(heading):
+                    kinds += [kind(l2=l2, frame=each) for each in frames for l2 in kind.penalties[each.name]]
+            elif kind.setting("top_k") is not None:
+                best = BEST_OF if self.top_k == "auto" else (int(self.top_k),)
+                kinds += [kind(top_k=k, frame=frames[0]) for k in best]
+            else:
+                kinds.append(kind(frame=frames[0]))
+        return [replace(kind, rate=self.rate) for kind in kinds]
+
+    def alone(self, heading: Heading) -> Kind:
+        """The kind while there is one episode, which tells nothing of l2: 1, in units of the features, unless given."""
+        kind = partial(self._kinds[0], rate=self.rate)
+        return kind(frame=self._frames(heading)[0]) if self.l2 == "auto" else kind(l2=float(self.l2))
+
+    def solve_with(self, mode: str) -> Solver:
+        """The solver of that name."""
+        return SOLVERS[mode].make(self.solving)
+
+    def _doubtful(self, heading: Heading) -> bool:
+        """Whether l2 was given for features whose units differ: the decider may have had them in others."""
+        return self.learns and self.l2 != "auto" and self.solver != "paper" and heading.moments.mixed
+
+    @property
+    def _kinds(self) -> list[Kind]:
+        """Those that the decider may be of."""
+        if self.expert == "auto":
+            return list(KINDS.values())
+        return [
+            kind for kind in KINDS.values() if kind.name == self.expert and kind.setting("draws") in (None, self.draws)
+        ]
+
+    def _frames(self, heading: Heading) -> list[Frame]:
+        # What was chosen before the log has no known mean.
+        past = heading.before.chosen.phi.any()
+        return [frame for frame in heading.moments.frames() if not (past and frame.origin.any())]

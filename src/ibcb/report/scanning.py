@@ -1,0 +1,34 @@
+"""The scan of `ibcb.validate`, as a subscriber: neither a fit nor a page need go through the log for it."""
+
+from __future__ import annotations
+
+from ibcb.engine import Episode, Subscriber
+from ibcb.log import Log
+from ibcb.log.validation import Validation, validated
+from ibcb.log.validation.scan import Scanner
+
+__all__ = ["Scanning"]
+
+
+class Scanning(Subscriber):
+    """Scans a log while it goes by."""
+
+    def __init__(self) -> None:
+        self._scanner = Scanner()
+        self._said: Validation | None = None
+
+    def step(self, episode: Episode) -> Scanning:
+        """One more episode."""
+        for part in episode.rows.parts():
+            self._scanner.add(episode.number, part)
+        return self
+
+    def finish(self) -> Scanning:
+        """Itself."""
+        return self
+
+    def of(self, log: Log) -> Validation:
+        """What `ibcb.validate` says of the log, which is read again only if its episodes look wrong."""
+        if self._said is None:
+            self._said = validated(self._scanner.finish(), log)
+        return self._said

@@ -1,0 +1,73 @@
+"""The models that are tracked of a kind, family by family, and where each stands when all are counted through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.lazy import lazy
+from ibcb.tracking.motions import Motion
+
+__all__ = ["Families", "Model"]
+
+T = TypeVar("T", bound=np.generic)
+Flags = NDArray[np.bool_]
+
+
+class Model(NamedTuple):
+    """A model: which family, and which of its members."""
+
+    family: int
+    member: int
+
+
+@dataclass(frozen=True)
+class Families:
+    """Families of models side by side; K counts the models of all."""
+
+    motions: tuple[Motion, ...]
+
+    @lazy
+    def names(self) -> tuple[str, ...]:
+        """Of all models."""
+        return tuple(name for motion in self.motions for name in motion.names)
+
+    @lazy
+    def still(self) -> Flags:
+        """Which models stand still, or only grow longer and shorter. Shape (K,)."""
+        return np.array([still for motion in self.motions for still in motion.still])
+
+    @lazy
+    def settling(self) -> Flags:
+        """Which models move by less and less. Shape (K,)."""
+        return np.array([motion.settles for motion in self.motions for _ in motion.names]) & ~self.still
+
+    @lazy
+    def _edges(self) -> list[int]:
+        return list(accumulate((len(motion.names) for motion in self.motions), initial=0))
+
+    def by_family(self, values: NDArray[T]) -> list[NDArray[T]]:
+        """Values of all models by family."""
+        return [values[start:end] for start, end in pairwise(self._edges)]
+
+    def model_at(self, place: int) -> Model:
+        """The model at a place, counted through all families."""
+        for family, (start, end) in enumerate(pairwise(self._edges)):
+            if place < end:
+                return Model(family, place - start)
+        raise IndexError(place)
+
+    def place_of(self, family: int, member: int) -> int:
+        """Where a model stands, counted through all families."""
+        return self._edges[family] + member
+
+    def belief_of(self, beliefs: Sequence[Beliefs], place: int) -> Beliefs:
+        """Of one model."""
+        family, member = self.model_at(place)
+        return beliefs[family][member : member + 1]
