@@ -57,6 +57,8 @@ _ROUNDS = 20
 _STOPPING = Stopping(gain=1e-6, slack=1e-10, max_passes=100, floor=1.0)
 #: draws that the length is told by, at least
 _DRAWS = 2000
+#: numbers (draws x rows x features) that are multiplied at a time, 2 MB: more would not stay near the processor
+_NUMBERS_AT_ONCE = 1 << 18
 #: choices against the mean that count as much as the logit's own word on the length; and the factors that are
 #: considered at all; judged by benchmarks/uncertainty.py
 _DOUBT, _LEAST, _MOST = 5.0, 0.3, 3.0
@@ -125,16 +127,19 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     lead = np.repeat(scores[greedy], counts) - scores
     # Candidates that the mean does not tell apart are left out: no length does.
     told = lead > 0
-    rng, thresholds = np.random.default_rng(0), list[Vector]()
-    for _ in range(-(-_DRAWS // (2 * steps))):
-        drawn = rng.standard_normal((steps, len(spread))) @ spread.T
+    rng, thresholds = np.random.default_rng(0), list[Matrix]()
+    rounds = -(-_DRAWS // (2 * steps))
+    at_once = max(1, _NUMBERS_AT_ONCE // (len(lead) * len(spread)))
+    for first in range(0, rounds, at_once):
+        drawn = rng.standard_normal((min(at_once, rounds - first), steps, len(spread))) @ spread.T
         luck = step_products(X, drawn, counts)
-        luck -= np.repeat(luck[greedy], counts)
+        luck -= np.repeat(luck[:, greedy], counts, axis=1)
         ratio = np.divide(luck, lead, out=luck, where=told)
         # Every draw and its opposite: together they err less.
-        thresholds += [np.maximum.reduceat(np.where(told, each, -np.inf), starts) for each in (ratio, -ratio)]
+        both = (np.where(told, each, -np.inf) for each in (ratio, -ratio))
+        thresholds += [np.maximum.reduceat(each, starts, axis=1) for each in both]
     share = (steps - against + 0.5) / (steps + 1)
-    factor = float(np.quantile(np.concatenate(thresholds), share, method="lower"))
+    factor = float(np.quantile(np.concatenate(thresholds, axis=None), share, method="lower"))
     known = against / (against + _DOUBT)
     return float(np.clip(factor, _LEAST, _MOST) ** known)
 

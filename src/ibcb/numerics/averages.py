@@ -9,6 +9,7 @@ the rest is replaced by independent noise of the same size with a Gumbel distrib
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -154,6 +155,7 @@ def _drawn(mean: Vector, covariance: Matrix, draws: int) -> Matrix:
     return found
 
 
+@lru_cache(maxsize=8)
 def _points(count: int, dimension: int) -> Matrix:
     """Points of a standard normal distribution, spread more evenly than random ones. Shape (count, dimension)."""
     shown = min(dimension, _LATTICE)
@@ -161,4 +163,6 @@ def _points(count: int, dimension: int) -> Matrix:
     found: Matrix = ndtri(uniform)
     if dimension > shown:
         found = np.hstack([found, np.random.default_rng(0).standard_normal((count, dimension - shown))])
+    # Whoever asks again gets the same ones.
+    found.flags.writeable = False
     return found

@@ -147,6 +147,8 @@ class ChoiceLoss:
             loss += float(losses.sum())
             gradient += mean.sum(axis=1)
             hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
+        if d == self.n_features:
+            return Expansion(loss, gradient, hessian, excess if self.stray else None)
         n = self.n_features
         whole = Expansion(loss, np.zeros(n), np.zeros((n, n)), np.zeros((n, n)) if self.stray else None)
         whole.gradient[moving] = gradient

@@ -157,16 +157,19 @@ def repeated(contexts: Contexts, counts: NDArray[np.int64]) -> Contexts:
     return contexts[np.repeat(np.arange(len(counts)), counts)]
 
 
-def step_products(contexts: Contexts, matrix: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Product of every row with its step's row of a matrix, shape (steps, d) to (rows,); ``counts``: rows per step."""
+def step_products(contexts: Contexts, matrices: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Product of every row with its step's row of each of some matrices, shape (K, steps, d) to (K, rows).
+
+    ``counts``: rows per step.
+    """
     if not is_sparse(contexts):
-        found: NDArray[Any] = np.einsum("rd,rd->r", contexts, np.repeat(matrix, counts, axis=0))
-        return found
-    owner = np.repeat(np.repeat(np.arange(len(counts)), counts), np.diff(contexts.indptr))
-    products = contexts.data * matrix[owner, contexts.indices]
-    return np.bincount(
-        np.repeat(np.arange(contexts.shape[0]), np.diff(contexts.indptr)), products, minlength=contexts.shape[0]
-    ).astype(matrix.dtype, copy=False)
+        products: NDArray[Any] = np.einsum("rd,krd->kr", contexts, np.repeat(matrices, counts, axis=1))
+        return products
+    rows = np.repeat(np.arange(contexts.shape[0]), np.diff(contexts.indptr))
+    owner = np.repeat(np.arange(len(counts)), counts)[rows]
+    terms = (contexts.data * matrix[owner, contexts.indices] for matrix in matrices)
+    products = np.array([np.bincount(rows, each, minlength=contexts.shape[0]) for each in terms])
+    return products.astype(matrices.dtype, copy=False)
 
 
 def with_column(contexts: Contexts, column: NDArray[Any]) -> Contexts:

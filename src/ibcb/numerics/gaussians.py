@@ -26,6 +26,8 @@ _SURELY = 1e3
 _ROUNDING = 1e-13
 #: of an interval, for a share of 1e-12 of it
 _HALVINGS = 40
+#: rows that are solved for at a time: whoever has fewer waits for numpy, not for sums
+_BLOCK = 16
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -114,21 +116,18 @@ class Beliefs:
     def given(self, site: Site) -> tuple[Beliefs, Vector]:
         """Condition on a site (a Kalman update): the beliefs, and the log-likelihood under each, shape (K,)."""
         R, y = site.root, site.seen
-        (d, r), D = R.shape, self.mean.shape[1]
-        mean, covariance, likelihood = self.mean.copy(), self.covariance.copy(), np.full(len(self), site.constant)
+        (o, r) = R.shape
         if not r:
-            return self, likelihood
-        cross = self.covariance[:, :, :d] @ R
-        surprise = y - self.mean[:, :d] @ R
-        for k in range(len(self)):
-            L = _cholesky_above_one(R.T @ cross[k, :d])
-            gain = blas.dtrsm(1.0, L, cross[k].T, lower=1)
-            white = blas.dtrsv(L, surprise[k], lower=1)
-            mean[k] += white @ gain
-            covariance[k] -= gain.T @ gain
-            # However much was told, what is left is more than the rounding of what was there.
-            covariance[k].flat[:: D + 1] += _ROUNDING * self.covariance[k].diagonal()
-            likelihood[k] -= float(np.log(L.diagonal()).sum()) + 0.5 * float(white @ white)
+            return self, np.full(len(self), site.constant)
+        gain, surprise = R.T @ self.covariance[:, :o], (y - self.mean[:, :o] @ R)[:, :, None]
+        L = _roots_above_one(gain[:, :, :o] @ R)
+        _whiten(L, gain, surprise)
+        mean = self.mean + (np.swapaxes(surprise, 1, 2) @ gain)[:, 0]
+        covariance = np.swapaxes(gain, 1, 2) @ gain
+        np.subtract(self.covariance, covariance, out=covariance)
+        # However much was told, what is left is more than the rounding of what was there.
+        _diagonals(covariance)[:] += _ROUNDING * _diagonals(self.covariance)
+        likelihood = site.constant - np.log(_diagonals(L)).sum(axis=1) - 0.5 * np.square(surprise[:, :, 0]).sum(axis=1)
         if not (np.isfinite(likelihood).all() and np.isfinite(mean).all()):
             raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
         return Beliefs(mean, covariance), likelihood
@@ -230,13 +229,32 @@ def symmetric_inverse(matrices: Matrix) -> Matrix:
     return symmetric
 
 
-def _cholesky_above_one(information: Matrix) -> Matrix:
-    """The Cholesky factor of I + a matrix without negative eigenvalues, up to rounding."""
-    spread = (information + information.T) / 2
-    spread.flat[:: len(spread) + 1] += 1.0
-    root, failed = lapack.dpotrf(spread, lower=1, clean=1)
-    if failed:
+def _diagonals(matrices: Matrix) -> Matrix:
+    """Of each of some matrices, as a view. Shape (K, d)."""
+    diagonals: Matrix = np.einsum("kii->ki", matrices)
+    return diagonals
+
+
+def _roots_above_one(information: Matrix) -> Matrix:
+    """Cholesky factors of I + matrices without negative eigenvalues, up to rounding; shape (K, r, r)."""
+    spread = (information + np.swapaxes(information, 1, 2)) / 2
+    _diagonals(spread)[:] += 1.0
+    try:
+        return np.linalg.cholesky(spread).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError:
         values, V = np.linalg.eigh(spread)
-        root = np.linalg.cholesky((V * np.maximum(values, 1.0)) @ V.T)
-    found: Matrix = root
-    return found
+        return np.linalg.cholesky((V * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(V, 1, 2)).astype(
+            np.float64, copy=False
+        )
+
+
+def _whiten(roots: Matrix, *rows: Matrix) -> None:
+    """L^-1 X in place of X, by blocks of rows, for every L at once. Shapes (K, r, r), and (K, r, n) each."""
+    size = roots.shape[1]
+    for first in range(0, size, _BLOCK):
+        own = slice(first, min(first + _BLOCK, size))
+        back = np.linalg.inv(roots[:, own, own])
+        for X in rows:
+            if first:
+                X[:, own] -= roots[:, own, :first] @ X[:, :first]
+            X[:, own] = back @ X[:, own]

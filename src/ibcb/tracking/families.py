@@ -10,9 +10,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.deciders import Kind
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.lazy import lazy
-from ibcb.tracking.motions import Motion
+from ibcb.tracking.motions import Models, Motion, motions_of
 
 __all__ = ["Families", "Model"]
 
@@ -29,9 +30,26 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Families:
-    """Families of models side by side; K counts the models of all."""
+    """Families of models side by side; K counts the models of all.
 
-    motions: tuple[Motion, ...]
+    Attributes
+    ----------
+    kind : Kind
+    models : tuple of Models
+        Their parameters, by family.
+    """
+
+    kind: Kind
+    models: tuple[Models, ...]
+
+    def of(self, models: tuple[Models, ...]) -> Families:
+        """With these models of the same kind; itself where none has been dropped."""
+        return self if models == self.models else Families(self.kind, models)
+
+    @lazy
+    def motions(self) -> tuple[Motion, ...]:
+        """One for each family, those that only walk first."""
+        return motions_of(self.kind, self.models)
 
     @lazy
     def names(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from ibcb.tracking.calibration import Exploration, no_evidence, share_of
 from ibcb.tracking.context_sample import ContextSample, picked
 from ibcb.tracking.families import Families, Model
 from ibcb.tracking.look import Look, Passed, Tracked, look_at
-from ibcb.tracking.motions import Motion, Update, models_of, motions_of
+from ibcb.tracking.motions import Motion, Update, models_of
 from ibcb.tracking.preference import asked, leaders, preferred, weights, without_hopeless
 from ibcb.tracking.rewards import RewardFit, Rewards
 from ibcb.tracking.units import unit_doubt, unit_of
@@ -195,9 +195,10 @@ class Track:
         if number:
             learned = without_hopeless(self.kind, self.models, learned)
         update = _update(self, episode)
-        pairs = zip(motions_of(self.kind, learned.models), learned.families, strict=True)
+        models = self.models.of(learned.models)
+        pairs = zip(models.motions, learned.families, strict=True)
         moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
-        return replace(
+        track = replace(
             self,
             first=self.chosen if self.now is None else self.first,
             passed=_kept(self.passed, Passed.of(seen.sites, update)),
@@ -210,13 +211,16 @@ class Track:
             own_moves=own_moves,
             now=replace(learned, families=moved),
         )
+        # Nobody need name them again.
+        track.__dict__["models"] = models
+        return track
 
     # -- models ----------------------------------------------------------------------------------------------------
 
     @lazy
     def models(self) -> Families:
         """The models that are tracked."""
-        return Families(motions_of(self.kind, models_of(self.kind, self.d) if self.now is None else self.now.models))
+        return Families(self.kind, models_of(self.kind, self.d) if self.now is None else self.now.models)
 
     @property
     def motions(self) -> tuple[Motion, ...]:
@@ -239,6 +243,8 @@ class Track:
 
     def believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What is believed of these: by one model, or by those of its family as far as evidence supports each."""
+        if not self.kind.tempering:
+            return self.belief(families, place)
         family, _ = self.model_at(place)
         return families[family].of_first(self.observed).mixed(self.weights(now, place))
 
@@ -303,7 +309,7 @@ class Track:
         added: Vector = believed.mean[0, self.d :] / self.unit_of(believed, self.believed_place)
         return added
 
-    @property
+    @lazy
     def next_belief(self) -> Beliefs:
         """What is believed of the policy of the coming episode, and of the weights of the added columns."""
         return self.believed_of(self.seen, self.seen.families, self.believed_place)
