@@ -64,7 +64,7 @@ _NUMBERS_AT_ONCE = 1 << 18
 _DOUBT, _LEAST, _MOST = 5.0, 0.3, 3.0
 
 
-class _Point(NamedTuple):
+class _DrawsPoint(NamedTuple):
     """Minus the log of likelihood times prior at p, with its derivatives, and the likelihood's alone."""
 
     x: Vector
@@ -168,12 +168,12 @@ class _Loss:
         self.starts = np.flatnonzero(np.diff(step, prepend=-1))
         self.counts = np.diff(self.starts, append=len(step))
 
-    def __call__(self, p: Vector) -> _Point:
+    def __call__(self, p: Vector) -> _DrawsPoint:
         A, d, offset = self.rows, len(p), p - self.centre
         pull = self.precision @ offset
         if not len(self.starts):
             none = np.zeros(d)
-            return _Point(p, float(offset @ pull) / 2, pull, (self.precision,), 0.0, none)
+            return _DrawsPoint(p, float(offset @ pull) / 2, pull, (self.precision,), 0.0, none)
         s = A @ p
         top = np.maximum(np.maximum.reduceat(s, self.starts), 0.0)
         e = np.exp(s - np.repeat(top, self.counts))
@@ -190,4 +190,4 @@ class _Loss:
             bent = A * np.sqrt(q)[:, None]
             means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
             hessian = bent.T @ bent - means.T @ means + self.precision
-        return _Point(p, loss + float(offset @ pull) / 2, slope + pull, (hessian,), loss, slope)
+        return _DrawsPoint(p, loss + float(offset @ pull) / 2, slope + pull, (hessian,), loss, slope)

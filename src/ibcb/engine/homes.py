@@ -10,10 +10,10 @@ from ibcb.engine.stream import StreamedRows
 from ibcb.engine.threads import Workers
 from ibcb.log import Log
 
-__all__ = ["Stored", "stored_episodes"]
+__all__ = ["StoredEpisode", "stored_episodes"]
 
 
-class Stored(NamedTuple):
+class StoredEpisode(NamedTuple):
     """One stored episode: its number in the log, negative in the warm-up, and its rows."""
 
     number: int
@@ -22,7 +22,7 @@ class Stored(NamedTuple):
 
 def stored_episodes(
     log: Log, *, keep: int | None = None, client: Any = None, team: Workers | None = None
-) -> Iterator[Stored]:
+) -> Iterator[StoredEpisode]:
     """Every stored episode in order, the warm-up first.
 
     ``keep``: bytes of each episode of a log on disk that may stay in memory between passes. ``client``: of a Dask
@@ -32,10 +32,10 @@ def stored_episodes(
         from ibcb.engine.cluster import distributed_rows
 
         for number, rows in distributed_rows(log, client):
-            yield Stored(number, rows)
+            yield StoredEpisode(number, rows)
         return
     for _, episode in log.episodes():
         if episode.in_memory:
-            yield Stored(episode.number, MemoryRows(episode.read(), team))
+            yield StoredEpisode(episode.number, MemoryRows(episode.read(), team))
         else:
-            yield Stored(episode.number, StreamedRows(episode, keep=keep, team=team))
+            yield StoredEpisode(episode.number, StreamedRows(episode, keep=keep, team=team))

@@ -73,7 +73,7 @@ def recover_tables(
         log = log.read()
         columns = {name: model.propensities(log, ahead=name == "ahead") for name in names}
         fitted = log_fingerprint(log) == model.log_fingerprint_
-        going: dict[str, Any] = {name: _Known(values, fitted) for name, values in columns.items()}
+        going: dict[str, Any] = {name: _Recognised(values, fitted) for name, values in columns.items()}
         (told,) = replay([log], _Tabling(model, going, sink()), before=None)
         assert isinstance(told, Told)
         return told
@@ -87,16 +87,16 @@ def recover_tables(
 
 
 @dataclass(frozen=True)
-class _Known(Subscriber):
+class _Recognised(Subscriber):
     """Propensities that are there already, episode by episode."""
 
     values: Vector
     fitted: bool
     found: tuple[Vector, ...] = ()
 
-    def step(self, episode: Episode) -> _Known:
+    def step(self, episode: Episode) -> _Recognised:
         rows = episode.lesson.n_rows
-        return _Known(self.values[rows:], self.fitted, (*self.found, self.values[:rows]))
+        return _Recognised(self.values[rows:], self.fitted, (*self.found, self.values[:rows]))
 
     def finish(self) -> None:
         return None

@@ -12,9 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb import tracking
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
-from ibcb.tracking import Rewards, Track, forecast, identified, parameter_intervals, unidentified
+from ibcb.tracking import (
+    Rewards,
+    Track,
+    forecast,
+    identified,
+    logged_policies,
+    parameter_intervals,
+    projects,
+    unidentified,
+)
 
 __all__ = ["added_weights", "exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
 
@@ -36,7 +46,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         policies, reached = unit * evolution.policies, unit * (fit.ridge.shrinkage @ evolution.theta)
     else:
         # While a log is fitted in steps, a track that chose the kind is ahead of Algorithm 2.
-        seen = track.believed_policies[: len(evolution.policies)]
+        seen = logged_policies(track)[: len(evolution.policies)]
         policies, reached = unit * identified(track, seen), policy_ahead(fit, track, alpha, 1)
         found = rewards(track)
         coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)
@@ -52,7 +62,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         notes += (NOTHING_LEARNED,)
     elif track is not None:
         notes += () if kind.learns else (policy_is_coef(kind),)
-        notes += (moves,) if moves is not None and not track.projects else ()
+        notes += (moves,) if moves is not None and not projects(track) else ()
         notes += undetermined(unknown or ())
         notes += few_steps(sum(entry.steps for entry in evolution.diagnostics), len(coef))
     return {
@@ -120,7 +130,7 @@ def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:
 
 def rewards(track: Track) -> Rewards | None:
     """Per unit of alpha, without what no choice tells; None where it is not known how the decider learns."""
-    found = track.rewards()
+    found = tracking.rewards(track)
     if found is None:
         return None
     theta, origin = identified(track, found.theta), track.kind.regularization.origin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ibcb.deciders import Kind
 from ibcb.inverse.solvers import InfeasibleError, SolverError
 from ibcb.log.notes import Note
-from ibcb.tracking import Track
+from ibcb.tracking import Track, learns, projects
 
 __all__ = [
     "NOTHING_LEARNED",
@@ -73,14 +73,14 @@ def policy_is_coef(kind: Kind) -> Note:
 def how_it_moves(track: Track) -> Note:
     """What the model believed means for the forecast."""
     now = track.seen
-    walks = now.hits[: len(track.motions[0].names)]
+    walks = track.models.by_family(now.hits)[0]
     missed, rival = now.compared - int(now.hits[now.best]), now.compared - int(walks.max())
     figures: dict[str, int | str] = {
         "model": track.model,
         "compared": now.compared,
         "predicted": int(now.hits[now.best]),
     }
-    if not track.learns:
+    if not learns(track):
         return Note(
             "last-policy-forecast",
             "info",
@@ -88,7 +88,7 @@ def how_it_moves(track: Track) -> Note:
             f"does ({missed:,} of {now.compared:,}), so the forecast is the last policy.",
             figures,
         )
-    follows = "we project it forward" if track.projects else "we project it forward by one update, no further"
+    follows = "we project it forward" if projects(track) else "we project it forward by one update, no further"
     return Note(
         "learner-forecast",
         "info",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ibcb.engine import Rows
 from ibcb.inverse import row_kernels as kernels
-from ibcb.inverse.row_kernels import Look, Penalty, RowSet, Rule, Tally
+from ibcb.inverse.row_kernels import Bonus, Penalty, Probe, RowSet, Tally
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
@@ -109,9 +109,9 @@ class EpisodeView:
     ) -> None:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
-        self._rule = Rule(ridge.whitener, 0.0) if margin is None else Rule(None, margin)
+        self._bonus = Bonus(ridge.whitener, 0.0) if margin is None else Bonus(None, margin)
         #: with what has been worked out for them
-        self.prepared = self._rows = rows.prepared(partial(kernels.worked_up, rule=self._rule))
+        self.prepared = self._rows = rows.prepared(partial(kernels.worked_up, bonus=self._bonus))
         #: what the episode teaches its decider, found on the way
         self.experience, squares, epsilon = kernels.total(self._rows.map(kernels.measure))
         count = self.experience.n_rows
@@ -126,11 +126,11 @@ class EpisodeView:
     def tolerance(self, theta: Vector) -> float:
         return self._at(theta).tolerance
 
-    def _at(self, theta: Vector) -> Look:
+    def _at(self, theta: Vector) -> Probe:
         policy = self._shrinkage @ theta
         # Scores are sums of d products: their rounding grows with |policy| |context|, in any units.
         size = math.sqrt(self.metric.square(policy)) + self.bonus_scale
-        return Look(policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size, self._rule)
+        return Probe(policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size, self._bonus)
 
     def tally(self, theta: Vector) -> Tally:
         return self._worst(theta, 1, 0.0)[1]
@@ -138,7 +138,7 @@ class EpisodeView:
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
-        for part in self._rows.map(partial(kernels.penalty_at, look=self._at(theta), slope=slope, bend=bend)):
+        for part in self._rows.map(partial(kernels.penalty_at, probe=self._at(theta), slope=slope, bend=bend)):
             value, gradient, hessian = value + part[0], gradient + part[1], hessian + part[2]
         G = self._shrinkage
         return Penalty(value, gradient @ G, G.T @ hessian @ G)
@@ -148,17 +148,17 @@ class EpisodeView:
         return self._join(parts if tally.violated else ()).worst(count), tally
 
     def _worst(self, theta: Vector, count: int, band: float) -> tuple[Sequence[RowSet], Tally]:
-        kernel = partial(kernels.worst_at, look=self._at(theta), count=count, band=band)
+        kernel = partial(kernels.worst_at, probe=self._at(theta), count=count, band=band)
         parts, tallies = zip(*self._rows.map(kernel), strict=True)
         return parts, Tally.join(tallies)
 
     def rows(self) -> RowSet:
-        return self._join(list(self._rows.map(partial(kernels.all_rows, look=self._at(np.zeros(self.n_features))))))
+        return self._join(list(self._rows.map(partial(kernels.all_rows, probe=self._at(np.zeros(self.n_features))))))
 
     def without_violated(self, theta: Vector) -> EpisodeView:
         pruned = object.__new__(EpisodeView)
         pruned.__dict__.update(self.__dict__)
-        pruned._rows = self._rows.prepared(partial(kernels.without_violated_rows, look=self._at(theta)))
+        pruned._rows = self._rows.prepared(partial(kernels.without_violated_rows, probe=self._at(theta)))
         return pruned
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:

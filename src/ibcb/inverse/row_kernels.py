@@ -19,10 +19,10 @@ from ibcb.numerics.contexts import Contexts, is_sparse, taken
 from ibcb.numerics.ridge import Whitener, widths
 
 __all__ = [
-    "Look",
+    "Probe",
     "Penalty",
     "RowSet",
-    "Rule",
+    "Bonus",
     "Tally",
     "all_rows",
     "measure",
@@ -116,25 +116,25 @@ class RowSet(NamedTuple):
         return self.take(np.sort(np.argsort(-self.violation, kind="stable")[:count]))
 
 
-class Rule(NamedTuple):
+class Bonus(NamedTuple):
     """What makes a row's bonus: the whitener of Psi (SBUCB), or the margin of the chosen row (SBTS)."""
 
     whitener: Whitener | None
     margin: float
 
 
-class Look(NamedTuple):
+class Probe(NamedTuple):
     """A policy to look at rows with, and the violation that is rounding there."""
 
     policy: Vector
     tolerance: float
-    rule: Rule
+    bonus: Bonus
 
 
-def worked_up(block: Block, *, rule: Rule) -> Block:
+def worked_up(block: Block, *, bonus: Bonus) -> Block:
     """With contexts, bonuses and bounds for looks in single precision."""
     contexts, copy = block.contexts, None
-    W = None if rule.whitener is None else rule.whitener.matrix
+    W = None if bonus.whitener is None else bonus.whitener.matrix
     if contexts.dtype != np.float32 and (W is None or np.abs(W).max() < _LARGEST_IN_SINGLE):
         with np.errstate(over="ignore", invalid="ignore"):
             copy = contexts.astype(np.float32)
@@ -145,16 +145,16 @@ def worked_up(block: Block, *, rule: Rule) -> Block:
             copy = None
     if copy is None:
         squares, longest = _lengths(contexts.astype(np.float64, copy=False))
-    if rule.whitener is None:
-        error = _rounding(contexts) * rule.margin
+    if bonus.whitener is None:
+        error = _rounding(contexts) * bonus.margin
         work = Workup(copy, np.zeros(block.n_rows, dtype=contexts.dtype), error, squares, longest)
         work.bonus[_copies_of_chosen(block.with_work(work))] = -np.inf
-        work.bonus[block.chosen_rows] = -rule.margin
+        work.bonus[block.chosen_rows] = -bonus.margin
     else:
-        W, offset = rule.whitener
+        W, offset = bonus.whitener
         size = longest * math.sqrt(np.vdot(W, W)) + (0.0 if offset is None else math.sqrt(np.vdot(offset, offset)))
         work = Workup(
-            copy, widths(rule.whitener, contexts), _rounding(contexts) * size, squares, longest, rule.whitener
+            copy, widths(bonus.whitener, contexts), _rounding(contexts) * size, squares, longest, bonus.whitener
         )
     return block.with_work(work)
 
@@ -187,13 +187,13 @@ def _copies_of_chosen(block: Block) -> NDArray[np.int64]:
     return rows[~block.lead_contexts(rows, block.step_of(rows)).any(axis=1)]
 
 
-def without_violated_rows(block: Block, *, look: Look) -> Block:
+def without_violated_rows(block: Block, *, probe: Probe) -> Block:
     """The block without the rows that are violated."""
-    leads, error = _leads(block, look)
-    rows = np.flatnonzero(leads > look.tolerance - error)
+    leads, error = _leads(block, probe)
+    rows = np.flatnonzero(leads > probe.tolerance - error)
     work = _work(block)
     bonus = work.bonus.copy()
-    bonus[rows[_exactly(block, rows, look).violation > look.tolerance]] = -np.inf
+    bonus[rows[_exactly(block, rows, probe).violation > probe.tolerance]] = -np.inf
     return block.with_work(work._replace(bonus=bonus, whitener=None))
 
 
@@ -213,37 +213,37 @@ def total(
     return Experience.join([part[0] for part in found]), (contexts, bonus), found[0][2]
 
 
-def penalty_at(block: Block, *, look: Look, slope: float, bend: float) -> Penalty:
+def penalty_at(block: Block, *, probe: Probe, slope: float, bend: float) -> Penalty:
     """As `View.penalty`, of a block's rows and in the policy."""
-    leads, error = _leads(block, look)
-    found = _exactly(block, np.flatnonzero(leads > -error), look)
+    leads, error = _leads(block, probe)
+    found = _exactly(block, np.flatnonzero(leads > -error), probe)
     return _hinge(found.violation, found.matrix, slope, bend)
 
 
-def worst_at(block: Block, *, look: Look, count: int, band: float) -> tuple[RowSet, Tally]:
+def worst_at(block: Block, *, probe: Probe, count: int, band: float) -> tuple[RowSet, Tally]:
     """As `View.worst`, of a block's rows: at least the rows asked for, and how all of them hold."""
-    leads, error = _leads(block, look)
+    leads, error = _leads(block, probe)
     rows = np.flatnonzero(leads > -(band + error))
     if len(rows) <= count:
-        found = _exactly(block, rows, look)
-        return found, _tally(block, rows, found.violation, look)
+        found = _exactly(block, rows, probe)
+        return found, _tally(block, rows, found.violation, probe)
     # The worst are wanted exactly, and so are those that a quick look cannot tell from a row that holds or agrees.
     excess = leads.take(rows).astype(np.float64)
-    wanted = np.abs(excess - look.tolerance) <= error
-    if look.rule.margin:
-        wanted |= np.abs(excess - look.tolerance - look.rule.margin) <= error
+    wanted = np.abs(excess - probe.tolerance) <= error
+    if probe.bonus.margin:
+        wanted |= np.abs(excess - probe.tolerance - probe.bonus.margin) <= error
     wanted[np.argpartition(excess, -count)[-count:]] = True
     exact = np.flatnonzero(wanted)
-    found = _exactly(block, rows.take(exact), look)
+    found = _exactly(block, rows.take(exact), probe)
     excess[exact] = found.violation
-    return found.worst(count), _tally(block, rows, excess, look)
+    return found.worst(count), _tally(block, rows, excess, probe)
 
 
-def all_rows(block: Block, *, look: Look) -> RowSet:
+def all_rows(block: Block, *, probe: Probe) -> RowSet:
     """Every row that is not left out."""
     alive = np.isfinite(_work(block).bonus)
     alive[block.chosen_rows] = False
-    return _exactly(block, np.flatnonzero(alive), look)
+    return _exactly(block, np.flatnonzero(alive), probe)
 
 
 def row_places(block: Block, *, keys: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
@@ -260,24 +260,24 @@ def _work(block: Block) -> Workup:
     return block.work
 
 
-def _leads(block: Block, look: Look) -> tuple[NDArray[Any], float]:
+def _leads(block: Block, probe: Probe) -> tuple[NDArray[Any], float]:
     """Violation of every row, -inf for the chosen ones, in the precision of a quick look; and how far it may be off."""
-    scores, error = _scores(block, look.policy)
+    scores, error = _scores(block, probe.policy)
     return block.leads(scores), 2 * (error + _work(block).bonus_error)
 
 
-def _exactly(block: Block, rows: NDArray[np.int64], look: Look) -> RowSet:
+def _exactly(block: Block, rows: NDArray[np.int64], probe: Probe) -> RowSet:
     """Some rows in float64; the matrix has contexts less the chosen ones', which the view takes on to theta."""
     count = len(rows)
     chosen = block.chosen_rows.take(block.step_of(rows))
     both = taken(block.contexts, np.concatenate([rows, chosen])).astype(np.float64, copy=False)
     lead = both[:count] - both[count:]
-    if look.rule.whitener is None:
-        rhs = np.full(count, -look.rule.margin)
+    if probe.bonus.whitener is None:
+        rhs = np.full(count, -probe.bonus.margin)
     else:
-        wide = widths(look.rule.whitener, both)
+        wide = widths(probe.bonus.whitener, both)
         rhs = wide[count:] - wide[:count]
-    return RowSet(lead, rhs, lead @ look.policy - rhs, rows + block.first_row)
+    return RowSet(lead, rhs, lead @ probe.policy - rhs, rows + block.first_row)
 
 
 def _scores(block: Block, policy: Vector) -> tuple[NDArray[Any], float]:
@@ -308,13 +308,13 @@ def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float)
     return Penalty(value, slope * (bent @ lead), slope * (curved.T @ curved))
 
 
-def _tally(block: Block, rows: NDArray[np.int64], excess: Vector, look: Look) -> Tally:
+def _tally(block: Block, rows: NDArray[np.int64], excess: Vector, probe: Probe) -> Tally:
     """Count from rows that include all violated ones, in order, and their violations."""
     worst = float(excess.max(initial=0.0))
-    if worst <= look.tolerance:
+    if worst <= probe.tolerance:
         return Tally(0, worst, len(block.chosen_rows))
-    violated = excess > look.tolerance
-    beaten = rows[violated if not look.rule.margin else excess > look.tolerance + look.rule.margin]
+    violated = excess > probe.tolerance
+    beaten = rows[violated if not probe.bonus.margin else excess > probe.tolerance + probe.bonus.margin]
     steps = block.step_of(beaten)
     lost = 1 + int(np.count_nonzero(steps[1:] != steps[:-1])) if len(steps) else 0
     return Tally(int(np.count_nonzero(violated)), worst, len(block.chosen_rows) - lost)

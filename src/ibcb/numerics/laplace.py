@@ -108,7 +108,7 @@ class ChoiceFit(NamedTuple):
     agreement: float
 
 
-class _Point(NamedTuple):
+class _PriorPoint(NamedTuple):
     """F with its derivatives, and f alone."""
 
     x: Vector
@@ -140,11 +140,11 @@ def summarise(
             return found._replace(passes=found.passes + before.passes)
         start = centre
 
-    def at(w: Vector) -> _Point:
+    def at(w: Vector) -> _PriorPoint:
         here, offset = loss.expand(w), w - centre
         pull, bound = precision @ offset, here.hessian + precision
         hessians = (bound,) if here.excess is None else (bound - here.excess, bound)
-        return _Point(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here)
+        return _PriorPoint(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here)
 
     done = descend(at, start, stopping)
     if not done.solved:

@@ -151,6 +151,11 @@ class Regularization:
         """From which features are measured; None for 0."""
         return self.frame.origin if self.frame is not None and self.frame.origin.any() else None
 
+    def total(self, chosen: Chosen) -> Vector | None:
+        """Sum of chosen contexts, measured from the decider's origin; None where it is not known."""
+        origin = self.origin
+        return chosen.total if origin is None or chosen.total is None else chosen.total - chosen.count * origin
+
     def ridge(self, chosen: Chosen) -> Ridge:
         """What the choices so far leave behind."""
         if self.frame is None:

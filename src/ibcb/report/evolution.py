@@ -16,7 +16,7 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog
 from ibcb.report.weight_facts import last_policy
 from ibcb.tracking import Interval, Track
-from ibcb.tracking.forecast import interval
+from ibcb.tracking.intervals import interval
 from ibcb.tracking.propensities import Retraced
 
 __all__ = ["Ribbon", "Ribbons", "agreements", "today_begins"]

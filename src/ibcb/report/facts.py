@@ -46,7 +46,7 @@ from ibcb.report.weight_facts import (
     told,
     weight_facts,
 )
-from ibcb.tracking import Track
+from ibcb.tracking import Track, next_models
 
 __all__ = [
     "Contradicting",
@@ -390,7 +390,7 @@ def _drawn(track: Track, doubt: float) -> NDArray[np.float64]:
 
     ``doubt``: times the deviation that each of them believes.
     """
-    beliefs, evidence = track.next_beliefs
+    beliefs, evidence = next_models(track)
     support = np.exp(evidence - evidence.max())
     counts = np.round(_DRAWS * support / support.sum()).astype(int)
     rng, drawn = np.random.default_rng(0), []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ibcb.estimators.ibcb import IBCB
 from ibcb.report.influence import Influences, Spreads
-from ibcb.tracking import Interval
+from ibcb.tracking import Interval, undetermined
 
 __all__ = [
     "LEVEL",
@@ -148,7 +148,7 @@ def _told_together(model: IBCB, places: tuple[int, ...]) -> bool:
     track, some = model._fit.track, list(places)
     if told(model)[some].all() or track is None or track.now is None:
         return True
-    unit, blind = track.blind
+    unit, blind = undetermined(track)
     lost = (blind / unit[:, None])[some]
     within = track.now.within[np.ix_(some, some)]
     moved = np.einsum("ik,ij,jk->k", lost, within, lost)

@@ -1,15 +1,17 @@
 """How a decider's policy evolved and what it will be next: beliefs move by a motion and learn by a choice rule."""
 
-from ibcb.tracking.forecast import (
+from ibcb.tracking.forecast import forecast, learns, logged_policies, projects, rewards
+from ibcb.tracking.intervals import (
     Interval,
     certainty,
     exploration_interval,
-    forecast,
     identified,
     interval,
+    next_models,
     parameter_intervals,
     reward_interval,
     spread_to_one,
+    undetermined,
     unidentified,
 )
 from ibcb.tracking.rewards import Rewards
@@ -25,8 +27,14 @@ __all__ = [
     "forecast",
     "identified",
     "interval",
+    "learns",
+    "logged_policies",
+    "next_models",
     "parameter_intervals",
+    "projects",
     "reward_interval",
+    "rewards",
     "spread_to_one",
+    "undetermined",
     "unidentified",
 ]

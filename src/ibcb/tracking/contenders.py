@@ -22,7 +22,7 @@ from ibcb.tracking.context_sample import ContextSample, best_rows
 from ibcb.tracking.look import Look
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Judged", "Out", "Scored", "Tracks", "UntrackedError", "scored"]
+__all__ = ["Comparison", "Out", "Scored", "Tracks", "UntrackedError", "scored"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -45,14 +45,14 @@ class Out(NamedTuple):
     agreement: float
 
     @classmethod
-    def of(cls, judged: Sequence[Judged], place: int) -> Out:
+    def of(cls, judged: Sequence[Comparison], place: int) -> Out:
         """Of a kind that could not be tracked through the last of some episodes."""
         seen = reduce(add, judged)
         return cls(len(judged), seen.per_step(place), seen.agreement(place))
 
 
 @dataclass(frozen=True)
-class Judged:
+class Comparison:
     """How likely the choices of some episodes were to each kind, foreseen from the episodes before; they add up.
 
     With the products of the log-likelihoods of two kinds, the standard error of their difference is known without
@@ -81,7 +81,7 @@ class Judged:
     uniform: float
 
     @classmethod
-    def of(cls, looks: Sequence[Look | None]) -> Judged:
+    def of(cls, looks: Sequence[Look | None]) -> Comparison:
         """An episode as all kinds saw it; one that could not is taken to have foreseen nothing, like chance."""
         seen = next(look for look in looks if look is not None)
         steps, even = len(seen.likelihoods), np.log(seen.chances)
@@ -91,8 +91,8 @@ class Judged:
         candidates = int(np.round((1 / seen.chances).sum()))
         return cls(steps, candidates, table.sum(axis=1), table @ table.T, hits, chance, float(even.sum()))
 
-    def __add__(self, other: Judged) -> Judged:
-        return Judged(
+    def __add__(self, other: Comparison) -> Comparison:
+        return Comparison(
             self.steps + other.steps,
             self.candidates + other.candidates,
             self.log_likelihoods + other.log_likelihoods,
@@ -148,7 +148,7 @@ class Tracks:
         Why numbers could not.
     changes : tuple of ndarray of shape (episodes,)
         Of each kind that does not learn, how often its last policies chose otherwise than those before them.
-    judged : tuple of Judged
+    judged : tuple of Comparison
         Of each episode that the policy chose.
     stored : int
         Episodes so far, the warm-up's counted.
@@ -162,7 +162,7 @@ class Tracks:
     tracks: tuple[Track | None, ...]
     failures: tuple[str, ...]
     changes: tuple[Annotated[Vector, Stored("episodes")], ...]
-    judged: tuple[Judged, ...]
+    judged: tuple[Comparison, ...]
     stored: int
     fingerprint: str
     out: tuple[Out | None, ...]
@@ -194,7 +194,7 @@ class Tracks:
                 f"the choices cannot be tracked as those of {whom}: numbers leave the range of floating point "
                 f"({failures[0]}). Rescale the contexts to about 1."
             )
-        judged = (*self.judged, Judged.of(looks)) if episode.by_policy else self.judged
+        judged = (*self.judged, Comparison.of(looks)) if episode.by_policy else self.judged
         lost = [place for place, track in enumerate(self.tracks) if track is not None and tracks[place] is None]
         return replace(
             self.without({place: Out.of(judged, place) for place in lost}),

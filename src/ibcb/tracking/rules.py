@@ -12,10 +12,11 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.log.notes import Note
-from ibcb.tracking.contenders import Judged, Tracks
+from ibcb.tracking.contenders import Comparison, Tracks
 from ibcb.tracking.tracker import Track
 
 __all__ = ["GROWN_UP", "STEADY", "assumes_nothing", "choose", "followed", "given_l2"]
@@ -64,7 +65,7 @@ _ASSUMES_LESS, _PLAINLY = 0.1, 0.05
 STEADY, GROWN_UP = 0.9, 6
 
 
-def choose(tracks: Tracks, judged: Judged) -> tuple[int, Note | None]:
+def choose(tracks: Tracks, judged: Comparison) -> tuple[int, Note | None]:
     """The place of the kind to believe, and why it is not the likeliest if it is not."""
     likeliest = judged.ranked(tracks.running)[0]
     chosen, why = _of_kinds(tracks, judged, likeliest)
@@ -82,7 +83,7 @@ def choose(tracks: Tracks, judged: Judged) -> tuple[int, Note | None]:
     )
 
 
-def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]:
+def _of_kinds(tracks: Tracks, judged: Comparison, likeliest: int) -> tuple[int, str]:
     """The place of the kind to believe, and the rule that kept the likeliest from it."""
     kinds, best, why = tracks.kinds, likeliest, ""
     for given in given_l2(tracks):
@@ -134,7 +135,7 @@ def _of_kinds(tracks: Tracks, judged: Judged, likeliest: int) -> tuple[int, str]
     return _moving(tracks, judged, best, why)
 
 
-def _moving(tracks: Tracks, judged: Judged, best: int, why: str) -> tuple[int, str]:
+def _moving(tracks: Tracks, judged: Comparison, best: int, why: str) -> tuple[int, str]:
     """The place of the kind to believe, and why: of the best by what is foreseen, and of one that stays."""
     kinds = tracks.kinds
     still, plain = [place for place in tracks.running if kinds[place].motions.stays], followed(tracks)
@@ -194,7 +195,15 @@ def _evidence(track: Track | None) -> float:
 
 
 def _evidence_of_moves(track: Track | None) -> float:
-    return 0.0 if track is None else track.evidence_of_moves
+    """Log-likelihood of all episodes by which the best model beats the one that stands still; infinite where that was
+    dropped.
+    """
+    return 0.0 if track is None else float(track.seen.whole_evidence.max()) - _likeliest(track, track.models.still)
+
+
+def _likeliest(track: Track, asked: NDArray[np.bool_]) -> float:
+    """Log-likelihood of all episodes under the likeliest of some models; minus infinity where there is none."""
+    return float(track.seen.whole_evidence[asked].max(initial=-np.inf))
 
 
 def _at_a_loss(tracks: Tracks, place: int) -> bool:
@@ -207,7 +216,9 @@ def _settles(track: Track | None) -> bool:
     """Whether a decider is seen to learn: motions that settle are likelier than one that stays and those that stray."""
     if track is None:
         return False
-    over_still, over_restless = track.evidence_of_settling
+    still, settling = track.models.still, track.models.settling
+    settles = _likeliest(track, settling)
+    over_still, over_restless = settles - _likeliest(track, still), settles - _likeliest(track, ~still & ~settling)
     return over_still >= _SEEN_TO_LEARN and over_restless >= _SEEN_TO_SETTLE
 
 

@@ -25,7 +25,7 @@ from ibcb.deciders import Kind, experts
 from ibcb.engine import Episode, Past, Subscriber
 from ibcb.log.notes import Note
 from ibcb.numerics.laplace import draw_scale
-from ibcb.tracking.contenders import Judged, Out, Scored, Tracks, UntrackedError, scored
+from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
 
@@ -227,7 +227,7 @@ class Selecting(Subscriber):
         known = [track.now for track in self.tracks.tracks if track is not None and track.now is not None]
         return any(self.episodes <= 1 + now.blank for now in known)
 
-    def judged(self) -> Judged:
+    def judged(self) -> Comparison:
         """All episodes but the first two, and the first third, of which little can be foreseen."""
         return reduce(add, self.tracks.judged[self._first :])
 
@@ -279,7 +279,7 @@ def _selection(state: Selecting) -> Selection:
     return Selection(track, state.scale(chosen), evidence, notes)
 
 
-def _candidate(tracks: Tracks, judged: Judged, place: int, chosen: int) -> Candidate:
+def _candidate(tracks: Tracks, judged: Comparison, place: int, chosen: int) -> Candidate:
     kind, out = tracks.kinds[place], tracks.out[place]
     figures = Out(0, judged.per_step(place), judged.agreement(place)) if out is None else out
     return Candidate(

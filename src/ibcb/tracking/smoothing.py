@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking.look import Passed
 from ibcb.tracking.motions import MOTIONS
+from ibcb.tracking.preference import weights as weights_of
 from ibcb.tracking.tracker import Track
 
 __all__ = ["smoothed"]
@@ -33,9 +34,9 @@ def smoothed(track: Track) -> list[Beliefs] | None:
 
     None where what the tracker passed was not kept, or that takes too much memory.
     """
-    weights = track.weights(track.seen, track.believed_place)
+    weights = weights_of(track.models, track.seen, track.believed_place)
     members = np.flatnonzero(weights >= _BELIEVED)
-    family = track.model_at(track.believed_place).family
+    family = track.models.model_at(track.believed_place).family
     size = track.seen.families[family].mean.shape[1]
     if track.passed is None or (1 + len(members)) * len(track.passed) * size**2 > MOST_NUMBERS:
         return None
@@ -48,7 +49,8 @@ def _by_one_model(track: Track, passed: Sequence[Passed], family: int, member: i
     now, kind = track.seen, track.kind
     motion = MOTIONS[kind.motions.families[family].motion](kind, (now.models[family][member],))
     assert track.first is not None  # there is one as soon as an episode has been seen
-    belief = motion.start(now.unit / now.shared, kind.regularization.ridge(track.first), track.total_of(track.first))
+    learned = kind.regularization
+    belief = motion.start(now.unit / now.shared, learned.ridge(track.first), learned.total(track.first))
     size = belief.mean.shape[1]
     seen, ahead = list[Beliefs](), list[Beliefs]()
     for episode in passed:

@@ -24,20 +24,18 @@ from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Chosen, Ridge
 from ibcb.tracking.calibration import Exploration, no_evidence, share_of
 from ibcb.tracking.context_sample import ContextSample, picked
-from ibcb.tracking.families import Families, Model
+from ibcb.tracking.families import Families
 from ibcb.tracking.look import Look, Passed, Tracked, look_at
-from ibcb.tracking.motions import Motion, Update, models_of
+from ibcb.tracking.motions import Update, models_of
 from ibcb.tracking.preference import asked, leaders, preferred, weights, without_hopeless
-from ibcb.tracking.rewards import RewardFit, Rewards
-from ibcb.tracking.units import unit_doubt, unit_of
+from ibcb.tracking.rewards import RewardFit
+from ibcb.tracking.units import unit_of
 
-__all__ = ["Model", "Predicted", "Track"]
+__all__ = ["Predicted", "Track"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: information below this share of the largest, features brought to one scale, is rounding; not tuned
-_NOTHING = 1e-9
 #: numbers of the episodes passed that are kept, 16 MB; not tuned
 _KEPT_NUMBERS = 1 << 21
 
@@ -117,11 +115,6 @@ class Track:
         """How many features there are."""
         return len(self.chosen.phi)
 
-    def total_of(self, chosen: Chosen) -> Vector | None:
-        """Sum of chosen contexts, measured from the decider's origin; None where it is not known."""
-        origin = self.kind.regularization.origin
-        return chosen.total if origin is None or chosen.total is None else chosen.total - chosen.count * origin
-
     # -- learning --------------------------------------------------------------------------------------------------
 
     def after(self, episode: Episode) -> Track:
@@ -161,7 +154,7 @@ class Track:
         if number == 0 and fading < 1:
             # Nothing was predicted of the first episode.
             gained = np.zeros_like(gained)
-        believed = self.names[now.best] if self.now is None else self.model
+        believed = self.models.names[now.best] if self.now is None else self.model
         predicted = Predicted(believed, float(look.likelihoods.mean()), look.agreement, float(seen.stray))
         last = tuple(family.of_first(self.observed) for family in families)
         learned = replace(
@@ -186,14 +179,14 @@ class Track:
             )
         if seen.at_random is not None and now.exploration is not None and number >= now.blank:
             learned = replace(learned, exploration=now.exploration.after(seen.at_random))
-        learned = replace(learned, best=preferred(self.kind, self.models, learned, number + 1))
-        policy = self.policy_of(self.believed_of(learned, last, learned.best), learned.best)
+        learned = replace(learned, best=preferred(self.models, learned, number + 1))
+        policy = _per_unit(self, self.believed_of(learned, last, learned.best), learned.best)
         learned = replace(learned, rewards=_rewarding(self, learned, self.kind.ridge(episode.before)))
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, _own_move(self, now, learned, policy))
         if number:
-            learned = without_hopeless(self.kind, self.models, learned)
+            learned = without_hopeless(self.models, learned)
         update = _update(self, episode)
         models = self.models.of(learned.models)
         pairs = zip(models.motions, learned.families, strict=True)
@@ -223,16 +216,6 @@ class Track:
         return Families(self.kind, models_of(self.kind, self.d) if self.now is None else self.now.models)
 
     @property
-    def motions(self) -> tuple[Motion, ...]:
-        """Of the families of models."""
-        return self.models.motions
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all models."""
-        return self.models.names
-
-    @property
     def observed(self) -> int:
         """Entries of a state that choices depend on: the policy, and the weights of the added columns."""
         return self.d + len(self.kind.added)
@@ -245,33 +228,8 @@ class Track:
         """What is believed of these: by one model, or by those of its family as far as evidence supports each."""
         if not self.kind.tempering:
             return self.belief(families, place)
-        family, _ = self.model_at(place)
-        return families[family].of_first(self.observed).mixed(self.weights(now, place))
-
-    def weights(self, now: Tracked, place: int) -> Vector:
-        """How far each model in the family of the one at ``place`` is believed; they add up to 1."""
-        return weights(self.kind, self.models, now, place)
-
-    def by_family(self, values: Vector) -> list[Vector]:
-        """Values of all models by family."""
-        return self.models.by_family(values)
-
-    def model_at(self, place: int) -> Model:
-        """The model at a place, counted through all families."""
-        return self.models.model_at(place)
-
-    def units(self, family: int) -> Vector:
-        """What policies are per unit of, as each model of a family has it, at the scale of its state."""
-        return self.motions[family].units
-
-    def unit_of(self, believed: Beliefs, place: int) -> float:
-        """The unit of a state's policy, as the belief of the model at a place has it."""
-        return unit_of(self.kind, self.models, believed, place, self.d)
-
-    def policy_of(self, believed: Beliefs, place: int) -> Vector:
-        """Per unit, as the belief of the model at a place has it."""
-        policy: Vector = believed.mean[0, : self.d] / self.unit_of(believed, place)
-        return policy
+        family, _ = self.models.model_at(place)
+        return families[family].of_first(self.observed).mixed(weights(self.models, now, place))
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -285,7 +243,7 @@ class Track:
     @property
     def model(self) -> str:
         """The model believed of what comes."""
-        return self.names[self.believed_place]
+        return self.models.names[self.believed_place]
 
     @property
     def believed_place(self) -> int:
@@ -293,70 +251,21 @@ class Track:
         return int(np.argmax(self.models.still)) if self.kind.motions.stays else self.seen.best
 
     @property
-    def believed_policies(self) -> Matrix:
-        """The policy of every episode, shape (N, d): of a decider that stays one and the same."""
-        return np.tile(self.next_policy, (len(self.policies), 1)) if self.kind.motions.stays else self.policies
-
-    @property
     def next_policy(self) -> Vector:
         """The policy of the coming episode, shape (d,)."""
-        return self.policy_of(self.next_belief, self.believed_place)
+        return _per_unit(self, self.next_belief, self.believed_place)
 
     @property
     def next_added(self) -> Vector:
         """What is expected of the weights of the added columns, in the unit of `next_policy`. Shape (k,)."""
         believed = self.next_belief
-        added: Vector = believed.mean[0, self.d :] / self.unit_of(believed, self.believed_place)
+        added: Vector = believed.mean[0, self.d :] / unit_of(self.models, believed, self.believed_place)
         return added
 
     @lazy
     def next_belief(self) -> Beliefs:
         """What is believed of the policy of the coming episode, and of the weights of the added columns."""
         return self.believed_of(self.seen, self.seen.families, self.believed_place)
-
-    @property
-    def next_beliefs(self) -> tuple[Beliefs, Vector]:
-        """What the models of the family believed say of the coming episode's policy, and the evidence for each; at the
-        scale of their states.
-        """
-        family = self.model_at(self.believed_place).family
-        return self.seen.families[family].of_first(self.d), self.by_family(self.seen.evidence)[family]
-
-    @property
-    def learns(self) -> bool:
-        """Whether the model believed is a learner, so that later policies differ from the last."""
-        return self.motions[self.model_at(self.seen.best).family].learns
-
-    @property
-    def projects(self) -> bool:
-        """Whether it is believed further than one update: of errorless choices, only a learner that is spared a good
-        part of the errors of the best walk.
-        """
-        now, most = self.seen, self.kind.most_missed
-        missed = now.compared - now.hits
-        walks = len(self.motions[0].names)
-        spared = now.compared == 0 or not np.isfinite(most) or missed[now.best] <= most * missed[:walks].min()
-        return self.learns and bool(spared)
-
-    @property
-    def evidence_of_moves(self) -> float:
-        """Log-likelihood of all episodes by which the best model beats the one that stands still; infinite where that
-        was dropped.
-        """
-        return float(self.seen.whole_evidence.max()) - self._likeliest(self.models.still)
-
-    @property
-    def evidence_of_settling(self) -> tuple[float, float]:
-        """Log-likelihood of all episodes by which the likeliest motion that settles beats the one that stands still,
-        and those that do not settle.
-        """
-        still, settling = self.models.still, self.models.settling
-        settles = self._likeliest(settling)
-        return settles - self._likeliest(still), settles - self._likeliest(~still & ~settling)
-
-    def _likeliest(self, asked: NDArray[np.bool_]) -> float:
-        """Log-likelihood of all episodes under the likeliest of some models; minus infinity where there is none."""
-        return float(self.seen.whole_evidence[asked].max(initial=-np.inf))
 
     def random_share(self, episode: int) -> float:
         """The share of an episode's choices that were made at random, by what is known now."""
@@ -370,42 +279,6 @@ class Track:
         if self.now is None or self.now.exploration is None:
             return None
         return self.now.exploration.share(max(0, episode - self.now.blank))
-
-    def rewards(self) -> Rewards | None:
-        """theta and c per unit that explain the policies so far; c is measured from the decider's origin.
-
-        None of kinds of which it is not known how they learn.
-        """
-        now = self.seen
-        if now.rewards is None:
-            return None
-        return now.rewards.solve(unit_doubt(self.kind, self.models, now, self.belief(now.last, now.best)))
-
-    def current_rewards(self) -> tuple[Vector, float] | None:
-        """theta and c per unit, as the learner believed has them now; None where no learner is believed.
-
-        Where rewards are not linear these are what it earns of late, and project it forward better than `rewards`.
-        c is measured from the decider's origin.
-        """
-        now = self.seen
-        family, member = self.model_at(now.best)
-        found = self.motions[family].rewards(now.families[family], member)
-        if found is None:
-            return None
-        unit = self.unit_of(self.belief(now.families, now.best), now.best)
-        return found[0] / unit, found[1] / unit
-
-    @lazy
-    def blind(self) -> tuple[Vector, Matrix]:
-        """Units that make features alike, and directions, in these units, of which all episodes told nothing.
-
-        Shapes (d,) and (d, k), the latter orthonormal.
-        """
-        information = self.seen.information
-        unit = np.sqrt(information.diagonal())
-        unit[unit == 0] = 1.0
-        values, V = np.linalg.eigh(information / unit / unit[:, None])
-        return unit, V[:, values <= _NOTHING * max(values[-1], np.finfo(np.float64).tiny)]
 
     # -- storing ---------------------------------------------------------------------------------------------------
 
@@ -429,7 +302,7 @@ class Track:
             raise ValueError(f"its models are not those of {kind.name}")
         if episodes < 2 and not all(each.early in own for each, own in zip(families, now.models, strict=True)):
             raise ValueError(f"its models are not those that {kind.name} begins with")
-        shapes = [(len(each.names), d + added + each.beside(d)) for each in self.motions]
+        shapes = [(len(each.names), d + added + each.beside(d)) for each in self.models.motions]
         if [each.mean.shape for each in now.families] != shapes:
             raise ValueError(f"its beliefs are not those of the motions of {kind.name}")
         if [each.mean.shape for each in now.last] != [(count, d + added) for count, _ in shapes]:
@@ -438,8 +311,9 @@ class Track:
         variances = [each.covariance.diagonal(axis1=1, axis2=2) for each in (*now.last, *now.families)]
         if not all((each[:, own] > 0).all() for each in variances):
             raise ValueError("a variance of an added weight is not above 0")
-        if {len(now.evidence), len(now.whole_evidence)} != {len(self.names)} or now.best >= len(self.names):
-            raise ValueError(f"its evidence is not of the {len(self.names)} models of {kind.name}")
+        count = len(self.models.names)
+        if {len(now.evidence), len(now.whole_evidence)} != {count} or now.best >= count:
+            raise ValueError(f"its evidence is not of the {count} models of {kind.name}")
         if (now.rewards is not None) != kind.learns:
             raise ValueError(f"a decider of the kind {kind.name} {'has' if kind.learns else 'has no'} rewards")
         sites = {site.root.shape[0] for each in self.passed or () for site in each.sites}
@@ -460,7 +334,8 @@ def _begun(track: Track, episode: Episode) -> Tracked:
     models = models_of(kind, len(unit))
     # Scales of whole scores are shared among the features that show.
     shared = 1 if kind.scales.per_feature else max(1, int(np.count_nonzero(candidates.shown)))
-    families = tuple(motion.start(unit / shared, before, track.total_of(track.chosen)) for motion in track.motions)
+    total = kind.regularization.total(track.chosen)
+    families = tuple(motion.start(unit / shared, before, total) for motion in track.models.motions)
     K, d = sum(len(family) for family in families), len(unit)
     return Tracked(
         unit=unit,
@@ -488,12 +363,12 @@ def _begun(track: Track, episode: Episode) -> Tracked:
 
 def _believed(track: Track, now: Tracked) -> Believed:
     """What is believed of an episode before its choices are seen."""
-    lead = leaders(track.kind, track.models, now, len(track.predicted))
+    lead = leaders(track.models, now, len(track.predicted))
     places = [track.models.place_of(*model) for model in enumerate(lead)]
     return Believed(
         track.belief(now.families, now.best),
         tuple(track.belief(now.families, place) for place in places),
-        asked(track.kind, track.models, now, lead),
+        asked(track.models, now, lead),
     )
 
 
@@ -503,16 +378,22 @@ def _rewarding(track: Track, now: Tracked, before: Ridge) -> RewardFit | None:
     """
     if not track.kind.learns:
         return None
-    d, (family, member) = track.d, track.model_at(now.best)
-    taught = track.motions[family].taught(now.families[family][member : member + 1], d)
+    d, (family, member) = track.d, track.models.model_at(now.best)
+    taught = track.models.motions[family].taught(now.families[family][member : member + 1], d)
     believed = track.believed_of(now, now.last, now.best) if taught is None else taught
-    policy, unit = track.policy_of(believed, now.best), track.unit_of(believed, now.best)
-    known = track.total_of(track.chosen)
+    policy, unit = _per_unit(track, believed, now.best), unit_of(track.models, believed, now.best)
+    known = track.kind.regularization.total(track.chosen)
     total = np.zeros(d) if known is None else known
     second = symmetric_inverse(now.unit)
     if now.rewards is None:
         return RewardFit.begin(policy, before, total, now.within, second)
     return now.rewards.after(policy, believed.covariance[0, :d, :d] / unit**2, before, total, now.within, second)
+
+
+def _per_unit(track: Track, believed: Beliefs, place: int) -> Vector:
+    """The policy per unit, as the belief of the model at a place has it. Shape (d,)."""
+    policy: Vector = believed.mean[0, : track.d] / unit_of(track.models, believed, place)
+    return policy
 
 
 def _own_move(track: Track, before: Tracked, after: Tracked, policy: Vector) -> float:
@@ -521,8 +402,8 @@ def _own_move(track: Track, before: Tracked, after: Tracked, policy: Vector) -> 
     What the episode took off the covariance of its policy is the covariance of the estimate's change, which holds the
     decider's own move and what was learned of where it had been. Only what is across the policy changes choices.
     """
-    family, member = track.model_at(after.best)
-    lengths = track.motions[family].lengths(len(track.predicted))
+    family, member = track.models.model_at(after.best)
+    lengths = track.models.motions[family].lengths(len(track.predicted))
     if lengths is None:
         return 1.0
     d = len(policy)

@@ -18,17 +18,20 @@ LEAST_UNIT = 0.01
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
-def unit_column(kind: Kind, d: int) -> int | None:
-    """The entry of a state per unit of which policies are; None where that is not part of it."""
-    return None if kind.per_unit is None else d + kind.per_unit
+def unit_column(kind: Kind, believed: Beliefs) -> int | None:
+    """The entry of a policy with its added weights per unit of which policies are; None where that is not part of it.
+
+    ``believed``: of the policy and the weights of the added columns.
+    """
+    return None if kind.per_unit is None else believed.mean.shape[1] - len(kind.added) + kind.per_unit
 
 
-def unit_of(kind: Kind, models: Families, believed: Beliefs, place: int, d: int) -> float:
-    """The unit of a state's policy, as the belief of the model at a place has it.
+def unit_of(models: Families, believed: Beliefs, place: int) -> float:
+    """The unit of a policy, as the belief of the model at a place has it.
 
     Of a weight it is what is expected of it, which is above 0 however little is known.
     """
-    column = unit_column(kind, d)
+    column = unit_column(models.kind, believed)
     if column is None:
         family, member = models.model_at(place)
         return float(models.motions[family].units[member])
@@ -39,12 +42,12 @@ def unit_of(kind: Kind, models: Families, believed: Beliefs, place: int, d: int)
     return max(mean, LEAST_UNIT)
 
 
-def unit_doubt(kind: Kind, models: Families, now: Tracked, believed: Beliefs) -> float:
+def unit_doubt(models: Families, now: Tracked, believed: Beliefs) -> float:
     """Share by which the last policy may be too long or too short: by which its unit may be mistaken."""
     d = len(now.within)
-    C, p, column = believed.covariance[0], believed.mean[0, :d], unit_column(kind, d)
+    C, p, column = believed.covariance[0], believed.mean[0, :d], unit_column(models.kind, believed)
     if column is not None:
-        return float(np.sqrt(C[column, column])) / unit_of(kind, models, believed, now.best, d)
+        return float(np.sqrt(C[column, column])) / unit_of(models, believed, now.best)
     along = now.within @ p
     size = float(p @ along)
     return float(np.sqrt(max(along @ C[:d, :d] @ along, 0.0))) / size if size > 0 else 0.0

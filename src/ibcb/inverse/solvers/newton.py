@@ -61,7 +61,7 @@ def robust(view: View, centre: Vector, *, penalty: float, bend: float) -> Soluti
     return _newton("robust", view, centre, penalty, bend * view.bonus_scale)
 
 
-class _Point(NamedTuple):
+class _HingePoint(NamedTuple):
     """F at theta, its gradient and generalised Hessian."""
 
     x: Vector
@@ -73,16 +73,16 @@ class _Point(NamedTuple):
 def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) -> Solution:
     K = view.metric.matrix
 
-    def at(theta: Vector, rows: View | RowSet) -> _Point:
+    def at(theta: Vector, rows: View | RowSet) -> _HingePoint:
         value, gradient, hessian = rows.penalty(theta, slope, bend)
         offset = theta - centre
         pull = K @ offset
-        return _Point(theta, value + float(offset @ pull) / 2, pull + gradient, (hessian + K,))
+        return _HingePoint(theta, value + float(offset @ pull) / 2, pull + gradient, (hessian + K,))
 
-    def gap(point: _Point) -> float:
+    def gap(point: _HingePoint) -> float:
         return view.metric.dual_square(point.gradient) / 2
 
-    def solve(rows: View | RowSet, start: Vector, most: int) -> Descent[_Point]:
+    def solve(rows: View | RowSet, start: Vector, most: int) -> Descent[_HingePoint]:
         stopping = Stopping(_ROUNDING / 2, _ROUNDING, most, shortest=_SHORTEST)
         return descend(partial(at, rows=rows), start, stopping, lambda p: gap(p) <= _RELATIVE_GAP * p.value)
 
