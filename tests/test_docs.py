@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from ibcb.cli import app
 from ibcb.deciders import KINDS
 from ibcb.estimators.model_file import ModelFileError
 from ibcb.numerics.ridge import Ridge
+from ibcb.report import write_report
 
 DOCS = ROOT / "docs"
 HOWTO = DOCS / "howto"
@@ -125,12 +127,30 @@ def test_a_rule_of_ones_own_is_fitted_named_and_by_auto_stored_and_alive(here):
         assert names["again"] < 0.05
         assert "softucb" in {candidate.expert for candidate in auto.evidence_}
         assert names["same"].decider_ == model.decider_
+        assert_a_past_is_known_everywhere(names["forgetful"], names["log"])
         # Without its rule the file says what is missing.
         del KINDS["softucb"]
         with pytest.raises(ModelFileError, match=r"'softucb'.*ibcb\.deciders\.register"):
             ibcb.load_model("softucb.safetensors")
     finally:
         KINDS.pop("softucb", None)
+        KINDS.pop("forgetful", None)
+
+
+def assert_a_past_is_known_everywhere(model, log):
+    """In verdict, page, propensities, live policy and file; the Gram matrix is that of what is still known."""
+    assert model.expert_ == "forgetful"
+    assert {each.expert: each.log_likelihood for each in model.evidence_}["sbucb"] < -0.09
+    assert model.verdict(log).level in ("good", "fair")
+    write_report(model, log, "forgetful.html")
+    assert "confidence bonus" in Path("forgetful.html").read_text()
+    np.testing.assert_allclose(model.propensities(log).reshape(-1, 5).sum(axis=1), 1.0)
+    known = log.contexts[log.chosen_rows[400:]]
+    np.testing.assert_allclose(model.to_policy().gram_, known.T @ known)
+    ibcb.save_model(model, "forgetful.safetensors")
+    same = ibcb.load_model("forgetful.safetensors")
+    np.testing.assert_array_equal(same.forecast(3), model.forecast(3))
+    np.testing.assert_array_equal(same.propensities(log), model.propensities(log))
 
 
 OBP_SECTION = "With the Open Bandit Pipeline"

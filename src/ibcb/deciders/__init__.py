@@ -35,8 +35,10 @@ from ibcb.deciders.sbts import DRAWS, SBTS, BestOfDraw
 from ibcb.deciders.sbucb import SBUCB, UpperBound
 from ibcb.deciders.softmax import TEMPERATURE, Softmax, SoftmaxOfScores
 from ibcb.deciders.topk import OneOfBest, TopK, top_k_softmax
+from ibcb.engine import ALL, Past
 
 __all__ = [
+    "ALL",
     "DRAWS",
     "FIRST_STRAY",
     "KINDS",
@@ -63,6 +65,7 @@ __all__ = [
     "Observed",
     "OneOfBest",
     "Parameter",
+    "Past",
     "Policy",
     "PolicyLength",
     "RandomShare",

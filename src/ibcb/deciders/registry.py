@@ -1,7 +1,7 @@
 """The register of kinds: those that are known, and rules of one's own.
 
 A rule of one's own becomes a kind of its name, by `register` or by an entry point of the group ``ibcb.deciders`` that
-gives the rule. Entry points are loaded once, when a kind is first asked for.
+gives the rule, or a kind. Entry points are loaded once, when a kind is first asked for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Register(MutableMapping[str, Kind]):
             self._loaded, rows = True, dict(self._rows)
             for point in entry_points(group=_GROUP):
                 try:
-                    _add(rows, _made(point.load()))
+                    _add(rows, _kind_of(point.load()))
                 except Exception as error:
                     self._loaded = False
                     error.add_note(f"ibcb met this in the entry point {point.name} = {point.value} of {_GROUP}.")
@@ -95,7 +95,7 @@ def register(rule: Rule | type[Rule] | Kind, *, name: str | None = None, past: P
     """
     if not isinstance(past, Past):
         raise TypeError(f"past is {past!r}; it must be a Past, such as ibcb.deciders.ALL.")
-    kind = rule if isinstance(rule, Kind) else _made(rule)
+    kind = _kind_of(rule)
     own = kind.name if name is None else name
     _add(KINDS, replace(kind, name=own, key=own, past=past))
 
@@ -109,8 +109,10 @@ def _add(kinds: MutableMapping[str, Kind], kind: Kind) -> None:
     kinds[kind.name] = kind
 
 
-def _made(rule: Any) -> Kind:
-    """The kind of a rule, after checking it."""
+def _kind_of(rule: Any) -> Kind:
+    """A kind itself; that of a rule, after checking it."""
+    if isinstance(rule, Kind):
+        return rule
     made = rule() if isinstance(rule, type) and not getattr(rule, "__abstractmethods__", None) else rule
     who = rule.__name__ if isinstance(rule, type) else type(rule).__name__
     abstract = getattr(made, "__abstractmethods__", ()) if isinstance(made, type) else ()
