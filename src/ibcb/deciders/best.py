@@ -18,12 +18,11 @@ from ibcb.deciders.parameter import Parameter, Setting, Unit
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.deciders.sbts import DRAWS, SBTS
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.gaussians import Beliefs, Site
 
 __all__ = ["Best"]
-
-Vector = NDArray[np.float64]
 
 #: factors are found with this much more variance than a family's leader has: its other models are to learn from them
 #: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)

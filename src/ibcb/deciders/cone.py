@@ -26,15 +26,13 @@ from numpy.typing import NDArray
 
 from ibcb.deciders.rule import Columns
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Cone", "RowSearch", "cone_sites"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import (
     Contexts,
     dense,
@@ -43,9 +44,6 @@ from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["draws_site", "length_factor"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: the logistic function of 1.7 x is the normal distribution function of x to within .01
 PROBIT = 1.7

@@ -25,8 +25,6 @@ from ibcb.numerics.newton import SolverError
 
 __all__ = ["BestOrRandom", "EGreedy"]
 
-Vector = NDArray[np.float64]
-
 #: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule has no
 #: luck of its own (judged by benchmarks/propensities.py; 30 is as good)
 _LENGTH = 10.0

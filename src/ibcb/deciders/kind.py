@@ -8,19 +8,16 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders.parameter import Parameter
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.engine import ALL, Block, CandidateMoments, History, Past
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Frame, Regularization, Ridge
 
 __all__ = ["Family", "Kind", "Motions", "Scales", "grid"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

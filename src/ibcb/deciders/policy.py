@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import candidate_array
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
 
 __all__ = ["Policy", "as_candidate_sets", "as_choice", "best", "draw", "with_random_share"]
-
-Vector = NDArray[np.float64]
 
 
 class Policy(ABC):

@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.deciders.learning import Learning
 from ibcb.deciders.policy import Policy, as_candidate_sets, as_choice, best
 from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.checks import at_least_zero, finite_array, gram_matrix, positive, whole
 
 __all__ = ["IndexPolicy", "RidgePolicy"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 class RidgePolicy(Policy):

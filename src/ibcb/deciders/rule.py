@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders.parameter import Parameter
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, with_column
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.lazy import lazy
@@ -40,9 +41,6 @@ __all__ = [
     "Width",
     "Words",
 ]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine.block import Block
 from ibcb.engine.rows import Rows
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
 __all__ = ["CandidateMoments", "candidate_moments", "first_look"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: a feature's own share of the second moment that every direction has at least, so that it can be inverted; not tuned
 _RIDGE_SHARE = 0.05

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ibcb.engine.block import Block
@@ -26,12 +25,11 @@ from ibcb.engine.rows import Rows
 from ibcb.engine.threads import Workers, one_blas_thread
 from ibcb.log import Log
 from ibcb.log.fingerprint import NO_LOG, with_episode
+from ibcb.numerics.arrays import Matrix
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Chosen, Regularization, Ridge
 
 __all__ = ["Episode", "Heading", "History", "Subscriber", "replay"]
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.engine import Episode, Experience, Heading, History, Past, Subscriber, replay, workers
@@ -37,8 +36,6 @@ from ibcb.tracking.contenders import Tracks, UntrackedError
 from ibcb.tracking.selection import AnotherLogError, Candidate, Selecting, Selection
 
 __all__ = ["Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
@@ -18,11 +17,10 @@ from ibcb.log import BehaviorLog, Log
 from ibcb.log.arrays import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking.propensities import Next
 
 __all__ = ["Overlap", "Told", "effective_size", "not_drawn", "of_another_log", "recover_tables"]
-
-Vector = NDArray[np.float64]
 
 #: below it a single choice weighs more than a hundred
 _RARE = 0.01

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ibcb import tracking
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking import (
     Rewards,
     Track,
@@ -27,8 +28,6 @@ from ibcb.tracking import (
 )
 
 __all__ = ["added_weights", "exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
-
-Vector = NDArray[np.float64]
 
 #: attributes that every model has, and only some rules have a value for
 _OF_SOME_RULES = ("epsilon_", "temperature_", "top_k_", "draws_")

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.fitting import Fit
 from ibcb.log import Log
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking.propensities import Ahead, InForce, Next
 
 __all__ = ["NotTheFittedLogError", "Recovered", "Recovering", "recovered"]
-
-Vector = NDArray[np.float64]
 
 
 class Recovered(NamedTuple):

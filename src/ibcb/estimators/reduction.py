@@ -23,14 +23,12 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.arrays import whole_numbers
 from ibcb.log.notes import Note
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
 from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
 __all__ = ["WIDE", "Lens", "Reduction", "lens_of"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: features up to which all are tracked, and how many are of a log with more: a fit in seconds (benchmarks/arms.py)
 WIDE, _TRACKED = 1024, 128

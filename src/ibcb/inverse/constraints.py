@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 from ibcb.engine import Rows
 from ibcb.inverse import row_kernels as kernels
 from ibcb.inverse.row_kernels import Bonus, Penalty, Probe, RowSet, Tally
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
-
-Vector = NDArray[np.float64]
 
 #: rows hold when violated by less than this share of the typical bonus: far above the rounding of float64, and of no
 #: effect on any choice

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block, Experience, Workup, experienced
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import Contexts, is_sparse, taken
 from ibcb.numerics.ridge import Whitener, widths
 
@@ -33,8 +34,6 @@ __all__ = [
     "worked_up",
     "worst_at",
 ]
-
-Vector = NDArray[np.float64]
 
 #: lengths whose squares can be summed in single precision, which ends at 3e38
 _LARGEST_IN_SINGLE = 1e15

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import draws_root
 
 __all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Tensor = NDArray[np.float64]
 Offsets = NDArray[np.int64]
 

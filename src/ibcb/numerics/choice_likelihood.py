@@ -30,11 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import Contexts, taken
 
 __all__ = ["ChoiceLoss", "Expansion"]
 
-Vector = NDArray[np.float64]
 Array = NDArray[np.float64]
 
 #: of leads in float64: a block and what a pass makes of it stay in the processor's cache; not tuned finely

@@ -13,12 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 
 __all__ = ["Beliefs", "Site", "Transition", "draws_root", "factor", "site_at", "symmetric_inverse"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: by this factor the estimate of a condition number is safe
 _SURELY = 1e3

@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, dense, few_pairs, stacked
 
 __all__ = ["EP", "ConeRows", "EPSettings", "Posterior", "propagate", "row_likelihoods"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

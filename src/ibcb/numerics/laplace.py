@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
 from ibcb.numerics.newton import Stopping, descend
 
@@ -32,8 +33,6 @@ __all__ = [
     "summarise",
     "summarise_straying",
 ]
-
-Vector = NDArray[np.float64]
 
 #: A likelihood known to 1e-9 is known far better than any comparison of models needs. Passes are not tuned: 2 to 12
 #: are usual, and kinks (top_k > 1) may take more.

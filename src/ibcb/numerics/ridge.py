@@ -22,14 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
 from ibcb.numerics.lazy import lazy
 
 __all__ = ["Chosen", "Frame", "Regularization", "Ridge", "Whitener", "gram", "ridge", "widths"]
-
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 
 #: of whitened rows, so that they stay in the processor's cache; not tuned finely
 _CACHE_BYTES = 400_000

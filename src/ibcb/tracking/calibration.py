@@ -21,14 +21,12 @@ from scipy.interpolate import CubicSpline
 
 from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind, Share
 from ibcb.engine import Block
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ibcb.deciders import Kind
 from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample, best_rows
@@ -24,8 +24,6 @@ from ibcb.tracking.tracker import Track
 
 __all__ = ["Comparison", "Out", "Scored", "Tracks", "UntrackedError", "scored"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3

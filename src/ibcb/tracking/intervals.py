@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ibcb.deciders import Interval, Known
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, draws_root
 from ibcb.tracking.forecast import logged_policies
@@ -31,9 +32,6 @@ __all__ = [
     "undetermined",
     "unidentified",
 ]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .01 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 1000, 4000

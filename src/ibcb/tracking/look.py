@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import RANDOM_SHARES, Believed, Columns, Kind, Observed
 from ibcb.engine import Block
-from ibcb.numerics.arrays import Stored, plain
+from ibcb.numerics.arrays import Matrix, Stored, Vector, plain
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Ridge
@@ -20,9 +20,6 @@ from ibcb.tracking.motions import Models, Update
 from ibcb.tracking.rewards import RewardFit
 
 __all__ = ["Look", "Passed", "Tracked", "look_at"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256

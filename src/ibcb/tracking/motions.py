@@ -29,11 +29,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ibcb.deciders import Kind
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs, Transition
 from ibcb.numerics.ridge import Ridge
 
@@ -50,8 +49,6 @@ __all__ = [
     "motions_of",
 ]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 #: the parameters of each of some models of one motion
 Models = tuple[tuple[float, ...], ...]
 

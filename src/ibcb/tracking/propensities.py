@@ -12,10 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine import Block, Episode, History, Subscriber
 from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import probable, with_share
@@ -23,8 +23,6 @@ from ibcb.tracking.smoothing import smoothed
 from ibcb.tracking.tracker import Track
 
 __all__ = ["Ahead", "InForce", "Next", "Retraced", "propensities_next"]
-
-Vector = NDArray[np.float64]
 
 #: draws from a belief: probabilities are exact to about .01 (tests/numerics/test_averages.py)
 _DRAWS = 512

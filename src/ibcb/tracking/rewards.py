@@ -24,17 +24,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["RewardFit", "Rewards"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: the share e; and the weight of the first policy (judged by benchmarks/rewards.py)
 _MISFIT, _FIRST = 0.03, 0.03

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ibcb.deciders import Kind, experts
 from ibcb.engine import Episode, Past, Subscriber
 from ibcb.log.notes import Note
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.laplace import draw_scale
 from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
@@ -31,8 +32,6 @@ from ibcb.tracking.tracker import Track
 
 __all__ = ["AnotherLogError", "Candidate", "Selecting", "Selection"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ibcb.numerics.arrays import Matrix
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking.look import Passed
 from ibcb.tracking.motions import MOTIONS
@@ -18,8 +18,6 @@ from ibcb.tracking.preference import weights as weights_of
 from ibcb.tracking.tracker import Track
 
 __all__ = ["smoothed"]
-
-Matrix = NDArray[np.float64]
 
 #: numbers of covariances that are kept on the way, a gigabyte; beyond it policies stay as they were tracked
 MOST_NUMBERS = 1 << 27

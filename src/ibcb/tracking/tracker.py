@@ -13,11 +13,10 @@ from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import FIRST_STRAY, Believed, Kind, Share
 from ibcb.engine import ALL, Episode, candidate_moments
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.lazy import lazy
@@ -32,9 +31,6 @@ from ibcb.tracking.rewards import RewardFit
 from ibcb.tracking.units import unit_of
 
 __all__ = ["Predicted", "Track"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: numbers of the episodes passed that are kept, 16 MB; not tuned
 _KEPT_NUMBERS = 1 << 21

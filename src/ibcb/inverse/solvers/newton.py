@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ibcb.inverse.constraints import RowSet, View
 from ibcb.inverse.solvers.solution import Solution
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.newton import Descent, Stopping, descend
 
 __all__ = ["robust", "soft"]
@@ -47,8 +48,6 @@ _NEARLY_VIOLATED = 0.25
 _POOL_NUMBERS = 16_000_000
 #: at the rows written out; not tuned: 4 are usual, 50 at stiff penalties, and if they run out there is another pass
 _MAX_LOOKS = 200
-
-Vector = NDArray[np.float64]
 
 
 def soft(view: View, centre: Vector, *, penalty: float) -> Solution:
