@@ -51,6 +51,6 @@ def _site(
     chosen = block.chosen_rows - block.offsets[:-1]
     stray = min(max(stray, _LEAST_STRAY), most_stray)
     loss = ChoiceLoss(contexts, block.offsets, chosen, top_k=top_k, stray=stray)
-    found = summarise_straying(loss, centre, precision, most=most_stray)
-    slope = -precision @ (found.mode - centre)
-    return site_at(found.mode, found.information, slope, found.loss, least=1e-10), found.stray
+    summary = summarise_straying(loss, centre, precision, most=most_stray)
+    slope = -precision @ (summary.mode - centre)
+    return site_at(summary.mode, summary.information, slope, summary.loss, least=1e-10), summary.stray

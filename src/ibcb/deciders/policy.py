@@ -39,8 +39,7 @@ class Policy(ABC):
     def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
         """Expected reward of every candidate, without exploration."""
         contexts = log.contexts if isinstance(log, BehaviorLog) else as_candidate_sets(log, self.n_features)
-        scores: NDArray[Any] = contexts @ self.coef_
-        return scores
+        return contexts @ self.coef_
 
     @abstractmethod
     def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ from ibcb.numerics.gaussians import Beliefs
 
 __all__ = ["DRAWS", "SBTS", "BestOfDraw"]
 
-#: variance of a belief over that of the draws that is believed where choices are foreseen (judged by
+#: variance of a belief over that of the draws that is believed where choices are predicted (judged by
 #: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
 _WIDEST = 3.0
 
@@ -92,8 +92,8 @@ def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
     if values[-1] <= _WIDEST:
         return covariance
     root = V.T @ L
-    found: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
-    return found
+    bounded: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
+    return bounded
 
 
 class SBTS(IndexPolicy):

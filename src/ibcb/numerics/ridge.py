@@ -77,8 +77,7 @@ class Chosen:
         if self.total is None:
             raise ValueError("the sum of the contexts chosen before the log is not known, so they have no origin.")
         across = np.outer(origin, self.total - self.count / 2 * origin)
-        found: Matrix = self.phi - across - across.T
-        return found
+        return self.phi - across - across.T
 
     def check(self) -> None:
         """Raise ValueError where total and Gram matrix are not sums of the same contexts, by Cauchy and Schwarz."""
