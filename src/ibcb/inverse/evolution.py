@@ -39,7 +39,7 @@ class EpisodeDiagnosis(NamedTuple):
 
 @dataclass(frozen=True)
 class Evolution:
-    """Algorithm 2 between two episodes; it is never changed, `after` gives the next one.
+    """Algorithm 2 between two episodes; it is never changed, `step` gives the next one.
 
     Attributes
     ----------
