@@ -60,8 +60,8 @@ def weights(models: Families, now: Tracked, place: int) -> Vector:
         return alone
     told = max(1, int(np.count_nonzero(now.within.diagonal())))
     likely = np.exp((evidence - evidence.max()) / (models.kind.tempering * told))
-    found: Vector = likely / likely.sum()
-    return found
+    believed: Vector = likely / likely.sum()
+    return believed
 
 
 def without_hopeless(models: Families, now: Tracked) -> Tracked:
