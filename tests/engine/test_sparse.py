@@ -174,7 +174,7 @@ def test_kernels_give_what_dense_ones_give(rows, rng):
     )
     np.testing.assert_allclose(layout.dense(layout.scaled_rows(X, rows[:, 0])), rows * rows[:, :1])
     np.testing.assert_array_equal(layout.dense(layout.with_column(X, rows[:, 3])), np.column_stack([rows, rows[:, 3]]))
-    np.testing.assert_array_equal(layout.shown_features(X), rows.any(axis=0))
+    np.testing.assert_array_equal(layout.shown_counts(X), np.count_nonzero(rows, axis=0))
     before = ridge(rows.T @ rows, 0.5)
     np.testing.assert_allclose(before.widths(X), before.widths(rows))
     block = [Block(Z, np.arange(5) * 8 + 2, offsets, 8, 0, 0) for Z in (X, rows)]

@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders.cone import cone_sites
 from ibcb.deciders.parameter import Parameter, Setting, Unit
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.deciders.sbts import DRAWS, SBTS
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import best_of_draws
+from ibcb.numerics.contexts import best_rows
 from ibcb.numerics.gaussians import Beliefs, Site
 
 __all__ = ["Best"]
-
-Vector = NDArray[np.float64]
 
 #: factors are found with this much more variance than a family's leader has: its other models are to learn from them
 #: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
@@ -53,25 +52,18 @@ class Best(Rule):
         # A family that has no chance learns from the factor of the likeliest.
         wide = [belief.leaders[family].widened(_WIDENING) for family in belief.asked]
         sites, strayed = cone_sites(block, columns, wide, parameters.stray)
-        found = dict(zip(belief.asked, sites, strict=True))
-        return Observed(tuple(found.get(family, found[belief.asked[0]]) for family in families), strayed)
+        by_family = dict(zip(belief.asked, sites, strict=True))
+        return Observed(tuple(by_family.get(family, sites[0]) for family in families), strayed)
 
     def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
         mean, covariance = belief.mean[0], belief.covariance[0]
         if not covariance.any():
             # Nothing to draw: the best, the first of equals.
-            return _first_best(columns.scores(mean.astype(block.contexts.dtype)), block)
+            certain = np.zeros(block.n_rows)
+            certain[best_rows(columns.scores(mean.astype(block.contexts.dtype)), block.offsets)] = 1.0
+            return certain
         return best_of_draws(columns.whole, block.offsets, mean, covariance, parameters.draws)
 
     def live(self, state: Life) -> Any:
         how: dict[str, Any] = {"draws": state.draws, "random_state": state.random_state}
         return SBTS(len(state.coef), alpha=state.alpha, **how, **state.learned)
-
-
-def _first_best(scores: NDArray[Any], block: Block) -> Vector:
-    """1 for the best candidate of each step, the first of equals, and 0 for the others. Shape (rows,)."""
-    starts = block.offsets[:-1]
-    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), np.diff(block.offsets)))
-    found = np.zeros(len(scores))
-    found[best[np.searchsorted(best, starts)]] = 1.0
-    return found

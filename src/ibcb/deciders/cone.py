@@ -26,15 +26,13 @@ from numpy.typing import NDArray
 
 from ibcb.deciders.rule import Columns
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Cone", "RowSearch", "cone_sites"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def cone_sites(block: Block, columns: Columns, beliefs: Sequence[Beliefs], stray
     stray : float
         The same share of this episode.
     """
-    cone, found, learned = Cone(block, columns), list[Site](), None
+    cone, sites, learned = Cone(block, columns), list[Site](), None
     if not cone.tells:
         return [Site.empty(belief.mean.shape[1]) for belief in beliefs], stray
     cone.stray = min(max(stray, EP.stray), EP.most_stray)
@@ -108,8 +106,8 @@ def cone_sites(block: Block, columns: Columns, beliefs: Sequence[Beliefs], stray
             logged, known = np.flatnonzero(learned.rows.places != _POSITIVE), learned.rows
             rows = ConeRows.fresh(known.leads[logged], known.places[logged], known.times[logged])
             learned = cone.learn_all(cone.beforehand(len(mean)).joined(rows), mean, root)
-        found.append(_as_one(learned))
-    return found, failed
+        sites.append(_as_one(learned))
+    return sites, failed
 
 
 def _as_one(learned: Posterior) -> Site:
@@ -204,8 +202,8 @@ class Cone:
             return row_lengths(self._leads[rows], L)
         white = L.T @ self._leads.take(rows, axis=0).T
         np.multiply(white, white, out=white)
-        found: NDArray[Any] = np.sqrt(np.add.reduce(white, axis=0))
-        return found
+        deviations: NDArray[Any] = np.sqrt(np.add.reduce(white, axis=0))
+        return deviations
 
     def _open(
         self, mean: Vector, root: Matrix, known: ConeRows
@@ -248,8 +246,8 @@ class Cone:
         lead = self._leads @ mean.astype(self._leads.dtype)
         fails = lead > 0
         fails[known.places[known.places != _POSITIVE]] = False
-        found = np.flatnonzero(fails)
-        return found, lead[found]
+        failing = np.flatnonzero(fails)
+        return failing, lead[failing]
 
     def _exactly(self, rows: NDArray[np.int64]) -> ConeRows:
         """Some rows in double precision."""
@@ -299,8 +297,7 @@ def _learned(leads: Contexts, ridge: Ridge) -> NDArray[np.bool_]:
     if is_sparse(own):
         own = abs(own)
         return np.asarray((own @ known > 0) | (own @ np.ones(len(known)) == 0))
-    found: NDArray[np.bool_] = own[:, known].any(axis=1) | ~own.any(axis=1)
-    return found
+    return np.asarray(own[:, known].any(axis=1) | ~own.any(axis=1))
 
 
 def _single(contexts: Contexts) -> Any:

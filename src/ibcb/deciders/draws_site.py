@@ -28,13 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import (
     Contexts,
+    best_rows,
     dense,
     few_pairs,
     is_sparse,
     scaled_rows,
-    shown_features,
+    shown_counts,
     step_products,
     step_sums,
 )
@@ -43,9 +45,6 @@ from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["draws_site", "length_factor"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: the logistic function of 1.7 x is the normal distribution function of x to within .01
 PROBIT = 1.7
@@ -94,18 +93,18 @@ def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
     rows, step = _rows(block, ridge)
     if not len(step):
         return Site.empty(len(centre))
-    p, kept, found = centre, np.zeros(len(step), dtype=bool), None
+    p, kept, descent = centre, np.zeros(len(step), dtype=bool), None
     for _ in range(_ROUNDS):
         # Rows left out at first may matter where p has gone.
         matters = rows @ p > -SETTLED / PROBIT
-        if found is not None and not (matters & ~kept).any():
+        if descent is not None and not (matters & ~kept).any():
             break
         kept |= matters
-        found = descend(_Loss(rows[np.flatnonzero(kept)], step[kept], centre, precision), p, _STOPPING)
-        p = found.point.x
-    assert found is not None
-    information = found.point.hessians[0] - precision
-    return site_at(p, information, found.point.slope, found.point.loss, least=1e-12)
+        descent = descend(_Loss(rows[np.flatnonzero(kept)], step[kept], centre, precision), p, _STOPPING)
+        p = descent.point.x
+    assert descent is not None
+    information = descent.point.hessians[0] - precision
+    return site_at(p, information, descent.point.slope, descent.point.loss, least=1e-12)
 
 
 def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
@@ -115,13 +114,12 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
     """
     X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], np.diff(block.offsets)
     # A feature that is always 0 takes no part in the luck either.
-    shown = shown_features(X)
+    shown = shown_counts(X) > 0
     L = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix
     spread = draws_root(p[shown], L.T @ L)
     scores = X @ p
     X = X[:, shown] if not shown.all() else X
-    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
-    greedy = best[np.searchsorted(best, starts)]
+    greedy = best_rows(scores, block.offsets)
     steps = len(greedy)
     against = steps - int(np.count_nonzero(scores[greedy] <= scores[block.chosen_rows]))
     lead = np.repeat(scores[greedy], counts) - scores

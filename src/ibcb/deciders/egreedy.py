@@ -6,7 +6,7 @@ Steps that look random are set aside; the others bound the direction of the poli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,8 +24,6 @@ from ibcb.numerics.laplace import summarise_straying
 from ibcb.numerics.newton import SolverError
 
 __all__ = ["BestOrRandom", "EGreedy"]
-
-Vector = NDArray[np.float64]
 
 #: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule has no
 #: luck of its own (judged by benchmarks/propensities.py; 30 is as good)
@@ -89,12 +87,12 @@ def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]
     chosen, counts = block.chosen_rows - block.offsets[:-1], np.diff(block.offsets)
     loss = ChoiceLoss(block.contexts, block.offsets, chosen, stray=max(stray, _FEW_STRAY))
     try:
-        found = summarise_straying(loss, centre, precision)
+        summary = summarise_straying(loss, centre, precision)
     except SolverError:
         # Choices that contradict each other everywhere: none stands out.
         return block, stray
-    e = found.stray
-    meant, astray = loss.with_stray(e).likelihoods(found.mode)
+    e = summary.stray
+    meant, astray = loss.with_stray(e).likelihoods(summary.mode)
     # They come by number of candidates, without the steps that leave no choice.
     steps = np.argsort(counts, kind="stable")
     kept = np.ones(len(counts), dtype=bool)
@@ -102,8 +100,8 @@ def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]
     if kept.all() or not kept.any():
         return block, e
     rows, offsets = np.repeat(kept, counts), np.append(0, counts[kept].cumsum())
-    place = (block.width, block.first_step, block.first_row)
-    return Block(block.contexts[rows], offsets[:-1] + chosen[kept], offsets, *place), e
+    chosen_rows = offsets[:-1] + chosen[kept]
+    return replace(block, contexts=block.contexts[rows], chosen_rows=chosen_rows, offsets=offsets, work=None), e
 
 
 class EGreedy(RidgePolicy):

@@ -8,19 +8,16 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders.parameter import Parameter
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.engine import ALL, Block, CandidateMoments, History, Past
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Frame, Regularization, Ridge
 
 __all__ = ["Family", "Kind", "Motions", "Scales", "grid"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ class Kind:
     penalties : mapping of str to tuple of float
         Values of l2 by its units that "auto" chooses from, of kinds that learn.
     doubt : float
-        How much of its variance a belief keeps where choices are foreseen: factors are found with more than any model
+        How much of its variance a belief keeps where choices are predicted: factors are found with more than any model
         has, so that all can learn from them (judged by benchmarks/propensities.py and benchmarks/selection.py).
     most_random : float
         The largest share of choices at random that is allowed for: of kinds that make none, some records may be wrong.
@@ -218,8 +215,8 @@ class Kind:
     @lazy
     def added(self) -> Vector:
         """Prior deviations of the weights of the added columns. Shape (k,)."""
-        found = (each.estimate.deviation for each in self.parameters)
-        return np.array([each for each in found if each is not None])
+        deviations = (each.estimate.deviation for each in self.parameters)
+        return np.array([each for each in deviations if each is not None])
 
     @lazy
     def per_unit(self) -> int | None:
@@ -272,10 +269,10 @@ class Kind:
         """A policy and the weights of the added columns: 1 of the one that it is per unit of, of others those given, or
         0. Shape (d + k,).
         """
-        found = np.zeros(len(self.added)) if added is None else added.copy()
+        own = np.zeros(len(self.added)) if added is None else added.copy()
         if self.per_unit is not None:
-            found[self.per_unit] = 1.0
-        return np.append(policy, found)
+            own[self.per_unit] = 1.0
+        return np.append(policy, own)
 
     def certain(self, policy: Vector, added: Vector | None = None) -> Beliefs:
         """What is believed where there is no doubt of a policy, and of the weights of the added columns."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Ridge, gram, ridge
 
 __all__ = ["Learning"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

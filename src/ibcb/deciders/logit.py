@@ -6,18 +6,16 @@ The chosen candidate need only be among the ``top_k`` best. Scores are in units 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders.rule import FIRST_STRAY, Believed, Columns, Observed, Values
 from ibcb.engine import Block, candidate_moments
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 
 __all__ = ["MOST_STRAY", "observed", "policy_alone"]
-
-Vector = NDArray[np.float64]
 
 #: the largest share of steps that is taken to stray while an episode is learned from, where nothing else is known
 MOST_STRAY = 0.5
@@ -53,6 +51,6 @@ def _site(
     chosen = block.chosen_rows - block.offsets[:-1]
     stray = min(max(stray, _LEAST_STRAY), most_stray)
     loss = ChoiceLoss(contexts, block.offsets, chosen, top_k=top_k, stray=stray)
-    found = summarise_straying(loss, centre, precision, most=most_stray)
-    slope = -precision @ (found.mode - centre)
-    return site_at(found.mode, found.information, slope, found.loss, least=1e-10), found.stray
+    summary = summarise_straying(loss, centre, precision, most=most_stray)
+    slope = -precision @ (summary.mode - centre)
+    return site_at(summary.mode, summary.information, slope, summary.loss, least=1e-10), summary.stray

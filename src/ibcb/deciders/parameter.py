@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.gaussians import Beliefs
 
 __all__ = [
@@ -32,9 +32,6 @@ __all__ = [
     "Unit",
     "Weight",
 ]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 class Interval(NamedTuple):

@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import candidate_array
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
 
 __all__ = ["Policy", "as_candidate_sets", "as_choice", "best", "draw", "with_random_share"]
-
-Vector = NDArray[np.float64]
 
 
 class Policy(ABC):
@@ -40,8 +39,7 @@ class Policy(ABC):
     def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
         """Expected reward of every candidate, without exploration."""
         contexts = log.contexts if isinstance(log, BehaviorLog) else as_candidate_sets(log, self.n_features)
-        scores: NDArray[Any] = contexts @ self.coef_
-        return scores
+        return contexts @ self.coef_
 
     @abstractmethod
     def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:

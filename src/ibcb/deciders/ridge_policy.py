@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.deciders.learning import Learning
 from ibcb.deciders.policy import Policy, as_candidate_sets, as_choice, best
 from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.checks import at_least_zero, finite_array, gram_matrix, positive, whole
 
 __all__ = ["IndexPolicy", "RidgePolicy"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 class RidgePolicy(Policy):
@@ -131,18 +129,18 @@ def _penalty(l2: Any, d: int) -> float | Vector:
     why = "without it Psi has no inverse before the first update"
     if np.ndim(l2) == 0:
         return positive("l2", l2, why)
-    found = _vector("l2", l2, d, "a ridge parameter for each feature")
-    for place in np.flatnonzero(found <= 0)[:1].tolist():
-        raise ValueError(f"l2[{place}]={found[place]!r} must be above 0: {why}.")
-    return found
+    penalties = _vector("l2", l2, d, "a ridge parameter for each feature")
+    for place in np.flatnonzero(penalties <= 0)[:1].tolist():
+        raise ValueError(f"l2[{place}]={penalties[place]!r} must be above 0: {why}.")
+    return penalties
 
 
 def _vector(name: str, values: Any, d: int, what: str) -> Vector:
     rule = f"it must be {what}, {d} finite numbers"
-    found = finite_array(values, name, rule)
-    if found.shape != (d,):
-        raise ValueError(f"{name} is {found} of shape {found.shape}; {rule}.")
-    return found.copy()
+    vector = finite_array(values, name, rule)
+    if vector.shape != (d,):
+        raise ValueError(f"{name} is {vector} of shape {vector.shape}; {rule}.")
+    return vector.copy()
 
 
 def _state(gram: Any, moment: Any, d: int) -> tuple[NDArray[np.float64], Vector]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders.parameter import Parameter
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, with_column
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.lazy import lazy
@@ -40,9 +41,6 @@ __all__ = [
     "Width",
     "Words",
 ]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
@@ -99,9 +97,7 @@ class Column(ABC):
 
     def quick(self, block: Block) -> NDArray[Any]:
         """Of all rows of a block, in single precision unless that overflows."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = self.of(block.contexts.astype(np.float32, copy=False))
-        return found if np.isfinite(found).all() else self.of(block.contexts.astype(np.float64, copy=False))
+        return block.in_single(self.of)
 
 
 @dataclass(frozen=True)
@@ -148,10 +144,10 @@ class Columns:
 
     def of(self, contexts: Contexts) -> Contexts:
         """Features of some candidates with their added columns, in their own precision. Shape (rows, d + k)."""
-        found = contexts
+        seen = contexts
         for each in self.added:
-            found = with_column(found, each.of(contexts))
-        return found
+            seen = with_column(seen, each.of(contexts))
+        return seen
 
     def scores(self, weights: NDArray[Any]) -> NDArray[Any]:
         """Of every candidate by d + k weights. Shape (rows,)."""

@@ -22,16 +22,14 @@ from ibcb.deciders.parameter import Parameter, Setting, Unit
 from ibcb.deciders.ridge_policy import IndexPolicy
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.checks import one_of
 from ibcb.numerics.gaussians import Beliefs
 
 __all__ = ["DRAWS", "SBTS", "BestOfDraw"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
-#: variance of a belief over that of the draws that is believed where choices are foreseen (judged by
+#: variance of a belief over that of the draws that is believed where choices are predicted (judged by
 #: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
 _WIDEST = 3.0
 
@@ -94,8 +92,8 @@ def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
     if values[-1] <= _WIDEST:
         return covariance
     root = V.T @ L
-    found: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
-    return found
+    bounded: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
+    return bounded
 
 
 class SBTS(IndexPolicy):

@@ -91,5 +91,4 @@ class SBUCB(IndexPolicy):
 
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
         widths = self._learning.ridge.widths(candidates.reshape(-1, self.n_features))
-        total: NDArray[Any] = candidates @ self.coef_ + self.alpha * widths.reshape(candidates.shape[:-1])
-        return total
+        return candidates @ self.coef_ + self.alpha * widths.reshape(candidates.shape[:-1])

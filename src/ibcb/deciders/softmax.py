@@ -20,13 +20,12 @@ from ibcb.deciders.policy import as_candidate_sets
 from ibcb.deciders.ridge_policy import RidgePolicy
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import softmax_of_draws
 from ibcb.numerics.checks import positive
 from ibcb.numerics.gaussians import Beliefs
 
 __all__ = ["TEMPERATURE", "Softmax", "SoftmaxOfAnyone", "SoftmaxOfScores"]
-
-Vector = NDArray[np.float64]
 
 #: the unit of the policies of whoever draws by a softmax
 TEMPERATURE = Parameter(

@@ -17,13 +17,12 @@ from ibcb.deciders.sbts import SBTS
 from ibcb.deciders.sbucb import SBUCB
 from ibcb.engine import Block
 from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import top_k_of_draws
 from ibcb.numerics.checks import WrongTypeError, positive, whole
 from ibcb.numerics.gaussians import Beliefs
 
 __all__ = ["OneOfBest", "TopK", "top_k_softmax"]
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -94,8 +95,7 @@ class Block:
 
     def with_work(self, work: Workup | None) -> Block:
         """The same rows, with what has been worked out for them."""
-        place = (self.width, self.first_step, self.first_row)
-        return Block(self.contexts, self.chosen_rows, self.offsets, *place, work)
+        return replace(self, work=work)
 
     def first(self, steps: int) -> Block:
         """The first so many steps."""
@@ -109,8 +109,7 @@ class Block:
         """Step, within the block, that owns each row."""
         if self.width is not None:
             return rows // self.width
-        steps: NDArray[np.int64] = np.searchsorted(self.offsets, rows, side="right") - 1
-        return steps
+        return np.searchsorted(self.offsets, rows, side="right") - 1
 
     def leads(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Score of each row less that of the candidate chosen in its step, -inf for the chosen; written over scores."""
@@ -123,9 +122,13 @@ class Block:
         """Confidence widths of all rows, in single precision unless that overflows."""
         if self.work is not None and ridge.whitener.same(self.work.whitener):
             return self.work.bonus
+        return self.in_single(ridge.widths)
+
+    def in_single(self, of: Callable[[Contexts], NDArray[Any]]) -> NDArray[Any]:
+        """Numbers of all rows, worked out in single precision unless that overflows."""
         with np.errstate(over="ignore", invalid="ignore"):
-            found = ridge.widths(self.contexts.astype(np.float32, copy=False))
-        return found if np.isfinite(found).all() else ridge.widths(self.contexts.astype(np.float64, copy=False))
+            numbers = of(self.contexts.astype(np.float32, copy=False))
+        return numbers if np.isfinite(numbers).all() else of(self.contexts.astype(np.float64, copy=False))
 
     def less_chosen(self, values: NDArray[Any], *, out: NDArray[Any]) -> None:
         """Values of each row less those of the candidate chosen in its step: shape (rows, k), written to ``out``."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine.block import Block
 from ibcb.engine.rows import Rows
-from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, step_sums
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, shown_counts, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
 __all__ = ["CandidateMoments", "candidate_moments", "first_look"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: a feature's own share of the second moment that every direction has at least, so that it can be inverted; not tuned
 _RIDGE_SHARE = 0.05
@@ -97,17 +94,15 @@ def candidate_moments(block: Block) -> CandidateMoments:
     if is_sparse(X):
         sums = step_sums(X, block.offsets)
         within = second - dense(sums.T @ scaled_rows(sums, 1 / counts))
-        present = np.bincount(X.indices, minlength=X.shape[1])
     else:
         means = np.add.reduceat(X, block.offsets[:-1], axis=0) / counts[:, None]
         centred = X - np.repeat(means, counts, axis=0)
         within = centred.T @ centred
-        present = np.count_nonzero(X, axis=0)
     return CandidateMoments(
         mean=X.mean(axis=0),
         second=second / rows,
         within=within / rows,
-        shown=second.diagonal() / np.maximum(present, 1),
+        shown=second.diagonal() / np.maximum(shown_counts(X), 1),
     )
 
 

@@ -93,10 +93,10 @@ class _Connection:
         workers = set(self._workers())
         if workers <= known:
             return
-        found = self._client.get_versions(packages=list(_ALIKE))
-        for worker, its in found["workers"].items():
+        versions = self._client.get_versions(packages=list(_ALIKE))
+        for worker, its in versions["workers"].items():
             for name in _ALIKE:
-                ours, theirs = found["client"]["packages"].get(name), its["packages"].get(name)
+                ours, theirs = versions["client"]["packages"].get(name), its["packages"].get(name)
                 if ours != theirs:
                     raise ClusterError(
                         f"the worker {worker} has {name} {theirs or '(none)'}, and this process {ours}; install the "

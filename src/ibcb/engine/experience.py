@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine.block import Block
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.ridge import Chosen, gram
 
 __all__ = ["Experience", "experienced"]
-
-Vector = NDArray[np.float64]
 
 
 class Experience(NamedTuple):

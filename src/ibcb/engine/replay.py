@@ -3,7 +3,8 @@
 A subscriber is a value with three methods. ``begin`` is told what the log is like once its first candidates are known,
 ``step`` each stored episode in order, the warm-up first, and ``finish`` gives the result. ``begin`` and ``step`` give
 the subscriber that goes on, which may be another one. What had been chosen before an episode is summed here, and
-nowhere else; so is the name of the log so far.
+nowhere else; so is the name of the log so far. Where a decider that somebody follows has a past that is not all of the
+log (``pasts``), what each episode taught is kept too.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ibcb.engine.block import Block
@@ -26,12 +27,11 @@ from ibcb.engine.rows import Rows
 from ibcb.engine.threads import Workers, one_blas_thread
 from ibcb.log import Log
 from ibcb.log.fingerprint import NO_LOG, with_episode
+from ibcb.numerics.arrays import Matrix
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Chosen, Regularization, Ridge
 
 __all__ = ["Episode", "Heading", "History", "Subscriber", "replay"]
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -272,14 +272,10 @@ def _heading(log: Log, waiting: Sequence[Episode]) -> Heading:
     return Heading(
         len(lesson.total),
         first_look(episode.rows, log.feature_names),
-        episode.rows.head(_itself),
+        episode.rows.head(partial(Block.with_work, work=None)),
         len(waiting) > 1,
         waiting[0].before,
     )
-
-
-def _itself(block: Block) -> Block:
-    return replace(block, work=None)
 
 
 def _stored(logs: Sequence[Log]) -> int | None:

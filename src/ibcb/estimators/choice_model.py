@@ -15,7 +15,7 @@ from ibcb.estimators.state import number
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.numerics.contexts import SMALLEST, Contexts, is_sparse, with_column
+from ibcb.numerics.contexts import SMALLEST, Contexts, is_sparse, shown_counts, with_column
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
 from ibcb.numerics.ridge import Regularization
@@ -111,16 +111,16 @@ class ChoiceModel(Imitator):
                 "about 1, or leave it out."
             )
         try:
-            found = summarise(loss, np.zeros(n), penalty * np.diag(squares), stopping=_STOPPING)
+            summary = summarise(loss, np.zeros(n), penalty * np.diag(squares), stopping=_STOPPING)
         except SolverError as error:
             raise SolverError(f"{error} {largest_outlier([log])}".rstrip()) from error
-        coef, of_width = found.mode[: log.n_features], found.mode[log.n_features :]
+        coef, of_width = summary.mode[: log.n_features], summary.mode[log.n_features :]
         return self._become(
             log,
             coef_=coef,
             next_policy_coef_=coef,
             width_coef_=float(of_width[0]) if width else None,
-            n_passes_=found.passes,
+            n_passes_=summary.passes,
         )
 
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -141,18 +141,17 @@ def _mean_squares(contexts: Contexts, offsets: NDArray[np.int64], chosen: NDArra
 
     1 if none does. Steps with one candidate are left out.
     """
-    found, counts = np.ones(contexts.shape[1]), np.diff(offsets)
+    means, counts = np.ones(contexts.shape[1]), np.diff(offsets)
     several = counts > 1
     for rows in (contexts[np.flatnonzero(np.repeat(several, counts))], contexts[(offsets[:-1] + chosen)[several]]):
         if is_sparse(rows):
             values = rows.data.astype(np.float64)
-            squares = np.bincount(rows.indices, values**2, minlength=len(found))
-            present = np.bincount(rows.indices[values != 0], minlength=len(found))
+            squares = np.bincount(rows.indices, values**2, minlength=len(means))
         else:
             squares = np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
-            present = np.count_nonzero(rows, axis=0)
-        found = np.where(present > 0, squares / np.maximum(present, 1), found)
-    return found
+        present = shown_counts(rows)
+        means = np.where(present > 0, squares / np.maximum(present, 1), means)
+    return means
 
 
 @dataclass(frozen=True)
@@ -161,15 +160,15 @@ class _Widths(Subscriber):
 
     first: int
     l2: Regularization
-    found: tuple[NDArray[Any], ...] = ()
+    widths: tuple[NDArray[Any], ...] = ()
 
     def step(self, episode: Episode) -> _Widths:
         """One more episode."""
         if episode.number < self.first:
             return self
         now = episode.before.ridge(self.l2)
-        return replace(self, found=(*self.found, *(now.widths(part.contexts) for part in episode.rows.parts())))
+        return replace(self, widths=(*self.widths, *(now.widths(part.contexts) for part in episode.rows.parts())))
 
     def finish(self) -> NDArray[Any]:
         """Of all of them."""
-        return np.concatenate(self.found)
+        return np.concatenate(self.widths)

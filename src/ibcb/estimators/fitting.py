@@ -1,4 +1,4 @@
-"""What fitting finds, as one value: solve the log by Algorithm 2, track the policy beside it, choose what is left open.
+"""A fit as one value: solve the log by Algorithm 2, track the policy beside it, choose what is left open.
 
 A `Fit` is never changed. `fit_logs` makes one, `continued` makes the next one from it. So an interrupted fit leaves a
 model as it was, and whatever a model says of itself it says of one and the same fit.
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.engine import Episode, Experience, Heading, History, Past, Subscriber, replay, workers
@@ -37,8 +36,6 @@ from ibcb.tracking.contenders import Tracks, UntrackedError
 from ibcb.tracking.selection import AnotherLogError, Candidate, Selecting, Selection
 
 __all__ = ["Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -166,21 +163,20 @@ def fit_logs(
         where |= {"keep": None if settings.incremental else 0}
         try:
             doing = _doing(settings, "choose" if settings.open else "fit")
-            found, *_ = replay(logs, opening, *also, progress=doing, **where)
+            outcome, *_ = replay(logs, opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
             told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
             if not told:
                 raise
             raise type(error)(f"{error} {told}") from error
-        chose = not isinstance(found, _Unsolved | Fitted)
-        solved = found
+        chose = not isinstance(outcome, _Unsolved | Fitted)
         if chose:
-            solving = _Solving(settings, found, watch=watch, judge=judge)
-            (solved,) = replay(logs, solving, progress=_doing(settings, "fit"), **where)
-        if isinstance(solved, _Unsolved):
-            solved = _once_more(logs, solved, settings, where)
-    assert isinstance(solved, Fitted)
-    return solved._replace(chose=chose)
+            solving = _Solving(settings, outcome, watch=watch, judge=judge)
+            (outcome,) = replay(logs, solving, progress=_doing(settings, "fit"), **where)
+        if isinstance(outcome, _Unsolved):
+            outcome = _once_more(logs, outcome, settings, where)
+    assert isinstance(outcome, Fitted)
+    return outcome._replace(chose=chose)
 
 
 def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings, before: History | None) -> Fit:
@@ -223,12 +219,12 @@ def _once_more(logs: Sequence[Log], failed: _Unsolved, settings: Settings, where
     begun = replace(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
     judged = failed.judge if fit.track is not None else None
     afresh = _Solving(settings, fit=begun, afresh=True, judge=failed.judge if judged is None else None)
-    (found,) = replay(logs, afresh, progress=_doing(settings, "fit"), **where)
-    assert isinstance(found, Fitted)  # what is not exact does not fail so
-    fit = found.fit
+    (robust,) = replay(logs, afresh, progress=_doing(settings, "fit"), **where)
+    assert isinstance(robust, Fitted)  # what is not exact does not fail so
+    fit = robust.fit
     if isinstance(error, InfeasibleError):
         fit = replace(fit, evolution=fit.evolution.with_certificate(error.certificate))
-    return Fitted(fit, found.judge if judged is None else judged)
+    return Fitted(fit, robust.judge if judged is None else judged)
 
 
 @dataclass(frozen=True)
@@ -265,7 +261,7 @@ class _Solving(Subscriber):
     Attributes
     ----------
     settings : Settings
-    found : Selection or None
+    selection : Selection or None
         What was chosen; None where nothing was open, or there is one episode.
     fit : Fit or None
         So far; None before the first episode.
@@ -282,7 +278,7 @@ class _Solving(Subscriber):
     """
 
     settings: Settings
-    found: Selection | None = None
+    selection: Selection | None = None
     fit: Fit | None = None
     afresh: bool = False
     watch: Callable[[Progress], None] | None = None
@@ -297,28 +293,28 @@ class _Solving(Subscriber):
 
     def begin(self, heading: Heading) -> _Solving:
         """With a fit of no episode, unless there is one of some."""
-        settings, found, fit = self.settings, self.found, self.fit
+        settings, selection, fit = self.settings, self.selection, self.fit
         if fit is not None and not self.afresh:
             return replace(self, sampling=self._sampling(heading, fit))
         if fit is not None:
             return replace(self, fit=replace(fit, evolution=self._evolution(heading, fit.kind, fit.solver)))
-        kind = settings.alone(heading) if found is None else found.track.kind
+        kind = settings.alone(heading) if selection is None else selection.track.kind
         mode = settings.solver
         if mode == "auto":
             mode = "hard" if kind.learns else "robust"
         track = Track.begin(kind, heading.before.chosen.phi) if settings.forecast else None
-        if found is not None:
-            track = found.track if settings.forecast or not kind.learns else None
+        if selection is not None:
+            track = selection.track if settings.forecast or not kind.learns else None
         fit = Fit(
             kind,
-            1.0 if found is None else found.scale,
+            1.0 if selection is None else selection.scale,
             self._evolution(heading, kind, mode),
             mode,
             track,
             late_start(heading, kind, settings),
-            () if found is None else found.notes,
+            () if selection is None else selection.notes,
             (),
-            () if found is None else found.evidence,
+            () if selection is None else selection.evidence,
         )
         return replace(self, fit=fit, sampling=self._sampling(heading, fit))
 

@@ -271,8 +271,8 @@ class IBCB(Imitator):
         if tracked.n_episodes is not None:
             self._check_length(settings, len(tracked), tracked.warmup)
         judging = _judging() if judge else None
-        found = fit_logs([tracked], settings, self._before(log, lens), judge=judging, also=also, **steps)
-        return self._begin([log], lens, found)
+        fitted = fit_logs([tracked], settings, self._before(log, lens), judge=judging, also=also, **steps)
+        return self._begin([log], lens, fitted)
 
     def partial_fit(self, log: Log, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may have a warm-up.
@@ -351,12 +351,12 @@ class IBCB(Imitator):
 
     def _refit(self, logs: list[Log], lens: Lens, settings: Settings) -> Self:
         """Fit what was given episode by episode from the start; the next may change what is chosen."""
-        found = fit_logs([lens.log(log) for log in logs], settings, self._before(logs[0], lens))
-        return self._begin(logs, lens, found, chooses=found.chose or lens.reduces)
+        fitted = fit_logs([lens.log(log) for log in logs], settings, self._before(logs[0], lens))
+        return self._begin(logs, lens, fitted, chooses=fitted.chose or lens.reduces)
 
-    def _begin(self, logs: list[Log], lens: Lens, found: Fitted, *, chooses: bool = False) -> Self:
+    def _begin(self, logs: list[Log], lens: Lens, fitted: Fitted, *, chooses: bool = False) -> Self:
         """Become fitted on a log, given in one piece or episode by episode; ``chooses``: as of `_adopt`."""
-        fit, history = found.fit, found.fit.evolution.history
+        fit, history = fitted.fit, fitted.fit.evolution.history
         if not chooses and len(logs) == 1 and logs[0].n_episodes is None:
             self._check_length(self._settings(None), history.episodes, history.stored - history.episodes)
         # Who names the kind is told at once; who asks the log finds the note.
@@ -366,8 +366,8 @@ class IBCB(Imitator):
                     warnings.warn(note.text, UserWarning, stacklevel=3)
         name = log_fingerprint(*logs) if lens.reduces else None
         self._adopt(fit, self._meaning(), logs, logs[0], lens, name=name, chooses=chooses)
-        if found.judge is not None:
-            self._judged = (logs[0], found.judge)
+        if fitted.judge is not None:
+            self._judged = (logs[0], fitted.judge)
         return self
 
     def _lens_of(self, logs: list[Any]) -> Lens:
@@ -386,9 +386,9 @@ class IBCB(Imitator):
     def _starts(self, log: Log) -> History:
         """Where the fitted log began, for whoever goes through it again."""
         d = len(self._fit.evolution.theta)
-        found = self._before(log, self._lens, self._fitted_with["sampling_rate"])
-        found = History.before_the_log(np.zeros((d, d))) if found is None else found
-        return found if self._fit.kind.past == ALL else found.one_by_one()
+        before = self._before(log, self._lens, self._fitted_with["sampling_rate"])
+        before = History.before_the_log(np.zeros((d, d))) if before is None else before
+        return before if self._fit.kind.past == ALL else before.one_by_one()
 
     def _settings(self, client: Any) -> Settings:
         """The parameters, checked."""
@@ -416,7 +416,7 @@ class IBCB(Imitator):
         params = self.get_params(deep=False)
         return {name: params[name] for name in _MEANING}
 
-    # -- what fitting found ----------------------------------------------------------------------------------------
+    # -- what fitting gives ----------------------------------------------------------------------------------------
 
     def _adopt(
         self,
@@ -436,25 +436,25 @@ class IBCB(Imitator):
         chosen.
         """
         names = self.feature_names_in_ if log is None else log.feature_names
-        found = published(fit, float(fitted_with["alpha"]), lens.names(names))
-        found |= {each: lens.expanded(found[each]) for each in _WEIGHTS}
-        found |= {"notes_": (*found["notes_"], *lens.notes)} | ({} if name is None else {"log_fingerprint_": name})
-        found |= {"_fit": fit, "_fitted_with": fitted_with, "_lens": lens}
+        attributes = published(fit, float(fitted_with["alpha"]), lens.names(names))
+        attributes |= {each: lens.expanded(attributes[each]) for each in _WEIGHTS}
+        attributes |= {"notes_": (*attributes["notes_"], *lens.notes)}
+        attributes |= {} if name is None else {"log_fingerprint_": name}
+        attributes |= {"_fit": fit, "_fitted_with": fitted_with, "_lens": lens}
         if log is not None:
-            d = len(found["coef_"])
-            found |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
+            d = len(attributes["coef_"])
+            attributes |= {"n_features_in_": d, "feature_names_in_": names, "preparation_": log.preparation}
         # Where nothing will ever be solved again, let go of the logs.
         keep = seen is not None and (chooses or (self.solver == "auto" and fit.solver == "hard"))
-        found |= {"_seen": seen, "_chooses": chooses} if keep else {}
+        attributes |= {"_seen": seen, "_chooses": chooses} if keep else {}
         kept = {name: value for name, value in self.__dict__.items() if name not in _OF_LOGS}
-        self.__dict__ = kept | found
+        self.__dict__ = kept | attributes
 
     @property
     def decider_(self) -> Kind:
         """The kind of decider with its parameters, as given or chosen: what it does, and words for it."""
         check_is_fitted(self, "coef_")
-        kind: Kind = self._fit.kind
-        return kind
+        return self._fit.kind
 
     def forecast(self, updates: int = 1) -> NDArray[np.float64]:
         """The policy parameters ``updates`` updates after those that made the last episode's choices.
@@ -471,8 +471,7 @@ class IBCB(Imitator):
         check_is_fitted(self, "coef_")
         why = "it counts updates from the last logged policy on, each of which is imagined"
         updates = whole("updates", updates, 0, why, most=_MOST_UPDATES)
-        track, alpha = self._known("to forecast"), float(self._fitted_with["alpha"])
-        return self._lens.expanded(policy_ahead(self._fit, track, alpha, updates))
+        return self._lens.expanded(policy_ahead(self._fit, self._known("to forecast"), self._alpha, updates))
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
@@ -511,11 +510,9 @@ class IBCB(Imitator):
         interval : Interval
             ``estimate``, ``lower`` and ``upper``, each of shape (d,).
         """
-        check_is_fitted(self, "coef_")
         track = self._known("for intervals")
-        found = interval(track, _probability(level), direction=direction)
-        unit = 1.0 if direction else unit_of(self._fit, float(self._fitted_with["alpha"]))
-        return self._lens.expanded_interval(_unbounded(track, Interval(*(unit * each for each in found))))
+        bounds = interval(track, _probability(level), direction=direction)
+        return self._bounded(bounds, 1.0 if direction else unit_of(self._fit, self._alpha))
 
     def reward_interval(self, level: float = 0.9) -> Interval:
         """Interval of each weight of the rewards, and last of the intercept, at the given probability.
@@ -528,17 +525,14 @@ class IBCB(Imitator):
         interval : Interval
             ``estimate``, ``lower`` and ``upper``, each of shape (d + 1,).
         """
-        check_is_fitted(self, "coef_")
         track = self._known("for intervals")
-        found = rewards(track)
-        if found is None:
+        earned = rewards(track)
+        if earned is None:
             raise ValueError(
                 f"how a decider of the kind {track.kind.name!r} learns is not known, so coef_ is its policy and there "
                 "are no rewards to bound; see policy_interval()."
             )
-        unit = unit_of(self._fit, float(self._fitted_with["alpha"]))
-        bounds = reward_interval(found, _probability(level))
-        return self._lens.expanded_interval(_unbounded(track, Interval(*(unit * each for each in bounds))))
+        return self._bounded(reward_interval(earned, _probability(level)), unit_of(self._fit, self._alpha))
 
     def exploration_interval(self, level: float = 0.9) -> Interval:
         """Interval of ``epsilon_`` in every episode, or of ``temperature_``, at the given probability.
@@ -549,17 +543,16 @@ class IBCB(Imitator):
             ``estimate``, ``lower`` and ``upper``. For "egreedy" of shape (N + 1,): epsilon of every episode, and last
             of the next one. For "softmax" of shape (1,).
         """
-        check_is_fitted(self, "coef_")
         track = self._known("for intervals")
-        found = exploration_interval(track, _probability(level))
-        if found is None and any(each.estimate.told for each in track.kind.parameters):
+        bounds = exploration_interval(track, _probability(level))
+        if bounds is None and any(each.estimate.told for each in track.kind.parameters):
             raise ValueError("it is not determined: no candidates differ in their scores.")
-        if found is None:
+        if bounds is None:
             raise ValueError(
                 f"a decider of the kind {track.kind.name!r} has neither epsilon nor a temperature; see "
                 "policy_interval() for its weights."
             )
-        return found
+        return bounds
 
     def direction(self, weights: ArrayLike) -> NDArray[np.float64]:
         """Weights at a common length, without what the choices do not determine: the part that choices reveal well.
@@ -596,28 +589,22 @@ class IBCB(Imitator):
         -------
         probability : ndarray of shape (steps,); a float for one candidate set (M, d)
         """
-        check_is_fitted(self, "coef_")
         track = self._known("for probabilities")
         sets, alone = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
         sets.check_sizes()
         if not self.next_policy_coef_.any():
-            found = np.full(sets.n_steps, np.nan)
+            certain = np.full(sets.n_steps, np.nan)
         else:
             model, sets = self.as_tracked(), self._lens.log(sets).read()
             rows, picked = sets.step_offsets, sets.step_offsets[:-1] + model.predict(sets)
             edges = [*range(0, sets.n_steps, _STEPS_AT_ONCE), sets.n_steps]
             parts = [
-                certainty(
-                    track,
-                    sets.contexts[rows[a] : rows[b]],
-                    rows[a : b + 1] - rows[a],
-                    picked[a:b] - rows[a],
-                )
+                certainty(track, sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a], picked[a:b] - rows[a])
                 for a, b in pairwise(edges)
             ]
-            found = np.concatenate(parts)
-        return float(found[0]) if alone else found
+            certain = np.concatenate(parts)
+        return float(certain[0]) if alone else certain
 
     def propensities(self, log: Log | ArrayLike, *, ahead: bool = False) -> NDArray[np.float64]:
         """Probability of every candidate: the decider's choice rule, averaged over the belief about its policy.
@@ -649,7 +636,6 @@ class IBCB(Imitator):
         >>> float(abs(propensities - run.propensities()).mean()) < 0.02
         True
         """
-        check_is_fitted(self, "coef_")
         self._known("for propensities")
         boolean("ahead", ahead)
         # A table is known for the fitted log by its choices.
@@ -660,8 +646,8 @@ class IBCB(Imitator):
         self._check_features(log.n_features, log.feature_names)
         if log.in_memory:
             log.read().check_sizes()
-        found = recovered(self._fit, self._lens.log(log), self._starts(log), ahead=ahead)
-        return found.values if shape is None else found.values.reshape(shape)
+        values = recovered(self._fit, self._lens.log(log), self._starts(log), ahead=ahead).values
+        return values if shape is None else values.reshape(shape)
 
     def verdict(self, log: Log) -> Any:
         """How far to rely on this model, judged on the log that it was fitted to, which is read once, unless the model
@@ -705,12 +691,25 @@ class IBCB(Imitator):
         return view
 
     def _known(self, what: str) -> Track:
-        track: Track | None = self._fit.track
+        """The track; raises where there is none, or no fit."""
+        check_is_fitted(self, "coef_")
+        track = self._fit.track
         if track is None:
             if self._fit.tracking:
                 raise ValueError(f"there is nothing to go by {what}: {self._fit.tracking[-1]}")
             raise ValueError(f"this model was fitted with forecast=None; fit it with forecast='auto' {what}.")
         return track
+
+    @property
+    def _alpha(self) -> float:
+        """The alpha of the fit, which a parameter that was set since does not change."""
+        return float(self._fitted_with["alpha"])
+
+    def _bounded(self, bounds: Interval, unit: float) -> Interval:
+        """Bounds times their unit, of the log's own features; without those of what no choice tells."""
+        scaled, free = Interval(*(unit * each for each in bounds)), unidentified(self._known("for intervals"))
+        scaled.lower[free], scaled.upper[free] = -np.inf, np.inf
+        return self._lens.expanded_interval(scaled)
 
     # -- from here on ----------------------------------------------------------------------------------------------
 
@@ -770,11 +769,10 @@ class IBCB(Imitator):
         before, kind = self._fit.ridge, self._fit.kind
         # The b with Psi^-1 b = scale * next_policy_coef_, Psi being of all its choices, not of a sample.
         b = before.psi @ (scale * self.next_policy_coef_) / kind.rate
-        weight = scale * exploration_weight(self._fit, float(self._fitted_with["alpha"])) if alpha is None else alpha
+        weight = scale * exploration_weight(self._fit, self._alpha) if alpha is None else alpha
         track = self._fit.track
         share = 0.0 if track is None else track.random_share(len(track.predicted))
-        coef = scale * self.next_policy_coef_
-        added = scale * added_weights(self._fit, float(self._fitted_with["alpha"]))
+        coef, added = scale * self.next_policy_coef_, scale * added_weights(self._fit, self._alpha)
         return kind.live(Life(before.phi / kind.rate, b, coef, weight, share, draws, random_state, added))
 
     # -- storing ---------------------------------------------------------------------------------------------------
@@ -846,17 +844,10 @@ class IBCB(Imitator):
 
 
 def _probability(level: Any) -> float:
-    found = positive("level", level, "it is a probability")
-    if found >= 1:
+    probability = positive("level", level, "it is a probability")
+    if probability >= 1:
         raise ValueError(f"level={level!r} must be below 1: nothing is certain.")
-    return found
-
-
-def _unbounded(track: Track, found: Interval) -> Interval:
-    """Without bounds for what no choice tells."""
-    free = unidentified(track)
-    found.lower[free], found.upper[free] = -np.inf, np.inf
-    return found
+    return probability
 
 
 def _check_choosable(episodes: int, settings: Settings) -> None:

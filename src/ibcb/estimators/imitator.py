@@ -175,15 +175,15 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
                 "of the fitted log."
             )
 
-    def _become(self, log: BehaviorLog, **found: Any) -> Self:
-        """Become fitted on a log with what was found: all attributes at once, so that nobody ever sees half of them."""
-        known = {
+    def _become(self, log: BehaviorLog, **fitted: Any) -> Self:
+        """Become fitted on a log with these attributes: all at once, so that nobody ever sees half of them."""
+        of_log = {
             "n_features_in_": log.n_features,
             "feature_names_in_": log.feature_names,
             "preparation_": log.preparation,
             "log_fingerprint_": log_fingerprint(log),
         }
-        self.__dict__ = self.__dict__ | known | found
+        self.__dict__ = self.__dict__ | of_log | fitted
         return self
 
     def _repr_html_inner(self) -> str:

@@ -20,14 +20,14 @@ def late_start(heading: Heading, kind: Kind, settings: Settings) -> tuple[Note, 
     """A note where it does, in whichever units the decider had its features."""
     if settings.late_start or heading.warmup or not kind.learns:
         return ()
-    first, found = _dense_steps(heading.first), list[Note]()
+    first, notes = _dense_steps(heading.first), list[Note]()
     # One that knows nothing in some units may know nothing.
     for frame in (None, *heading.moments.frames()):
         missing = missing_past(first, bonus=kind.per_unit is not None, frame=frame)
         if missing is None:
             return ()
-        found.append(missing)
-    return tuple(found[:1])
+        notes.append(missing)
+    return tuple(notes[:1])
 
 
 def _dense_steps(block: Block) -> BehaviorLog:

@@ -32,27 +32,27 @@ class _Sizes(NamedTuple):
 class _Outliers(Subscriber):
     """A subscriber: the sizes of every block, with the number of its episode."""
 
-    found: tuple[tuple[int, _Sizes], ...] = ()
+    sizes: tuple[tuple[int, _Sizes], ...] = ()
 
     def step(self, episode: Episode) -> _Outliers:
-        return _Outliers((*self.found, *((episode.number, sizes) for sizes in episode.rows.map(_sizes))))
+        return _Outliers((*self.sizes, *((episode.number, each) for each in episode.rows.map(_sizes))))
 
     def finish(self) -> tuple[tuple[int, _Sizes], ...]:
-        return self.found
+        return self.sizes
 
 
 def largest_outlier(logs: Sequence[Log], client: Any = None) -> str:
     """Which number is the most times as large as its feature mostly is, in words; "" where none is far off."""
-    (found,) = replay(logs, _Outliers(), client=client)
-    typical = np.array([sizes.typical for _, sizes in found])
+    (blocks,) = replay(logs, _Outliers(), client=client)
+    typical = np.array([sizes.typical for _, sizes in blocks])
     typical = np.nanmedian(np.where(typical > 0, typical, np.nan), axis=0) if np.any(typical > 0) else typical[0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratios = np.array([np.abs(sizes.value) for _, sizes in found]) / typical
+        ratios = np.array([np.abs(sizes.value) for _, sizes in blocks]) / typical
     ratios = np.where(np.isfinite(ratios), ratios, 0.0)
     block, column = np.unravel_index(int(ratios.argmax()), ratios.shape)
     if ratios[block, column] < _FAR:
         return ""
-    (episode, sizes), names = found[block], logs[0].feature_names
+    (episode, sizes), names = blocks[block], logs[0].feature_names
     name = str(column) if names is None else repr(names[column])
     where = f"episode {episode}{' (warm-up)' * (episode < 0)}, step {sizes.step[column]}"
     return (

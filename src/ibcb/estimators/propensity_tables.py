@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
@@ -18,11 +17,10 @@ from ibcb.log import BehaviorLog, Log
 from ibcb.log.arrays import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking.propensities import Next
 
 __all__ = ["Overlap", "Told", "effective_size", "not_drawn", "of_another_log", "recover_tables"]
-
-Vector = NDArray[np.float64]
 
 #: below it a single choice weighs more than a hundred
 _RARE = 0.01
@@ -88,15 +86,15 @@ def recover_tables(
 
 @dataclass(frozen=True)
 class _Recognised(Subscriber):
-    """Propensities that are there already, episode by episode."""
+    """Propensities that are there already, episode by episode; ``rest``: of the episodes to come."""
 
-    values: Vector
+    rest: Vector
     fitted: bool
-    found: tuple[Vector, ...] = ()
+    values: tuple[Vector, ...] = ()
 
     def step(self, episode: Episode) -> _Recognised:
         rows = episode.lesson.n_rows
-        return _Recognised(self.values[rows:], self.fitted, (*self.found, self.values[:rows]))
+        return _Recognised(self.rest[rows:], self.fitted, (*self.values, self.rest[:rows]))
 
     def finish(self) -> None:
         return None
@@ -112,7 +110,7 @@ class _Tabling(Subscriber):
     def step(self, episode: Episode) -> _Tabling:
         """One more episode."""
         self._going = {name: each.step(episode) for name, each in self._going.items()}
-        columns, first, row = {name: each.found[-1] for name, each in self._going.items()}, 0, 0
+        columns, first, row = {name: each.values[-1] for name, each in self._going.items()}, 0, 0
         for part in episode.rows.parts():
             some = {name: values[row : row + part.n_rows] for name, values in columns.items()}
             self._write(_table(episode.number, first, part, some))
@@ -127,7 +125,7 @@ class _Tabling(Subscriber):
         last = list(self._going.values())[-1]
         for each in self._going.values():
             each.finish()
-        used = np.concatenate(last.found)
+        used = np.concatenate(last.values)
         p, evenly, greedy = (np.concatenate(parts) for parts in zip(*self._weights, strict=True))
         return Told(bool(getattr(last, "fitted", False)), len(used), _overlap(p, evenly, greedy), used)
 

@@ -10,11 +10,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb import tracking
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking import (
     Rewards,
     Track,
@@ -27,8 +27,6 @@ from ibcb.tracking import (
 )
 
 __all__ = ["added_weights", "exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
-
-Vector = NDArray[np.float64]
 
 #: attributes that every model has, and only some rules have a value for
 _OF_SOME_RULES = ("epsilon_", "temperature_", "top_k_", "draws_")
@@ -48,9 +46,10 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         # While a log is fitted in steps, a track that chose the kind is ahead of Algorithm 2.
         seen = logged_policies(track)[: len(evolution.policies)]
         policies, reached = unit * identified(track, seen), policy_ahead(fit, track, alpha, 1)
-        found = rewards(track)
-        coef, intercept = (reached, 0.0) if found is None else (unit * found.theta, unit * found.c)
-        unknown = _named(unidentified(track), names)
+        earned = rewards(track)
+        coef, intercept = (reached, 0.0) if earned is None else (unit * earned.theta, unit * earned.c)
+        features = unidentified(track).tolist()
+        unknown = tuple(str(feature) if names is None else names[feature] for feature in features)
         moves = how_it_moves(track) if kind.learns else None
     for name, weights in (("coef_", coef), ("policy_coefs_", policies), ("next_policy_coef_", reached)):
         if not np.isfinite(weights).all():
@@ -90,8 +89,8 @@ def _told(fit: Fit) -> dict[str, Any]:
     """The parameters of the decider's rule, as far as they are told, right after the log."""
     told = {each.name: each.estimate.setting(fit.kind.settings) for each in fit.kind.parameters}
     if fit.track is not None:
-        for name, found in parameter_intervals(fit.track, 0.5).items():
-            told[name] = told[name] if found is None else float(found.estimate[-1])
+        for name, bounds in parameter_intervals(fit.track, 0.5).items():
+            told[name] = told[name] if bounds is None else float(bounds.estimate[-1])
     return {name: value for name, value in told.items() if value is not None}
 
 
@@ -101,8 +100,7 @@ def added_weights(fit: Fit, alpha: float) -> Vector:
     if track is None or track.now is None:
         return np.zeros(len(kind.added))
     # As those of the decider's own columns, of which those of a sample are shorter or longer.
-    found: Vector = track.next_added * unit_of(fit, alpha) / math.sqrt(kind.rate)
-    return found
+    return track.next_added * unit_of(fit, alpha) / math.sqrt(kind.rate)
 
 
 def unit_of(fit: Fit, alpha: float) -> float:
@@ -130,17 +128,13 @@ def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:
 
 def rewards(track: Track) -> Rewards | None:
     """Per unit of alpha, without what no choice tells; None where it is not known how the decider learns."""
-    found = tracking.rewards(track)
-    if found is None:
+    earned = tracking.rewards(track)
+    if earned is None:
         return None
-    theta, origin = identified(track, found.theta), track.kind.regularization.origin
+    theta, origin = identified(track, earned.theta), track.kind.regularization.origin
     if origin is None:
-        return found._replace(theta=theta)
+        return earned._replace(theta=theta)
     # <theta, s - origin> + c, as of s.
     to_zero = np.eye(len(theta) + 1)
     to_zero[-1, :-1] = -origin
-    return Rewards(theta, found.c - float(origin @ theta), to_zero @ found.covariance @ to_zero.T)
-
-
-def _named(features: NDArray[np.int64], names: tuple[str, ...] | None) -> tuple[str, ...]:
-    return tuple(str(feature) if names is None else names[feature] for feature in features.tolist())
+    return Rewards(theta, earned.c - float(origin @ theta), to_zero @ earned.covariance @ to_zero.T)

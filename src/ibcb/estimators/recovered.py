@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.fitting import Fit
 from ibcb.log import Log
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking.propensities import Ahead, InForce, Next
 
 __all__ = ["NotTheFittedLogError", "Recovered", "Recovering", "recovered"]
-
-Vector = NDArray[np.float64]
 
 
 class Recovered(NamedTuple):
@@ -62,10 +58,10 @@ class Recovering(Subscriber):
         return cls(fit, Ahead.of(track, before) if ahead else InForce.of(track, fit.scale, before))
 
     @property
-    def found(self) -> tuple[Vector, ...]:
+    def values(self) -> tuple[Vector, ...]:
         """One array for every stored episode so far."""
-        found: tuple[Vector, ...] = self.going.found
-        return found
+        values: tuple[Vector, ...] = self.going.values
+        return values
 
     def step(self, episode: Episode) -> Recovering:
         """One more episode; raises where a log that began as the fitted one goes on otherwise."""
@@ -81,7 +77,7 @@ class Recovering(Subscriber):
     def finish(self) -> Recovered:
         """Of all rows; raises where the log ends before the fitted one does."""
         values = self.going.finish()
-        if self.fitted and len(self.going.found) != len(self.fit.evolution.names):
+        if self.fitted and len(self.going.values) != len(self.fit.evolution.names):
             raise NotTheFittedLogError
         return Recovered(values, self.fitted)
 
@@ -101,9 +97,9 @@ def recovered(fit: Fit, log: Log, before: History, *, ahead: bool) -> Recovered:
     track = fit.track
     assert track is not None
     try:
-        (found,) = replay([log], Recovering.of(fit, before, ahead=ahead), before=before)
+        (result,) = replay([log], Recovering.of(fit, before, ahead=ahead), before=before)
     except NotTheFittedLogError:
         (values,) = replay([log], Next(track, fit.scale))
         return Recovered(values, False)
-    assert isinstance(found, Recovered)
-    return found
+    assert isinstance(result, Recovered)
+    return result

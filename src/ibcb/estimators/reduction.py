@@ -23,14 +23,12 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.arrays import whole_numbers
 from ibcb.log.notes import Note
-from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, stacked
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, shown_counts, stacked
 from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
 __all__ = ["WIDE", "Lens", "Reduction", "lens_of"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: features up to which all are tracked, and how many are of a log with more: a fit in seconds (benchmarks/arms.py)
 WIDE, _TRACKED = 1024, 128
@@ -127,10 +125,10 @@ class Reduction(Lens):
 
     def expanded(self, weights: Matrix) -> Matrix:
         """Weights of the log's own features: shape (..., q) to (..., d)."""
-        found: Matrix = np.zeros((*weights.shape[:-1], len(self.others)))
-        found[..., self.kept] = weights[..., :-1]
-        found += weights[..., -1:] * self.others
-        return found
+        own: Matrix = np.zeros((*weights.shape[:-1], len(self.others)))
+        own[..., self.kept] = weights[..., :-1]
+        own += weights[..., -1:] * self.others
+        return own
 
     def compressed(self, weights: Matrix) -> Matrix:
         """The other way round, as nearly as it can be said: shape (..., d) to (..., q)."""
@@ -140,21 +138,21 @@ class Reduction(Lens):
     def expanded_interval(self, bounds: Interval) -> Interval:
         """Bounds of the log's own features; those of the others are as wide as that of their score."""
         own = len(self.kept)
-        found = []
+        expanded = []
         for each in bounds:
             # Without bounds of the score the others have none; those kept have their own all the same.
             wide = self.expanded(np.append(each[:own], 0.0))
             rest = np.flatnonzero(self.others)
             wide[rest] = each[own] * self.others[rest]
-            found.append(np.append(wide, each[own + 1 :]))  # an intercept
-        estimate, *ends = found
+            expanded.append(np.append(wide, each[own + 1 :]))  # an intercept
+        estimate, *ends = expanded
         return Interval(estimate, np.minimum(*ends), np.maximum(*ends))
 
     def gram(self, gram: Matrix) -> Matrix:
         """S'S of reduced contexts."""
         Z = self.matrix
-        found: Matrix = Z.T @ (Z.T @ gram.T).T
-        return found
+        reduced: Matrix = Z.T @ (Z.T @ gram.T).T
+        return reduced
 
     @classmethod
     def checked(cls, kept: Any, others: Any, d: int) -> Reduction:
@@ -194,7 +192,7 @@ def lens_of(logs: Sequence[Log]) -> Lens:
     X = compact(contexts).astype(np.float64, copy=False)
     d = X.shape[1]
     squares = np.asarray(X.multiply(X).sum(axis=0) if is_sparse(X) else np.square(X).sum(axis=0), dtype=np.float64)
-    shows, chosen_shows = _counts(X), _counts(X[chosen])
+    shows, chosen_shows = shown_counts(X), shown_counts(X[chosen])
     size = np.sqrt(squares / np.maximum(shows, 1))
     weights = _logit(X, offsets, chosen, np.where(size > 0, size, 1.0))
     order = np.lexsort((np.arange(d), -np.abs(weights) * size, -(shows + _CHOSEN * chosen_shows)))
@@ -202,12 +200,6 @@ def lens_of(logs: Sequence[Log]) -> Lens:
     others = weights.copy()
     others[kept] = 0.0
     return Reduction(kept, others)
-
-
-def _counts(X: Contexts) -> Vector:
-    """In how many rows each feature is not 0."""
-    found = np.bincount(X.indices, minlength=X.shape[1]) if is_sparse(X) else np.count_nonzero(X, axis=0)
-    return np.asarray(found, dtype=np.float64)
 
 
 def _sample(logs: Sequence[Log]) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
@@ -267,8 +259,8 @@ def _logit(X: Contexts, offsets: NDArray[np.int64], chosen: NDArray[np.int64], s
         def curve(u: Vector, p: Vector = p) -> Vector:
             y = X @ (u / size)
             mean = np.add.reduceat(p * y, starts)
-            found: Vector = ((p * (y - np.repeat(mean, counts))) @ X) / size + _RIDGE * u
-            return found
+            product: Vector = ((p * (y - np.repeat(mean, counts))) @ X) / size + _RIDGE * u
+            return product
 
         hessian = LinearOperator((len(v), len(v)), matvec=curve, dtype=np.float64)
         step, _ = cg(hessian, loss(v)[1], rtol=1e-12, maxiter=1000)

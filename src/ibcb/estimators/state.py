@@ -75,8 +75,8 @@ def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
 
 def unpack(kind: type[T], stored: Any, arrays: Arrays, d: int) -> T:
     """The value of which `pack` made this; raises ValueError, with the place, where it does not fit the annotation."""
-    found: T = _read(kind, stored, dict(arrays), {"d": d}, "state")
-    return found
+    value: T = _read(kind, stored, dict(arrays), {"d": d}, "state")
+    return value
 
 
 class Named(dict[str, Any]):

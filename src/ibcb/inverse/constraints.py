@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 from ibcb.engine import Rows
 from ibcb.inverse import row_kernels as kernels
 from ibcb.inverse.row_kernels import Bonus, Penalty, Probe, RowSet, Tally
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
-
-Vector = NDArray[np.float64]
 
 #: rows hold when violated by less than this share of the typical bonus: far above the rounding of float64, and of no
 #: effect on any choice
@@ -170,8 +169,8 @@ class EpisodeView:
 
     def _join(self, parts: Sequence[RowSet]) -> RowSet:
         """Rows of several blocks, their contexts taken to what multiplies theta."""
-        found = RowSet.join(parts, self.n_features)
-        return RowSet(found.matrix @ self._shrinkage, found.rhs, found.violation, found.key)
+        rows = RowSet.join(parts, self.n_features)
+        return rows._replace(matrix=rows.matrix @ self._shrinkage)
 
 
 class JointView:
@@ -181,7 +180,7 @@ class JointView:
         self._views = views
         self.n_features = views[0].n_features
         self.metric = Metric(np.mean([view.metric.matrix for view in views], axis=0))
-        self.bonus_scale = _root_mean_square([view.bonus_scale for view in views])
+        self.bonus_scale = float(np.sqrt(np.mean(np.square([view.bonus_scale for view in views]))))
 
     def tolerance(self, theta: Vector) -> float:
         # A slack that every view accepts.
@@ -210,17 +209,8 @@ class JointView:
         return table
 
     def _join(self, parts: Sequence[RowSet]) -> RowSet:
-        return RowSet.join(
-            [
-                RowSet(part.matrix, part.rhs, part.violation, part.key + number * _KEYS_PER_VIEW)
-                for number, part in enumerate(parts)
-            ],
-            self.n_features,
-        )
+        named = [part._replace(key=part.key + number * _KEYS_PER_VIEW) for number, part in enumerate(parts)]
+        return RowSet.join(named, self.n_features)
 
     def without_violated(self, theta: Vector) -> JointView:
         return JointView([view.without_violated(theta) for view in self._views])
-
-
-def _root_mean_square(values: Sequence[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))

@@ -7,19 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine import Episode, Experience, History
 from ibcb.inverse.constraints import EpisodeView, JointView, Tally, View
 from ibcb.inverse.solvers import Certificate, Solution, Solver, SolverError
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["EpisodeDiagnosis", "Evolution"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 class EpisodeDiagnosis(NamedTuple):
@@ -43,7 +39,7 @@ class EpisodeDiagnosis(NamedTuple):
 
 @dataclass(frozen=True)
 class Evolution:
-    """Algorithm 2 between two episodes; it is never changed, `after` gives the next one.
+    """Algorithm 2 between two episodes; it is never changed, `step` gives the next one.
 
     Attributes
     ----------

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block, Experience, Workup, experienced
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, is_sparse, taken
 from ibcb.numerics.ridge import Whitener, widths
 
@@ -33,8 +34,6 @@ __all__ = [
     "worked_up",
     "worst_at",
 ]
-
-Vector = NDArray[np.float64]
 
 #: lengths whose squares can be summed in single precision, which ends at 3e38
 _LARGEST_IN_SINGLE = 1e15
@@ -77,13 +76,13 @@ class Penalty(NamedTuple):
 
     value: float
     gradient: Vector
-    hessian: NDArray[np.float64]
+    hessian: Matrix
 
 
 class RowSet(NamedTuple):
     """Some rows written out, ``matrix @ theta <= rhs``; ``key`` is each row's number in its view."""
 
-    matrix: NDArray[np.float64]
+    matrix: Matrix
     rhs: Vector
     violation: Vector
     key: NDArray[np.int64]
@@ -94,16 +93,11 @@ class RowSet(NamedTuple):
             return parts[0]
         if not parts:
             return RowSet(np.empty((0, n_features)), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64))
-        return RowSet(
-            np.concatenate([part.matrix for part in parts]),
-            np.concatenate([part.rhs for part in parts]),
-            np.concatenate([part.violation for part in parts]),
-            np.concatenate([part.key for part in parts]),
-        )
+        return RowSet(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def take(self, keep: NDArray[Any]) -> RowSet:
         """Some of the rows, by index or mask."""
-        return RowSet(self.matrix[keep], self.rhs[keep], self.violation[keep], self.key[keep])
+        return RowSet(*(column[keep] for column in self))
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
         """As `View.penalty`, of these rows alone."""
@@ -208,16 +202,16 @@ def total(
     parts: Iterable[tuple[Experience, tuple[float, float], float]],
 ) -> tuple[Experience, tuple[float, float], float]:
     """Sums of what `measure` found in each block; the float type is the same in all."""
-    found = list(parts)
-    contexts, bonus = (sum(part[1][place] for part in found) for place in (0, 1))
-    return Experience.join([part[0] for part in found]), (contexts, bonus), found[0][2]
+    experiences, squares, epsilons = zip(*parts, strict=True)
+    contexts, bonus = (sum(column) for column in zip(*squares, strict=True))
+    return Experience.join(experiences), (contexts, bonus), epsilons[0]
 
 
 def penalty_at(block: Block, *, probe: Probe, slope: float, bend: float) -> Penalty:
     """As `View.penalty`, of a block's rows and in the policy."""
     leads, error = _leads(block, probe)
-    found = _exactly(block, np.flatnonzero(leads > -error), probe)
-    return _hinge(found.violation, found.matrix, slope, bend)
+    rows = _exactly(block, np.flatnonzero(leads > -error), probe)
+    return _hinge(rows.violation, rows.matrix, slope, bend)
 
 
 def worst_at(block: Block, *, probe: Probe, count: int, band: float) -> tuple[RowSet, Tally]:
@@ -225,8 +219,8 @@ def worst_at(block: Block, *, probe: Probe, count: int, band: float) -> tuple[Ro
     leads, error = _leads(block, probe)
     rows = np.flatnonzero(leads > -(band + error))
     if len(rows) <= count:
-        found = _exactly(block, rows, probe)
-        return found, _tally(block, rows, found.violation, probe)
+        exact_rows = _exactly(block, rows, probe)
+        return exact_rows, _tally(block, rows, exact_rows.violation, probe)
     # The worst are wanted exactly, and so are those that a quick look cannot tell from a row that holds or agrees.
     excess = leads.take(rows).astype(np.float64)
     wanted = np.abs(excess - probe.tolerance) <= error
@@ -234,9 +228,9 @@ def worst_at(block: Block, *, probe: Probe, count: int, band: float) -> tuple[Ro
         wanted |= np.abs(excess - probe.tolerance - probe.bonus.margin) <= error
     wanted[np.argpartition(excess, -count)[-count:]] = True
     exact = np.flatnonzero(wanted)
-    found = _exactly(block, rows.take(exact), probe)
-    excess[exact] = found.violation
-    return found.worst(count), _tally(block, rows, excess, probe)
+    exact_rows = _exactly(block, rows.take(exact), probe)
+    excess[exact] = exact_rows.violation
+    return exact_rows.worst(count), _tally(block, rows, excess, probe)
 
 
 def all_rows(block: Block, *, probe: Probe) -> RowSet:
@@ -300,7 +294,7 @@ def _rounding(contexts: Contexts) -> float:
     return float((contexts.shape[1] + 4) * _EPSILON[contexts.dtype.char])
 
 
-def _hinge(excess: Vector, lead: NDArray[np.float64], slope: float, bend: float) -> Penalty:
+def _hinge(excess: Vector, lead: Matrix, slope: float, bend: float) -> Penalty:
     """Penalty of rows with these violations (negative: none), and its derivatives in what ``lead`` multiplies."""
     bent = excess.clip(0.0, bend)
     value = slope * (float(bent @ excess) - float(bent @ bent) / 2)

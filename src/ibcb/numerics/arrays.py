@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Stored", "plain"]
+__all__ = ["Matrix", "Stored", "Vector", "plain"]
+
+#: in double precision; docstrings have the shapes, in which a matrix may stand for several of them
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 def plain(array: NDArray[Any]) -> NDArray[Any]:

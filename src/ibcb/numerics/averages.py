@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import draws_root
 
 __all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Tensor = NDArray[np.float64]
 Offsets = NDArray[np.int64]
 
 #: share of the variance that is left to the softmax, times the root of the number of draws: more is less exact, less is
@@ -113,22 +111,22 @@ class CandidateSets(NamedTuple):
     contexts: Contexts
     size: int
 
-    def scores(self, weights: Matrix) -> Tensor:
+    def scores(self, weights: Matrix) -> Matrix:
         """Of every candidate by each column of the weights. Shape (M, steps, columns).
 
         Candidates come first, so that the steps and columns of each lie side by side in memory.
         """
         X, M = self.contexts, self.size
         if isinstance(X, np.ndarray):
-            found: Tensor = np.matmul(X.reshape(-1, M, X.shape[1]).transpose(1, 0, 2), weights)
-            return found
+            scores: Matrix = np.matmul(X.reshape(-1, M, X.shape[1]).transpose(1, 0, 2), weights)
+            return scores
         return np.ascontiguousarray((X @ weights).reshape(-1, M, weights.shape[1]).transpose(1, 0, 2))
 
 
 def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offsets: Offsets, draws: int) -> Vector:
     """A rule that gives the probabilities, shape (M, steps), of some steps with M candidates each."""
     starts, counts = offsets[:-1], np.diff(offsets)
-    found = np.empty(int(offsets[-1]))
+    probabilities = np.empty(int(offsets[-1]))
     for count in np.unique(counts):
         own = starts[counts == count]
         at_once = max(1, _AT_ONCE // (draws * int(count)))
@@ -137,22 +135,21 @@ def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offse
             side_by_side = len(rows) == rows[-1] - rows[0] + 1
             X = contexts[rows[0] : rows[-1] + 1] if side_by_side else contexts[rows]
             sets = CandidateSets(X.astype(np.float64, copy=False), int(count))
-            found[rows] = rule(sets).T.ravel()
-    return found
+            probabilities[rows] = rule(sets).T.ravel()
+    return probabilities
 
 
-def _mean_share(weights: Tensor) -> Matrix:
+def _mean_share(weights: Matrix) -> Matrix:
     """The mean over draws of what each candidate has of the weights of its step. Shape (M, steps)."""
-    found: Matrix = np.einsum("mnk,nk->mn", weights, 1.0 / weights.sum(axis=0)) / weights.shape[2]
-    return found
+    shares: Matrix = np.einsum("mnk,nk->mn", weights, 1.0 / weights.sum(axis=0)) / weights.shape[2]
+    return shares
 
 
 def _drawn(mean: Vector, covariance: Matrix, draws: int) -> Matrix:
     """Weights from a belief, shape (d, draws); or the only ones there are, where it has no doubt."""
     if not covariance.any():
         return mean[:, None]
-    found: Matrix = mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
-    return found
+    return mean[:, None] + draws_root(mean, covariance) @ _points(draws, len(mean)).T
 
 
 @lru_cache(maxsize=8)
@@ -160,9 +157,9 @@ def _points(count: int, dimension: int) -> Matrix:
     """Points of a standard normal distribution, spread more evenly than random ones. Shape (count, dimension)."""
     shown = min(dimension, _LATTICE)
     uniform = np.mod(np.outer(np.arange(1, count + 1), np.sqrt(_PRIMES[:shown])), 1.0)
-    found: Matrix = ndtri(uniform)
+    points: Matrix = ndtri(uniform)
     if dimension > shown:
-        found = np.hstack([found, np.random.default_rng(0).standard_normal((count, dimension - shown))])
-    # Whoever asks again gets the same ones.
-    found.flags.writeable = False
-    return found
+        points = np.hstack([points, np.random.default_rng(0).standard_normal((count, dimension - shown))])
+    # Whoever asks again gets the same array.
+    points.flags.writeable = False
+    return points

@@ -55,22 +55,22 @@ def at_least_zero(name: str, value: Any, why: str) -> float:
 
 def probability(name: str, value: Any, why: str) -> float:
     """The value as a float between 0 and 1."""
-    found = at_least_zero(name, value, why)
-    if found > 1:
+    share = at_least_zero(name, value, why)
+    if share > 1:
         raise ValueError(f"{name}={shown(value)} must be at most 1: {why}.")
-    return found
+    return share
 
 
 def _number(name: str, value: Any, least: float, rule: str, why: str) -> float:
     if isinstance(value, (bool, np.bool_, np.complexfloating)) or not isinstance(value, (int, float, np.number)):
         raise WrongTypeError(f"{name}={shown(value)} must be a number.")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = np.inf
-    if not (np.isfinite(found) and found >= least):
+        number = np.inf
+    if not (np.isfinite(number) and number >= least):
         raise ValueError(f"{name}={shown(value)} must be {rule}{why}.")
-    return found
+    return number
 
 
 def whole(name: str, value: Any, least: int, why: str, *, most: int | None = _LARGEST_WHOLE) -> int:
@@ -119,9 +119,9 @@ def _mask(values: Any) -> str | None:
         return None if not len(places) else str(places[0].tolist()) if values.ndim else ""
     if isinstance(values, (list, tuple)) and values and not isinstance(values[0], (int, float, str)):
         for place, value in enumerate(values):
-            found = _mask(value)
-            if found is not None:
-                return f"[{place}, {found[1:]}" if found else f"[{place}]"
+            inner = _mask(value)
+            if inner is not None:
+                return f"[{place}, {inner[1:]}" if inner else f"[{place}]"
     return None
 
 
@@ -136,7 +136,7 @@ def number_array(values: Any, what: str, rule: str = _NUMBERS) -> NDArray[Any]:
     if array.dtype.kind != "O":
         raise WrongTypeError(f"{what if array.ndim else f'{what}={values!r}'} has dtype {array.dtype}; {rule}.")
     # Python's numbers, and those of pandas' nullable columns.
-    found = np.empty(array.shape)
+    numbers = np.empty(array.shape)
     for place, value in np.ndenumerate(array):
         where = f"{what}{list(place) or ''}"
         # pandas.NA and NaT are of types that only pandas has.
@@ -145,10 +145,10 @@ def number_array(values: Any, what: str, rule: str = _NUMBERS) -> NDArray[Any]:
         if not isinstance(value, Real):
             raise WrongTypeError(f"{where} is {type(value).__name__}, the dtype object; {rule}.")
         try:
-            found[place] = value
+            numbers[place] = value
         except OverflowError:
             raise ValueError(f"{where} is beyond the range of floating point. Rescale it to about 1.") from None
-    return found
+    return numbers
 
 
 def finite_array(values: Any, what: str, rule: str = "give finite real numbers") -> NDArray[np.float64]:

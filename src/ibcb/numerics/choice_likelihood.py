@@ -30,12 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, taken
 
 __all__ = ["ChoiceLoss", "Expansion"]
 
-Vector = NDArray[np.float64]
-Array = NDArray[np.float64]
 
 #: of leads in float64: a block and what a pass makes of it stay in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
@@ -51,8 +50,8 @@ class Expansion(NamedTuple):
 
     loss: float
     gradient: Vector
-    hessian: NDArray[np.float64]
-    excess: NDArray[np.float64] | None = None
+    hessian: Matrix
+    excess: Matrix | None = None
 
 
 class ChoiceLoss:
@@ -147,14 +146,15 @@ class ChoiceLoss:
             loss += float(losses.sum())
             gradient += mean.sum(axis=1)
             hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
-        if d == self.n_features:
-            return Expansion(loss, gradient, hessian, excess if self.stray else None)
-        n = self.n_features
-        whole = Expansion(loss, np.zeros(n), np.zeros((n, n)), np.zeros((n, n)) if self.stray else None)
-        whole.gradient[moving] = gradient
-        whole.hessian[np.ix_(moving, moving)] = hessian
-        if whole.excess is not None:
-            whole.excess[np.ix_(moving, moving)] = excess
+        if d < self.n_features:
+            gradient, hessian, excess = (self._among_all(part) for part in (gradient, hessian, excess))
+        return Expansion(loss, gradient, hessian, excess if self.stray else None)
+
+    def _among_all(self, values: Matrix) -> Matrix:
+        """Values of the features that move, on one axis or two, with zeros for the others."""
+        whole = np.zeros((self.n_features,) * values.ndim)
+        places = [self._moving] * values.ndim
+        whole[np.ix_(*places)] = values
         return whole
 
     def likelihoods(self, w: Vector) -> tuple[Vector, Vector]:
@@ -167,7 +167,7 @@ class ChoiceLoss:
             astray.append(np.full(len(losses), 1 / count))
         return np.concatenate(meant), np.concatenate(astray)
 
-    def reach(self) -> NDArray[np.float64]:
+    def reach(self) -> Matrix:
         """A matrix B with max_j D_j w - min_j D_j w <= |B w| for every step and every w, of d columns.
 
         A step's scores lie within max_j |(D_j - c) w| of c w, for any c; here c is the mean of its candidates. With
@@ -189,17 +189,17 @@ class ChoiceLoss:
         B[:, self._moving] = 2 * longest * L.T
         return B
 
-    def _doubles(self) -> Iterator[Array]:
+    def _doubles(self) -> Iterator[Matrix]:
         """The leads, block by block, in float64."""
         return (D.astype(np.float64, copy=False) for D in self._blocks)
 
-    def _centred(self) -> Iterator[Array]:
+    def _centred(self) -> Iterator[Matrix]:
         """Leads of all candidates, the chosen one's zeros included, about their step's mean; shape (d, candidates)."""
         for D in self._doubles():
             leads = np.concatenate([D, np.zeros_like(D[:, :1])], axis=1)
             yield (leads - leads.mean(axis=1, keepdims=True)).reshape(len(D), -1)
 
-    def _cut(self, scores: Array) -> Array:
+    def _cut(self, scores: Matrix) -> Matrix:
         """Scores without the K - 1 best of each step, which need not lose to the chosen one; overwrites the scores."""
         free = min(self.top_k - 1, len(scores))
         if free:
@@ -207,7 +207,7 @@ class ChoiceLoss:
             np.put_along_axis(scores, best, -np.inf, axis=0)
         return scores
 
-    def _blame(self, losses: Array, candidates: int) -> tuple[Array, Array | None]:
+    def _blame(self, losses: Matrix, candidates: int) -> tuple[Matrix, Matrix | None]:
         """Losses with straying allowed for, and the probability that each step did not stray; None if none can."""
         best = min(self.top_k, candidates)
         if self.stray == 0:
@@ -216,9 +216,9 @@ class ChoiceLoss:
         total = meant + self.stray / candidates
         return -np.log(total), meant / total
 
-    def _losses(self, scores: Array) -> Array:
+    def _losses(self, scores: Matrix) -> Matrix:
         """log(1 + sum_j exp(score_j)) of each step; overwrites the scores."""
-        losses: Array
+        losses: Matrix
         if scores.max() < _FINITE_EXP:
             losses = np.log1p(np.exp(scores, out=scores).sum(axis=0))
         else:
@@ -251,12 +251,11 @@ def _lead_blocks(
             yield np.ascontiguousarray((scale * leads).astype(contexts.dtype, copy=False).transpose(2, 0, 1))
 
 
-def _scores(D: Array, w: Vector) -> Array:
+def _scores(D: Matrix, w: Vector) -> Matrix:
     d, others, steps = D.shape
-    scores: Array = w @ D.reshape(d, others * steps)
+    scores: Matrix = w @ D.reshape(d, others * steps)
     return scores.reshape(others, steps)
 
 
-def _square(matrix: Array) -> Array:
-    square: Array = matrix @ matrix.T
-    return square
+def _square(matrix: Matrix) -> Matrix:
+    return matrix @ matrix.T

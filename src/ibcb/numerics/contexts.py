@@ -21,6 +21,7 @@ __all__ = [
     "SMALLEST",
     "Contexts",
     "arranged",
+    "best_rows",
     "compact",
     "dense",
     "few_pairs",
@@ -30,7 +31,7 @@ __all__ = [
     "repeated",
     "row_lengths",
     "scaled_rows",
-    "shown_features",
+    "shown_counts",
     "sparse_pays",
     "stacked",
     "step_products",
@@ -60,8 +61,8 @@ def is_sparse(contexts: Contexts) -> bool:
 
 def dense(contexts: Contexts) -> NDArray[Any]:
     """The same numbers as a dense array; itself if it is one."""
-    found: NDArray[Any] = contexts.toarray() if is_sparse(contexts) else contexts
-    return found
+    array: NDArray[Any] = contexts.toarray() if is_sparse(contexts) else contexts
+    return array
 
 
 def sparse_pays(d: int, filled: float) -> bool:
@@ -80,14 +81,14 @@ def compact(contexts: Contexts) -> Contexts:
 
 def ordered(contexts: Any) -> sparse.csr_array:
     """Any sparse matrix as rows with their columns in order, each once; zeros are not stored."""
-    found = sparse.csr_array(contexts)
-    if not found.has_canonical_format:
-        found = found.copy() if found is contexts else found
-        found.sum_duplicates()
-    if found.nnz and not found.data.all():
-        found = found.copy()
-        found.eliminate_zeros()
-    return found
+    rows = sparse.csr_array(contexts)
+    if not rows.has_canonical_format:
+        rows = rows.copy() if rows is contexts else rows
+        rows.sum_duplicates()
+    if rows.nnz and not rows.data.all():
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    return rows
 
 
 def arranged(contexts: Contexts) -> Contexts:
@@ -109,8 +110,7 @@ def stacked(parts: Sequence[Contexts]) -> Contexts:
 
 def taken(contexts: Contexts, rows: NDArray[np.int64]) -> NDArray[Any]:
     """Some rows, as a dense array."""
-    found: NDArray[Any] = contexts[rows].toarray() if is_sparse(contexts) else contexts.take(rows, axis=0)
-    return found
+    return dense(contexts[rows]) if is_sparse(contexts) else contexts.take(rows, axis=0)
 
 
 def few_pairs(contexts: Contexts) -> bool:
@@ -179,12 +179,19 @@ def with_column(contexts: Contexts, column: NDArray[Any]) -> Contexts:
     return np.column_stack([contexts, column])
 
 
-def shown_features(contexts: Contexts) -> NDArray[np.bool_]:
-    """Which features are not always 0. Shape (d,)."""
+def shown_counts(contexts: Contexts) -> NDArray[np.int64]:
+    """In how many rows each feature is not 0. Shape (d,)."""
     if is_sparse(contexts):
-        return np.bincount(contexts.indices, minlength=contexts.shape[1]) > 0
-    found: NDArray[np.bool_] = contexts.any(axis=0)
-    return found
+        return np.bincount(contexts.indices, minlength=contexts.shape[1])
+    counts: NDArray[np.int64] = np.count_nonzero(contexts, axis=0)
+    return counts
+
+
+def best_rows(scores: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row with the best score of each step, the first of equals; ``offsets`` as of `step_sums`. Shape (steps,)."""
+    starts = offsets[:-1]
+    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), np.diff(offsets)))
+    return best[np.searchsorted(best, starts)]
 
 
 def nbytes(contexts: Contexts) -> int:

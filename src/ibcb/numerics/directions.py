@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ibcb.numerics.arrays import Matrix
 
 __all__ = ["direction"]
 
 
-def direction(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def direction(weights: Matrix) -> Matrix:
     """Weights, shape (..., d), at length 1, zeros as they are: choices tell little of the length, of "sbts" nothing."""
     length = np.linalg.norm(weights, axis=-1, keepdims=True)
-    scaled: NDArray[np.float64] = weights / np.where(length > 0, length, 1.0)
-    return scaled
+    return weights / np.where(length > 0, length, 1.0)

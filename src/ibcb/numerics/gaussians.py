@@ -13,12 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 
 __all__ = ["Beliefs", "Site", "Transition", "draws_root", "factor", "site_at", "symmetric_inverse"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: by this factor the estimate of a condition number is safe
 _SURELY = 1e3
@@ -29,6 +26,8 @@ _HALVINGS = 40
 #: rows that are solved for at a time: whoever has fewer waits for numpy, not for sums
 _BLOCK = 16
 _TINY = float(np.finfo(np.float64).tiny)
+#: why a belief cannot be had
+BEYOND_NUMBERS = "numbers cannot hold what the choices of an episode say of the policy"
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class Beliefs:
         _diagonals(covariance)[:] += _ROUNDING * _diagonals(self.covariance)
         likelihood = site.constant - np.log(_diagonals(L)).sum(axis=1) - 0.5 * np.square(surprise[:, :, 0]).sum(axis=1)
         if not (np.isfinite(likelihood).all() and np.isfinite(mean).all()):
-            raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
+            raise FloatingPointError(BEYOND_NUMBERS)
         return Beliefs(mean, covariance), likelihood
 
     def wandered(self, noise: Matrix) -> Beliefs:
@@ -203,8 +202,8 @@ def factor(covariance: Matrix) -> Matrix:
     except np.linalg.LinAlgError:
         values, V = np.linalg.eigh(scaled)
         root = V * np.sqrt(np.maximum(values, 1e-10))[..., None, :]
-    found: Matrix = unit[..., :, None] * root
-    return found
+    roots: Matrix = unit[..., :, None] * root
+    return roots
 
 
 def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
@@ -225,8 +224,7 @@ def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
 def symmetric_inverse(matrices: Matrix) -> Matrix:
     """Inverses of symmetric matrices, symmetric to the bit; shape (..., d, d)."""
     inverse = np.linalg.inv(matrices).astype(np.float64, copy=False)
-    symmetric: Matrix = (inverse + np.swapaxes(inverse, -1, -2)) / 2
-    return symmetric
+    return (inverse + np.swapaxes(inverse, -1, -2)) / 2
 
 
 def _diagonals(matrices: Matrix) -> Matrix:
@@ -243,9 +241,8 @@ def _roots_above_one(information: Matrix) -> Matrix:
         return np.linalg.cholesky(spread).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:
         values, V = np.linalg.eigh(spread)
-        return np.linalg.cholesky((V * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(V, 1, 2)).astype(
-            np.float64, copy=False
-        )
+        above = (V * np.maximum(values, 1.0)[:, None]) @ np.swapaxes(V, 1, 2)
+        return np.linalg.cholesky(above).astype(np.float64, copy=False)
 
 
 def _whiten(roots: Matrix, *rows: Matrix) -> None:

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, dense, few_pairs, stacked
+from ibcb.numerics.gaussians import BEYOND_NUMBERS
 
 __all__ = ["EP", "ConeRows", "EPSettings", "Posterior", "propagate", "row_likelihoods"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def propagate(
     total = log_scale + belief.log_mass
     offset, after = belief.posterior()
     if not (np.isfinite(total) and np.isfinite(offset).all()):
-        raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
+        raise FloatingPointError(BEYOND_NUMBERS)
     # An approximation may be more than certain of what it has seen.
     excess = max(total, 0.0)
     return Posterior(
@@ -287,11 +286,11 @@ def _sums(places: NDArray[np.int64], values: Vector, count: int) -> Vector:
 
 
 def _cholesky(precision: Matrix) -> Matrix:
+    C: Matrix
     C, failed = lapack.dpotrf(precision, lower=1, clean=1)
     if failed:
-        raise FloatingPointError("numbers cannot hold what the choices of an episode say of the policy")
-    found: Matrix = C
-    return found
+        raise FloatingPointError(BEYOND_NUMBERS)
+    return C
 
 
 def _log_wrong(times: Vector, stray: float) -> Vector:

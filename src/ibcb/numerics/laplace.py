@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
 from ibcb.numerics.newton import Stopping, descend
 
@@ -32,8 +33,6 @@ __all__ = [
     "summarise",
     "summarise_straying",
 ]
-
-Vector = NDArray[np.float64]
 
 #: A likelihood known to 1e-9 is known far better than any comparison of models needs. Passes are not tuned: 2 to 12
 #: are usual, and kinks (top_k > 1) may take more.
@@ -77,8 +76,8 @@ class Summary(NamedTuple):
     """
 
     mode: Vector
-    hessian: NDArray[np.float64]
-    information: NDArray[np.float64]
+    hessian: Matrix
+    information: Matrix
     loss: float
     stray: float
     passes: int
@@ -114,17 +113,12 @@ class _PriorPoint(NamedTuple):
     x: Vector
     value: float
     gradient: Vector
-    hessians: Sequence[NDArray[np.float64]]
+    hessians: Sequence[Matrix]
     here: Expansion
 
 
 def summarise(
-    loss: ChoiceLoss,
-    centre: Vector,
-    precision: NDArray[np.float64],
-    *,
-    start: Vector | None = None,
-    stopping: Stopping = _FILTERING,
+    loss: ChoiceLoss, centre: Vector, precision: Matrix, *, start: Vector | None = None, stopping: Stopping = _FILTERING
 ) -> Summary:
     """Mode and Hessian of F by Newton's method; where F is not convex, on the bound of f that touches it there.
 
@@ -136,8 +130,8 @@ def summarise(
         plain = loss.plain()
         if plain is not loss:
             before = summarise(plain, centre, precision, start=centre, stopping=stopping)
-            found = summarise(loss, centre, precision, start=before.mode, stopping=stopping)
-            return found._replace(passes=found.passes + before.passes)
+            summary = summarise(loss, centre, precision, start=before.mode, stopping=stopping)
+            return summary._replace(passes=summary.passes + before.passes)
         start = centre
 
     def at(w: Vector) -> _PriorPoint:
@@ -154,7 +148,7 @@ def summarise(
     return Summary(done.point.x, done.hessian, _information(here), here.loss, loss.stray, done.passes)
 
 
-def _information(here: Expansion) -> NDArray[np.float64]:
+def _information(here: Expansion) -> Matrix:
     """The Hessian of f, unless it is less than a share of that of the bound in any direction: then that of the bound.
 
     Where f hardly bends, or the wrong way, its expansion peaks far away, at likelihoods above 1.
@@ -169,25 +163,20 @@ def _information(here: Expansion) -> NDArray[np.float64]:
 
 
 def summarise_straying(
-    loss: ChoiceLoss,
-    centre: Vector,
-    precision: NDArray[np.float64],
-    *,
-    start: Vector | None = None,
-    most: float = _MOST_STRAYING,
+    loss: ChoiceLoss, centre: Vector, precision: Matrix, *, start: Vector | None = None, most: float = _MOST_STRAYING
 ) -> Summary:
     """As `summarise`, with the share of straying steps, at most ``most``, estimated by turns with the weights, from
     ``loss.stray`` on.
     """
-    passes, found = 0, summarise(loss, centre, precision, start=start)
+    passes, summary = 0, summarise(loss, centre, precision, start=start)
     for _ in range(_MAX_TURNS):
-        passes += found.passes
-        stray = min(stray_rate(*loss.likelihoods(found.mode)), most)
+        passes += summary.passes
+        stray = min(stray_rate(*loss.likelihoods(summary.mode)), most)
         if abs(stray - loss.stray) <= _SHARE_SETTLED * stray:
             break
         loss = loss.with_stray(stray)
-        found = summarise(loss, centre, precision, start=found.mode)
-    return found._replace(passes=passes)
+        summary = summarise(loss, centre, precision, start=summary.mode)
+    return summary._replace(passes=passes)
 
 
 def stray_rate(meant: Vector, astray: Vector) -> float:
@@ -237,9 +226,7 @@ def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.i
     top_k : int
         The chosen candidate need only be among so many best.
     """
-    table = np.full((len(counts), int(counts.max())), -np.inf)
-    table[np.arange(table.shape[1]) < counts[:, None]] = scores
-    rows = np.arange(len(counts))
+    table, rows = _by_step(scores, counts), np.arange(len(counts))
     leads = table - table[rows, chosen][:, None]
     agreement = float(np.mean(leads.max(axis=1) <= 0))
     leads[rows, chosen] = -np.inf
@@ -256,13 +243,13 @@ def read_choices(scores: Vector, counts: NDArray[np.int64], chosen: NDArray[np.i
         likely = (1 - e) * meant + e * astray
         return ChoiceFit(np.log(likely), e * astray / likely, agreement)
 
-    found = minimize_scalar(
+    likeliest = minimize_scalar(
         lambda s: -read(s).log_likelihoods.sum(),
         bounds=_SHARPNESS_RANGE,
         method="bounded",
         options={"xatol": _SHARPNESS_STEP},
     )
-    return read(float(found.x))
+    return read(float(likeliest.x))
 
 
 def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int) -> DrawScale:
@@ -303,13 +290,19 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
 
 def _best_of_each(
     scores: Vector, offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int
-) -> tuple[NDArray[np.float64], Vector]:
+) -> tuple[Matrix, Vector]:
     """Scores of the k best of each step less the best one's (-inf where there are fewer), and that of the drawn one."""
     counts = np.diff(offsets)
-    table = np.full((len(counts), int(counts.max())), -np.inf)
-    table[np.arange(table.shape[1]) < counts[:, None]] = scores
+    table = _by_step(scores, counts)
     of_chosen = table[np.arange(len(counts)), chosen]
     best = -np.sort(-table, axis=1)[:, :top_k]
     among = of_chosen >= best[np.arange(len(counts)), np.minimum(counts, top_k) - 1]
     best, of_chosen = best[among], of_chosen[among]
     return best - best[:, :1], of_chosen - best[:, 0]
+
+
+def _by_step(scores: Vector, counts: NDArray[np.int64]) -> Matrix:
+    """Scores of all candidates as a table with a row for each step, -inf where it has fewer candidates than others."""
+    table = np.full((len(counts), int(counts.max())), -np.inf)
+    table[np.arange(table.shape[1]) < counts[:, None]] = scores
+    return table

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["Descent", "Point", "SolverError", "Stopping", "descend"]
+from ibcb.numerics.arrays import Matrix, Vector
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+__all__ = ["Descent", "Point", "SolverError", "Stopping", "descend"]
 
 #: share of the decrease that the slope promises which a step must bring; not tuned: the usual constant of Armijo's rule
 _SUFFICIENT_DECREASE = 1e-4

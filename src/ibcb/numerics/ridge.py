@@ -22,14 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
 from ibcb.numerics.lazy import lazy
 
 __all__ = ["Chosen", "Frame", "Regularization", "Ridge", "Whitener", "gram", "ridge", "widths"]
-
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 
 #: of whitened rows, so that they stay in the processor's cache; not tuned finely
 _CACHE_BYTES = 400_000
@@ -80,8 +77,7 @@ class Chosen:
         if self.total is None:
             raise ValueError("the sum of the contexts chosen before the log is not known, so they have no origin.")
         across = np.outer(origin, self.total - self.count / 2 * origin)
-        found: Matrix = self.phi - across - across.T
-        return found
+        return self.phi - across - across.T
 
     def check(self) -> None:
         """Raise ValueError where total and Gram matrix are not sums of the same contexts, by Cauchy and Schwarz."""

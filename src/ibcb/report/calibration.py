@@ -146,7 +146,7 @@ class Calibrating(Subscriber):
         if not self._logged:
             return self
         self._going = [each.step(episode) for each in self._going]
-        recovered, row = [each.found[-1] for each in self._going], 0
+        recovered, row = [each.values[-1] for each in self._going], 0
         for part in episode.rows.parts() if episode.by_policy else ():
             rows = slice(row, row + part.n_rows)
             row += part.n_rows

@@ -1,10 +1,10 @@
-"""What is foreseen of an episode's choices, and how many of them are made at random.
+"""What is predicted of an episode's choices, and how many of them are made at random.
 
-A choice rule averaged over a belief gives probabilities p. With the share e of choices at random, what is foreseen is
+A choice rule averaged over a belief gives probabilities p. With the share e of choices at random, what is predicted is
 
     (1 - e) p  +  e / M.
 
-The share is told by the episodes before, never by the one foreseen: it is weighed on a grid by the likelihood of all
+The share is told by the episodes before, never by the one predicted: it is weighed on a grid by the likelihood of all
 choices so far. Of a decider that explores at random it is epsilon, which may fall; see `Exploration`. Of others it
 stands for wrong records, and for what the belief is too sure of.
 """
@@ -21,15 +21,11 @@ from scipy.interpolate import CubicSpline
 
 from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind, Share
 from ibcb.engine import Block
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Counts = NDArray[np.int64]
 
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
 _LOG_SHARE = 2.0
@@ -46,23 +42,22 @@ def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: 
     return kind.propensities(block, before, believed.widened(kind.doubt), draws, scale=scale)
 
 
-def with_share(p: Vector, counts: Counts, share: float) -> Vector:
+def with_share(p: Vector, counts: NDArray[np.int64], share: float) -> Vector:
     """Probabilities of candidates, some choices being made at random; ``counts``: candidates of each step."""
-    found: Vector = (1 - share) * p + share * np.repeat(1.0 / counts, counts)
-    return found
+    return (1 - share) * p + share * np.repeat(1.0 / counts, counts)
 
 
 def no_evidence() -> Vector:
     """For each of `RANDOM_SHARES`, before anything is seen: the logarithm of the prior."""
-    found: Vector = -0.5 * ((np.log(RANDOM_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
-    return found
+    prior: Vector = -0.5 * ((np.log(RANDOM_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
+    return prior
 
 
-def share_likelihoods(p: Vector, counts: Counts) -> Vector:
+def share_likelihoods(p: Vector, counts: NDArray[np.int64]) -> Vector:
     """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability p of each if it was meant."""
     shares = np.array(RANDOM_SHARES)
-    found: Vector = np.log(np.outer(p, 1 - shares) + np.outer(1.0 / counts, shares)).sum(axis=0)
-    return found
+    likelihoods: Vector = np.log(np.outer(p, 1 - shares) + np.outer(1.0 / counts, shares)).sum(axis=0)
+    return likelihoods
 
 
 def share_of(kind: Kind, evidence: Vector) -> float:
@@ -114,5 +109,5 @@ class Exploration:
         """The shares in an episode that are weighed against each other."""
         falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
         least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
-        found: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
-        return found
+        shares: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
+        return shares

@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 from ibcb.deciders import Kind
 from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
+from ibcb.numerics.contexts import best_rows
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
-from ibcb.tracking.context_sample import ContextSample, best_rows
+from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.look import Look
 from ibcb.tracking.tracker import Track
 
 __all__ = ["Comparison", "Out", "Scored", "Tracks", "UntrackedError", "scored"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Counts = NDArray[np.int64]
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
 #: of a log-likelihood per choice; what comes after is rounding, which another order of candidates changes
@@ -53,7 +51,7 @@ class Out(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How likely the choices of some episodes were to each kind, foreseen from the episodes before; they add up.
+    """How likely the choices of some episodes were to each kind, predicted from the episodes before; they add up.
 
     With the products of the log-likelihoods of two kinds, the standard error of their difference is known without
     keeping any step.
@@ -82,7 +80,7 @@ class Comparison:
 
     @classmethod
     def of(cls, looks: Sequence[Look | None]) -> Comparison:
-        """An episode as all kinds saw it; one that could not is taken to have foreseen nothing, like chance."""
+        """An episode as all kinds saw it; one that could not is taken to have predicted nothing, like chance."""
         seen = next(look for look in looks if look is not None)
         steps, even = len(seen.likelihoods), np.log(seen.chances)
         table = np.array([even if look is None else look.likelihoods for look in looks])
@@ -92,15 +90,7 @@ class Comparison:
         return cls(steps, candidates, table.sum(axis=1), table @ table.T, hits, chance, float(even.sum()))
 
     def __add__(self, other: Comparison) -> Comparison:
-        return Comparison(
-            self.steps + other.steps,
-            self.candidates + other.candidates,
-            self.log_likelihoods + other.log_likelihoods,
-            self.products + other.products,
-            self.hits + other.hits,
-            self.chance + other.chance,
-            self.uniform + other.uniform,
-        )
+        return Comparison(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def lead(self, one: int, other: int) -> float:
         """By how many standard errors one kind is likelier than another."""
@@ -130,7 +120,7 @@ class Comparison:
         return float(self.hits[place]) / self.steps
 
     def beyond_chance(self, place: int) -> float:
-        """How much of what chance leaves open a kind foresaw, 1 if all of it."""
+        """How much of what chance leaves open a kind predicted, 1 if all of it."""
         chance = self.chance / self.steps
         return (self.agreement(place) - chance) / (1 - chance) if chance < 1 else 0.0
 
@@ -251,10 +241,7 @@ class Tracks:
 
 
 def _step(
-    track: Track | None,
-    failure: str,
-    changes: Vector,
-    episode: Episode,
+    track: Track | None, failure: str, changes: Vector, episode: Episode
 ) -> tuple[Track | None, str, Vector, Look | None]:
     """A track, why there is none, the changes of its policies, and the look at it, after one more episode."""
     if track is None:
@@ -273,7 +260,8 @@ def _step(
         return track, "", changes, look
     asked = [(track.kind, track.kind.ridge(episode.before), each) for each in track.policies[-2:]]
     counts, _, scores = episode.rows.head(partial(scored, asked=asked))
-    one, other = (best_rows(each, counts) for each in scores)
+    offsets = np.append(0, counts.cumsum())
+    one, other = (best_rows(each, offsets) for each in scores)
     # The share of steps that change is about in proportion to the length of a move.
     change = track.own_moves[-1] * float(np.mean(one != other))
     return track, "", np.append(changes, change)[-_LAST_MOVES:], look
@@ -310,8 +298,8 @@ class Scored(NamedTuple):
     policies: an array of shape (rows,) each.
     """
 
-    counts: Counts
-    chosen: Counts
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
     scores: list[Vector]
 
 

@@ -12,7 +12,7 @@ from ibcb.engine import Block
 from ibcb.numerics.arrays import Stored
 from ibcb.numerics.contexts import taken
 
-__all__ = ["ContextSample", "best_rows", "picked"]
+__all__ = ["ContextSample", "picked"]
 
 #: numbers kept after a cut, half a megabyte; a cut comes at half as many more
 MOST = 1 << 17
@@ -66,21 +66,10 @@ class ContextSample:
         kept[order[0]] = True
         return ContextSample(self.contexts[np.repeat(kept, self.counts)], self.counts[kept], self.keys[kept])
 
-    def choose(self, scores: NDArray[Any]) -> NDArray[np.float64]:
-        """Contexts of the best candidate of each step. Shape (steps, d)."""
-        return self.contexts[best_rows(scores, self.counts)].astype(np.float64)
-
     def check(self) -> None:
         """Raise ValueError where the counts are not those of the contexts."""
         if self.counts.sum() != len(self.contexts) or not self.counts.all():
             raise ValueError("its counts do not add up to its contexts")
-
-
-def best_rows(scores: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of the best candidate of each step, the first of equals. Shape (steps,)."""
-    starts = np.cumsum(counts) - counts
-    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
-    return best[np.searchsorted(best, starts)]
 
 
 def picked(block: Block, *, most: float, episode: int) -> ContextSample:

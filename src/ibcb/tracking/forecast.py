@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import Learning
 from ibcb.engine import Block
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.rewards import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import unit_doubt, unit_of
 
 __all__ = ["forecast", "learns", "logged_policies", "projects", "rewards"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: draws of the decider's own behind what it is expected to choose in an update that is imagined
 _OWN_DRAWS = 64

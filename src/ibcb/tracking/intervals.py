@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ibcb.deciders import Interval, Known
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, draws_root
 from ibcb.tracking.forecast import logged_policies
@@ -31,9 +32,6 @@ __all__ = [
     "undetermined",
     "unidentified",
 ]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: policies drawn for a probability (a standard error of .01 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 1000, 4000
@@ -90,14 +88,14 @@ def parameter_intervals(track: Track, level: float) -> dict[str, Interval | None
     """Of every parameter of the kind's rule; None where nothing tells it."""
     if track.now is None:
         return dict.fromkeys((each.name for each in track.kind.parameters), None)
-    reach, column, found = float(ndtri((1 + level) / 2)), 0, dict[str, Interval | None]()
+    reach, column, intervals = float(ndtri((1 + level) / 2)), 0, dict[str, Interval | None]()
     shares = [track.epsilon(episode) for episode in range(len(track.predicted) + 1)]
     believed = track.belief(track.now.last, track.now.best)
     known = Known(believed, track.now.within, tuple(each for each in shares if each is not None))
     for each in track.kind.parameters:
-        found[each.name] = each.estimate.interval(known, reach, column)
+        intervals[each.name] = each.estimate.interval(known, reach, column)
         column += each.estimate.deviation is not None
-    return found
+    return intervals
 
 
 def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -109,8 +107,7 @@ def spread_to_one(within: Matrix, weights: NDArray[np.float64]) -> NDArray[np.fl
     weights = np.ldexp(weights, -np.frexp(np.abs(weights).max(axis=-1, keepdims=True))[1])
     squares = np.einsum("...i,ij,...j->...", weights, within, weights)
     length = np.sqrt(np.maximum(squares, 0.0))
-    scaled: NDArray[np.float64] = weights / np.where(length > 0, length, np.inf)[..., None]
-    return scaled
+    return weights / np.where(length > 0, length, np.inf)[..., None]
 
 
 def _counts(evidence: Vector, draws: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""A look at an episode before it is learned from: how far it was foreseen, and what its choices say of the policy."""
+"""A look at an episode before it is learned from: how far it was predicted, and what its choices say of the policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import RANDOM_SHARES, Believed, Columns, Kind, Observed
 from ibcb.engine import Block
-from ibcb.numerics.arrays import Stored, plain
+from ibcb.numerics.arrays import Matrix, Stored, Vector, plain
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Ridge
@@ -21,12 +21,9 @@ from ibcb.tracking.rewards import RewardFit
 
 __all__ = ["Look", "Passed", "Tracked", "look_at"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
-#: steps of an episode whose propensities are foreseen while a log is tracked, and draws from the belief for them: more
+#: steps of an episode whose propensities are predicted while a log is tracked, and draws from the belief for them: more
 #: tell kinds of deciders apart no better (benchmarks/selection.py)
 _JUDGED_STEPS, _JUDGED_DRAWS = 512, 64
 
@@ -137,7 +134,7 @@ class Tracked:
 
 
 class Look(NamedTuple):
-    """What a look at an episode found: how far it was foreseen, and what its choices say.
+    """What a look at an episode tells: how far it was predicted, and what its choices say.
 
     Attributes
     ----------
@@ -149,7 +146,7 @@ class Look(NamedTuple):
     sample : ContextSample
         Some of its candidate sets.
     likelihoods, chances : ndarray of shape (steps,)
-        Logarithm of the probability foreseen of each of its first choices, and its probability by chance.
+        Logarithm of the probability predicted of each of its first choices, and its probability by chance.
     agreement : float
         Share of these that were the most probable; of n that are alike, each counts as 1 / n.
     share_likelihoods : ndarray of shape (S,)
@@ -184,11 +181,11 @@ def look_at(
     p = np.repeat(1.0 / counts, counts)
     if ahead is not None:
         p = probable(kind, judged, before, ahead, _JUDGED_DRAWS)
-    foreseen = with_share(p, counts, share)
-    of_chosen, starts = foreseen[judged.chosen_rows], judged.offsets[:-1]
-    best = np.maximum.reduceat(foreseen, starts)
-    # Of several that are the most probable each is predicted in part: who foresees nothing has what chance has.
-    alike = np.add.reduceat((foreseen >= np.repeat(best, counts)).astype(np.int64), starts)
+    propensities = with_share(p, counts, share)
+    of_chosen, starts = propensities[judged.chosen_rows], judged.offsets[:-1]
+    best = np.maximum.reduceat(propensities, starts)
+    # Of several that are the most probable each is predicted in part: who predicts nothing has what chance has.
+    alike = np.add.reduceat((propensities >= np.repeat(best, counts)).astype(np.int64), starts)
     return Look(
         now,
         _predicted(block, columns, states),

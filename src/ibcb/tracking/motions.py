@@ -29,11 +29,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ibcb.deciders import Kind
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs, Transition
 from ibcb.numerics.ridge import Ridge
 
@@ -50,8 +49,6 @@ __all__ = [
     "motions_of",
 ]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 #: the parameters of each of some models of one motion
 Models = tuple[tuple[float, ...], ...]
 
@@ -259,9 +256,9 @@ class Reverting(Motion):
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
         (rho,) = self.kept
-        found, d = np.eye(size), len(lesson.total)
-        found[:d] = rho * found[:d] + (1 - rho) * found[-d:]
-        return found
+        matrix, d = np.eye(size), len(lesson.total)
+        matrix[:d] = rho * matrix[:d] + (1 - rho) * matrix[-d:]
+        return matrix
 
 
 @dataclass(frozen=True)
@@ -307,9 +304,9 @@ class Learner(Motion):
         return beliefs.moved(self._transition(unit, lesson, np.array(self.wander)))
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
-        found, d = np.eye(size), len(lesson.total)
-        found[:d] = self._transition(np.zeros((d, d)), lesson, np.zeros(1)).matrix
-        return found
+        matrix, d = np.eye(size), len(lesson.total)
+        matrix[:d] = self._transition(np.zeros((d, d)), lesson, np.zeros(1)).matrix
+        return matrix
 
     def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
         d, beside = len(unit), len(self.kind.added)
@@ -360,9 +357,9 @@ class Sampler(Learner):
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
         d = len(lesson.total)
-        learned, found = super().matrix(size - d, lesson), np.zeros((size, size))
-        found[:, d:] = np.concatenate([learned[:d], learned])
-        return found
+        learned, matrix = super().matrix(size - d, lesson), np.zeros((size, size))
+        matrix[:, d:] = np.concatenate([learned[:d], learned])
+        return matrix
 
     @property
     def units(self) -> Vector:

@@ -10,12 +10,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking.families import Families
 from ibcb.tracking.look import Tracked
 
 __all__ = ["asked", "leaders", "preferred", "weights", "without_hopeless"]
-
-Vector = NDArray[np.float64]
 
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
@@ -61,8 +60,8 @@ def weights(models: Families, now: Tracked, place: int) -> Vector:
         return alone
     told = max(1, int(np.count_nonzero(now.within.diagonal())))
     likely = np.exp((evidence - evidence.max()) / (models.kind.tempering * told))
-    found: Vector = likely / likely.sum()
-    return found
+    believed: Vector = likely / likely.sum()
+    return believed
 
 
 def without_hopeless(models: Families, now: Tracked) -> Tracked:

@@ -12,19 +12,16 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine import Block, Episode, History, Subscriber
-from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import probable, with_share
 from ibcb.tracking.smoothing import smoothed
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Ahead", "InForce", "Next", "Retraced", "propensities_next"]
-
-Vector = NDArray[np.float64]
+__all__ = ["Ahead", "InForce", "Next", "Retraced"]
 
 #: draws from a belief: probabilities are exact to about .01 (tests/numerics/test_averages.py)
 _DRAWS = 512
@@ -86,13 +83,13 @@ class _Propensities(Subscriber):
         After the last episode of the log that was tracked.
     scale : float
         Of scores, see `ibcb.deciders.Kind.propensities`.
-    found : tuple of ndarray
+    values : tuple of ndarray
         One array for every stored episode, one entry per row; uniform in the warm-up.
     """
 
     track: Track
     scale: float
-    found: tuple[Vector, ...] = ()
+    values: tuple[Vector, ...] = ()
 
     def _with(self, episode: Episode, known: _Known, before: Ridge | None = None) -> tuple[Vector, ...]:
         kernel = partial(
@@ -103,11 +100,11 @@ class _Propensities(Subscriber):
             scale=self.scale,
         )
         with np.errstate(over="ignore", invalid="ignore"):
-            return (*self.found, np.concatenate(list(episode.rows.map(kernel))))
+            return (*self.values, np.concatenate(list(episode.rows.map(kernel))))
 
     def finish(self) -> Vector:
         """Of all rows, in their order."""
-        return np.concatenate(self.found)
+        return np.concatenate(self.values)
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,7 @@ class InForce(_Propensities):
         if episode.by_policy and self.track.kind.ridge(episode.before).phi.any():
             belief = retraced.belief if retraced is not None else (self.beliefs or ())[number]
             known = _Known(belief, self.track.random_share(number))
-        return replace(self, found=self._with(episode, known), retraced=retraced)
+        return replace(self, values=self._with(episode, known), retraced=retraced)
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,7 @@ class Ahead(_Propensities):
         known, now = _NOTHING, self.retraced.track
         if episode.by_policy and now.now is not None and now.kind.ridge(episode.before).phi.any():
             known = _Known(now.next_belief, now.random_share(episode.number))
-        return replace(self, found=self._with(episode, known), retraced=self.retraced.step(episode))
+        return replace(self, values=self._with(episode, known), retraced=self.retraced.step(episode))
 
 
 @dataclass(frozen=True)
@@ -173,22 +170,11 @@ class Next(_Propensities):
 
     def step(self, episode: Episode) -> Next:
         """One more episode."""
-        known, before = _next(self.track)
-        return replace(self, found=self._with(episode, known, before))
-
-
-def propensities_next(track: Track, log: BehaviorLog, *, scale: float) -> Vector:
-    """Of candidates that the policy right after the tracked log chooses from, one entry per row."""
-    known, before = _next(track)
-    block = Block(log.contexts, log.chosen_rows, log.step_offsets, log.candidates_per_step, 0, 0)
-    return _propensities(block, track=track, before=before, known=known, scale=scale)
-
-
-def _next(track: Track) -> tuple[_Known, Ridge]:
-    before = track.kind.regularization.ridge(track.chosen)
-    if track.now is None or not before.phi.any():
-        return _NOTHING, before
-    return _Known(track.next_belief, track.random_share(len(track.predicted))), before
+        known, track = _NOTHING, self.track
+        before = track.kind.regularization.ridge(track.chosen)
+        if track.now is not None and before.phi.any():
+            known = _Known(track.next_belief, track.random_share(len(track.predicted)))
+        return replace(self, values=self._with(episode, known, before))
 
 
 def _propensities(block: Block, *, track: Track, before: Ridge, known: _Known, scale: float) -> Vector:

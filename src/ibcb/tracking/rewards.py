@@ -24,17 +24,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
 __all__ = ["RewardFit", "Rewards"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 #: the share e; and the weight of the first policy (judged by benchmarks/rewards.py)
 _MISFIT, _FIRST = 0.03, 0.03
@@ -146,16 +142,16 @@ class RewardFit:
         q = len(self.right)
         if not self.normal.any():
             return Rewards(np.zeros(q - 1), 0.0, np.zeros((q, q)))
-        # In units that make the unknowns alike.
+        # x = (theta, c), in units that make its entries alike.
         unit = np.sqrt(self.normal.diagonal())
         unit[unit == 0] = 1.0
         scaled = self.normal / unit / unit[:, None]
         scaled.flat[:: q + 1] += 1e-12
         back = symmetric_inverse(scaled) / unit / unit[:, None]
-        found = back @ self.right
-        left = self.squares - float(found @ self.right)
-        covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + unit_doubt**2 * np.outer(found, found)
-        return Rewards(found[:-1], float(found[-1]), covariance)
+        x = back @ self.right
+        left = self.squares - float(x @ self.right)
+        covariance = max(left / _ONE_ERROR, _LEAST_VARIANCE) * back + unit_doubt**2 * np.outer(x, x)
+        return Rewards(x[:-1], float(x[-1]), covariance)
 
     def check(self) -> None:
         """Raise ValueError where these cannot be sums of squares, or later sums would overflow."""
@@ -180,5 +176,4 @@ def _weight(within: Matrix, covariance: Matrix, size: float) -> Matrix:
     room = covariance @ within
     room.flat[:: len(room) + 1] += _MISFIT**2 * size
     W = np.linalg.solve(room.T, within).astype(np.float64, copy=False)
-    symmetric: Matrix = (W + W.T) / 2
-    return symmetric
+    return (W + W.T) / 2

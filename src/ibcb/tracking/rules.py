@@ -19,7 +19,7 @@ from ibcb.log.notes import Note
 from ibcb.tracking.contenders import Comparison, Tracks
 from ibcb.tracking.tracker import Track
 
-__all__ = ["GROWN_UP", "STEADY", "assumes_nothing", "choose", "followed", "given_l2"]
+__all__ = ["GROWN_UP", "STEADY", "choose", "followed", "given_l2"]
 
 #: lead in standard errors below which two kinds are about as likely (judged by benchmarks/selection.py)
 _EQUAL = 2.0
@@ -38,7 +38,7 @@ _LITTLE_OF_LEARNERS = 0.02
 _AT_MOST = 0.8
 #: the same of a kind that leaves less open
 _LEAVES_LESS = 0.005
-#: and it must foresee at least this share of what chance does not: a policy of no memory has an exact explanation in
+#: and it must predict at least this share of what chance does not: a policy of no memory has an exact explanation in
 #: every episode
 _BEYOND_CHANCE = 0.2
 #: inequalities per weight that an episode has on average where it means something that one policy satisfies them all
@@ -50,7 +50,7 @@ _HARDLY_ANY, _EXACT_LOSS = 3e-4, 0.035
 #: lead in standard errors, in log-likelihood, and as a share of what is told of the choices, at which a decider is said
 #: to move (judged by benchmarks/selection.py)
 _MOVING_LEAD, _MOVING_GAIN, _HARDLY_MORE = 3.0, 4.0, 0.001
-#: evidence at which a policy is seen to move, whatever is foreseen of it: of a track that assumes nothing, and of that
+#: evidence at which a policy is seen to move, whatever is predicted of it: of a track that assumes nothing, and of that
 #: where nearly all choices are the best, so that a policy that only grows longer looks as if it moved (judged by
 #: benchmarks/selection.py: of stationary deciders .5 and 15 at most, of learners and walks 5 and 60 at least)
 _SEEN_TO_MOVE, _SEEN_FOR_SURE, _NEARLY_ALL = 4.0, 25.0, 0.98
@@ -71,9 +71,8 @@ def choose(tracks: Tracks, judged: Comparison) -> tuple[int, Note | None]:
     chosen, why = _of_kinds(tracks, judged, likeliest)
     if chosen == likeliest:
         return chosen, None
-    (name, figure), (rival, other) = (
-        (tracks.kinds[place].label, judged.per_step(place)) for place in (chosen, likeliest)
-    )
+    name, figure = tracks.kinds[chosen].label, judged.per_step(chosen)
+    rival, other = tracks.kinds[likeliest].label, judged.per_step(likeliest)
     return chosen, Note(
         "override",
         "info",
@@ -94,21 +93,18 @@ def _of_kinds(tracks: Tracks, judged: Comparison, likeliest: int) -> tuple[int, 
 
     def equal(places: list[int], lead: float = _EQUAL, little: float = _LITTLE) -> int | None:
         """The likeliest of some, if it is about as likely as the best."""
-        found = next(iter(judged.ranked(places)), None)
-        if found is None or judged.beyond_chance(found) < _BEYOND_CHANCE or judged.told(found) <= 0:
+        first = next(iter(judged.ranked(places)), None)
+        if first is None or judged.beyond_chance(first) < _BEYOND_CHANCE or judged.told(first) <= 0:
             return None
-        return found if judged.lead(best, found) < lead or judged.loss(best, found) < little else None
+        return first if judged.lead(best, first) < lead or judged.loss(best, first) < little else None
 
     plain = followed(tracks)
-    named = [place for place in tracks.running if not assumes_nothing(kinds[place])]
+    named = [place for place in tracks.running if not _assumes_nothing(kinds[place])]
     # A softmax that is not seen to learn says no more than a track that assumes nothing.
     named = [place for place in named if not _has_temperature(kinds[place]) or _settles(tracks.tracks[place])]
     exact = [place for place in named if kinds[place].deterministic and _explains_all(tracks, place)]
-    exact = [
-        place
-        for place in exact
-        if judged.beyond_chance(place) >= _BEYOND_CHANCE and judged.loss(likeliest, place) < _EXACT_LOSS
-    ]
+    exact = [place for place in exact if judged.beyond_chance(place) >= _BEYOND_CHANCE]
+    exact = [place for place in exact if judged.loss(likeliest, place) < _EXACT_LOSS]
     if plain is not None and kinds[best].learns and best not in named and judged.loss(best, plain) < _ASSUMES_LESS:
         best, why = plain, f"{kinds[best].label} is not seen to learn"
     if exact:
@@ -116,41 +112,41 @@ def _of_kinds(tracks: Tracks, judged: Comparison, likeliest: int) -> tuple[int, 
         exactly = max(exact, key=lambda place: _evidence(tracks.tracks[place]))
         if best != exactly:
             best, why = exactly, f"every choice is exactly what {kinds[exactly].label} prefers"
-    elif assumes_nothing(kinds[best]):
+    elif _assumes_nothing(kinds[best]):
         seen = plain is not None and _settles(tracks.tracks[plain])
         # What assumes nothing allows for choices at random, too: a kind that makes them must be seen to learn.
         telling = [place for place in named if seen or not kinds[place].makes_random_choices]
         telling = [place for place in telling if not _at_a_loss(tracks, place)]
-        found = equal(telling, little=_LITTLE_OF_LEARNERS if seen else _LITTLE)
-        if found is not None:
-            best, why = found, f"{kinds[found].label} is about as likely, and says how the decider chooses"
+        rival = equal(telling, little=_LITTLE_OF_LEARNERS if seen else _LITTLE)
+        if rival is not None:
+            best, why = rival, f"{kinds[rival].label} is about as likely, and says how the decider chooses"
     if not exact and kinds[best].per_unit is not None:
-        found = equal([place for place in named if kinds[place].makes_random_choices], _EQUAL_TO_BONUS, 0.0)
-        if found is not None:
-            best, why = found, f"{kinds[found].label} is about as likely, and not all choices are the best with a bonus"
+        rival = equal([place for place in named if kinds[place].makes_random_choices], _EQUAL_TO_BONUS, 0.0)
+        if rival is not None:
+            best, why = rival, f"{kinds[rival].label} is about as likely, and not all choices are the best with a bonus"
     elif not exact and kinds[best].learns and not kinds[best].words.spread:
-        found = equal([place for place in named if kinds[place].words.spread], little=_LEAVES_LESS)
-        if found is not None:
-            best, why = found, f"{kinds[found].label} is about as likely, and leaves less open"
+        rival = equal([place for place in named if kinds[place].words.spread], little=_LEAVES_LESS)
+        if rival is not None:
+            best, why = rival, f"{kinds[rival].label} is about as likely, and leaves less open"
     return _moving(tracks, judged, best, why)
 
 
 def _moving(tracks: Tracks, judged: Comparison, best: int, why: str) -> tuple[int, str]:
-    """The place of the kind to believe, and why: of the best by what is foreseen, and of one that stays."""
+    """The place of the kind to believe, and why: of the best by what is predicted, and of one that stays."""
     kinds = tracks.kinds
     still, plain = [place for place in tracks.running if kinds[place].motions.stays], followed(tracks)
     if not still:
         return best, why
     stays, moved = judged.ranked(still)[0], tracks.tracks[best]
-    foreseen, seen_to_move = judged.told(best) >= _MOVING_GAIN, False
+    predicted, seen_to_move = judged.told(best) >= _MOVING_GAIN, False
     if plain is not None:
         needed = _SEEN_TO_MOVE if judged.beyond_chance(plain) < _NEARLY_ALL else _SEEN_FOR_SURE
         seen_to_move = _evidence_of_moves(tracks.tracks[plain]) >= needed
-        if tracks.episodes >= GROWN_UP and tracks.steadiness(plain) < STEADY and not foreseen:
+        if tracks.episodes >= GROWN_UP and tracks.steadiness(plain) < STEADY and not predicted:
             return plain, "nothing is predicted, and the policy changes from one episode to the next"
-        if foreseen and seen_to_move and best == stays:
+        if predicted and seen_to_move and best == stays:
             return plain, "the policy is seen to move"
-    if not foreseen:
+    if not predicted:
         return stays, "nothing is predicted"
     if best == stays or seen_to_move or (_has_temperature(kinds[best]) and _settles(moved)):
         return best, why
@@ -181,12 +177,8 @@ def _explains_all(tracks: Tracks, place: int) -> bool:
 
 def followed(tracks: Tracks) -> int | None:
     """The place of the kind that assumes nothing but that a policy moves."""
-    places = (
-        place
-        for place in tracks.running
-        if assumes_nothing(tracks.kinds[place]) and not tracks.kinds[place].motions.stays
-    )
-    return next(places, None)
+    moving = (place for place in tracks.running if not tracks.kinds[place].motions.stays)
+    return next((place for place in moving if _assumes_nothing(tracks.kinds[place])), None)
 
 
 def _evidence(track: Track | None) -> float:
@@ -229,7 +221,7 @@ def given_l2(tracks: Tracks) -> list[int]:
     return [place for place, kind in kinds if framed and kind.frame is None]
 
 
-def assumes_nothing(kind: Kind) -> bool:
+def _assumes_nothing(kind: Kind) -> bool:
     """Whether a kind says neither how the decider learns nor that it draws from its best."""
     return not kind.learns and kind.top_k == 1
 

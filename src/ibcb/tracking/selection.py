@@ -3,8 +3,8 @@
 Every candidate kind goes through the log once, with a tracker of its own. Before each episode it has a belief of the
 policy from the episodes before, and gives every candidate a probability (`ibcb.deciders.Kind.propensities`). What
 decides is one figure with one meaning for every kind: the log-likelihood of each choice under the probabilities
-foreseen from the episodes before, but for the first episodes, of which little can be foreseen. Which kind to believe by
-it is in `ibcb.tracking.rules`.
+predicted from the episodes before, but for the first episodes, of which little can be predicted. Which kind to believe
+by it is in `ibcb.tracking.rules`.
 
 A selection is a value that steps from episode to episode (`Selecting`). What took long to find is in its `Tracks`: with
 these and the log, a selection that was stopped goes on to the same bits.
@@ -19,21 +19,17 @@ from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import Kind, experts
 from ibcb.engine import Episode, Past, Subscriber
 from ibcb.log.notes import Note
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.laplace import draw_scale
 from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
 
 __all__ = ["AnotherLogError", "Candidate", "Selecting", "Selection"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Counts = NDArray[np.int64]
 
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
@@ -63,7 +59,7 @@ class Candidate(NamedTuple):
     draws : str or None
         Of "sbts", how often it draws: every "step" or "episode".
     log_likelihood : float
-        Per step of the episodes judged, each foreseen from those before.
+        Per step of the episodes judged, each predicted from those before.
     agreement : float
         Share of these steps whose choice was the most probable.
     chosen : bool
@@ -228,13 +224,9 @@ class Selecting(Subscriber):
         return any(self.episodes <= 1 + now.blank for now in known)
 
     def judged(self) -> Comparison:
-        """All episodes but the first two, and the first third, of which little can be foreseen."""
-        return reduce(add, self.tracks.judged[self._first :])
-
-    @property
-    def _first(self) -> int:
+        """All episodes but the first two, and the first third, of which little can be predicted."""
         episodes = self.tracks.episodes
-        return min(max(2, episodes // 3), episodes - 1)
+        return reduce(add, self.tracks.judged[min(max(2, episodes // 3), episodes - 1) :])
 
     def finish(self) -> Selection | None:
         """The kind to believe; None of one episode, which tells nothing of kinds."""
@@ -247,8 +239,8 @@ class Selecting(Subscriber):
         own = self._drawing.index(place)
         parts = ([each.scores[own], each.counts, each.chosen] for each in self.drawn)
         scores, counts, taken = (np.concatenate(part) for part in zip(*parts, strict=True))
-        found = draw_scale(scores, np.append(0, counts.cumsum()), taken, self.tracks.kinds[place].top_k)
-        return found.scale if found.scale > 0 else 1.0
+        drawn_by = draw_scale(scores, np.append(0, counts.cumsum()), taken, self.tracks.kinds[place].top_k)
+        return drawn_by.scale if drawn_by.scale > 0 else 1.0
 
 
 # -- judgement -----------------------------------------------------------------------------------------------------

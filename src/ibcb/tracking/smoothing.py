@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ibcb.numerics.arrays import Matrix
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking.look import Passed
 from ibcb.tracking.motions import MOTIONS
@@ -18,8 +18,6 @@ from ibcb.tracking.preference import weights as weights_of
 from ibcb.tracking.tracker import Track
 
 __all__ = ["smoothed"]
-
-Matrix = NDArray[np.float64]
 
 #: numbers of covariances that are kept on the way, a gigabyte; beyond it policies stay as they were tracked
 MOST_NUMBERS = 1 << 27
@@ -30,7 +28,7 @@ _BELIEVED = 1e-3
 
 
 def smoothed(track: Track) -> list[Beliefs] | None:
-    """What is believed of the policy of every episode, and of alpha where it is tracked, the whole log seen.
+    """What is believed of every episode's policy, and of the weights of the added columns, the whole log seen.
 
     None where what the tracker passed was not kept, or that takes too much memory.
     """
@@ -58,12 +56,12 @@ def _by_one_model(track: Track, passed: Sequence[Passed], family: int, member: i
         seen.append(belief)
         belief = motion.move(belief, now.unit, episode.update)
         ahead.append(belief)
-    found = [seen[-1]]
+    backwards = [seen[-1]]
     for place in range(len(passed) - 2, -1, -1):
         A = motion.matrix(size, passed[place].update)
-        found.append(_back(seen[place], ahead[place], found[-1], A))
+        backwards.append(_back(seen[place], ahead[place], backwards[-1], A))
     observed = track.d + len(track.kind.added)
-    return [each.of_first(observed) for each in reversed(found)]
+    return [each.of_first(observed) for each in reversed(backwards)]
 
 
 def _joined(beliefs: Sequence[Beliefs]) -> Beliefs:

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.deciders import FIRST_STRAY, Believed, Kind, Share
 from ibcb.engine import ALL, Episode, candidate_moments
-from ibcb.numerics.arrays import Stored
+from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.lazy import lazy
@@ -33,15 +32,12 @@ from ibcb.tracking.units import unit_of
 
 __all__ = ["Predicted", "Track"]
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
 #: numbers of the episodes passed that are kept, 16 MB; not tuned
 _KEPT_NUMBERS = 1 << 21
 
 
 class Predicted(NamedTuple):
-    """One episode as it was foreseen from the episodes before.
+    """One episode as it was predicted from the episodes before.
 
     Attributes
     ----------
@@ -147,9 +143,8 @@ class Track:
     def given(self, look: Look, episode: Episode) -> Track:
         """The episode learned from, and the policy moved on."""
         now, hits, seen, number = look.now, look.hits, look.seen, len(self.predicted)
-        families, likelihoods = zip(
-            *(family.given(site) for family, site in zip(now.families, seen.sites, strict=True)), strict=True
-        )
+        posteriors = [family.given(site) for family, site in zip(now.families, seen.sites, strict=True)]
+        families, likelihoods = zip(*posteriors, strict=True)
         gained, fading = np.concatenate(likelihoods), self.kind.motions.fading
         if number == 0 and fading < 1:
             # Nothing was predicted of the first episode.
@@ -259,8 +254,7 @@ class Track:
     def next_added(self) -> Vector:
         """What is expected of the weights of the added columns, in the unit of `next_policy`. Shape (k,)."""
         believed = self.next_belief
-        added: Vector = believed.mean[0, self.d :] / unit_of(self.models, believed, self.believed_place)
-        return added
+        return believed.mean[0, self.d :] / unit_of(self.models, believed, self.believed_place)
 
     @lazy
     def next_belief(self) -> Beliefs:
@@ -392,8 +386,7 @@ def _rewarding(track: Track, now: Tracked, before: Ridge) -> RewardFit | None:
 
 def _per_unit(track: Track, believed: Beliefs, place: int) -> Vector:
     """The policy per unit, as the belief of the model at a place has it. Shape (d,)."""
-    policy: Vector = believed.mean[0, : track.d] / unit_of(track.models, believed, place)
-    return policy
+    return believed.mean[0, : track.d] / unit_of(track.models, believed, place)
 
 
 def _own_move(track: Track, before: Tracked, after: Tracked, policy: Vector) -> float:

@@ -64,13 +64,7 @@ def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]
     size = float(np.abs(room).max()) or 1.0
     A, b = turned / length, room / size
     d = len(centre)
-    z, _, flag, info = daqp.solve(
-        np.eye(d),
-        np.zeros(d),
-        A,
-        b,
-        primal_tol=1e-10,
-    )
+    z, _, flag, info = daqp.solve(np.eye(d), np.zeros(d), A, b, primal_tol=1e-10)
     if flag != 1:
         # Not by DAQP's multipliers: where it stops before its first step, they are whatever was in memory.
         certificate = contradiction(view, rows)

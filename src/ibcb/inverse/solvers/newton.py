@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ibcb.inverse.constraints import RowSet, View
 from ibcb.inverse.solvers.solution import Solution
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.newton import Descent, Stopping, descend
 
 __all__ = ["robust", "soft"]
@@ -47,8 +48,6 @@ _NEARLY_VIOLATED = 0.25
 _POOL_NUMBERS = 16_000_000
 #: at the rows written out; not tuned: 4 are usual, 50 at stiff penalties, and if they run out there is another pass
 _MAX_LOOKS = 200
-
-Vector = NDArray[np.float64]
 
 
 def soft(view: View, centre: Vector, *, penalty: float) -> Solution:
@@ -97,24 +96,24 @@ def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) ->
     before = before or tally
     while len(pool.rhs) <= limit and passes < _MAX_PASSES:
         # Solve to the end on the rows that matter here, then see whether others do there.
-        found = solve(pool, theta, _MAX_LOOKS)
-        if found.status == "singular":
+        descent = solve(pool, theta, _MAX_LOOKS)
+        if descent.status == "singular":
             break
-        theta = found.point.x
+        theta = descent.point.x
         violated, tally = view.worst(theta, limit + 1, 0.0)
         passes += 1
         new = _not_in(pool, violated)
-        if found.solved and len(new.rhs) == 0:
-            return Solution(theta, "solved", found.point.value, gap(found.point), passes, before, tally)
+        if descent.solved and len(new.rhs) == 0:
+            return Solution(theta, "solved", descent.point.value, gap(descent.point), passes, before, tally)
         pool = RowSet.join([pool, new], len(centre))
     else:
         # Too many rows to write out: every step is a pass over all of them.
-        found = solve(view, theta, _MAX_PASSES - passes)
-        theta, passes = found.point.x, passes + found.passes
-        if found.solved:
-            return Solution(theta, "solved", found.point.value, gap(found.point), passes, before, view.tally(theta))
+        descent = solve(view, theta, _MAX_PASSES - passes)
+        theta, passes = descent.point.x, passes + descent.passes
+        if descent.solved:
+            return Solution(theta, "solved", descent.point.value, gap(descent.point), passes, before, view.tally(theta))
     remedy = "Rescale the contexts to about 1, or lower the penalty."
-    raise replace(found, passes=passes).error(f"{name} (penalty {slope:.3g})", remedy)
+    raise replace(descent, passes=passes).error(f"{name} (penalty {slope:.3g})", remedy)
 
 
 def _not_in(pool: RowSet, rows: RowSet) -> RowSet:

@@ -101,5 +101,5 @@ def contradiction(view: View, rows: RowSet) -> Certificate | None:
         return None
     used = np.flatnonzero(weights > _ROUNDING * weights.max())
     scale = weights[used] / (size * lengths[used])
-    found = sorted(zip(view.places(rows.key[used]).tolist(), scale.tolist(), strict=True))
-    return Certificate(Contradiction(e, step, chosen, other, weight) for (e, step, chosen, other), weight in found)
+    places = sorted(zip(view.places(rows.key[used]).tolist(), scale.tolist(), strict=True))
+    return Certificate(Contradiction(e, step, chosen, other, weight) for (e, step, chosen, other), weight in places)
