@@ -23,7 +23,7 @@ __all__ = ["ModelFileError", "content_digest", "read_model_file", "write_model_f
 
 _KEY = "ibcb"
 _DIGEST = "blake2b"
-_VERSION = 2
+_VERSION = 3
 
 
 class ModelFileError(ValueError):
