@@ -196,7 +196,7 @@ def fit_logs(
         where: dict[str, Any] = {"before": before, "client": settings.client, "team": team}
         where |= {"keep": None if settings.incremental else 0}
         try:
-            doing = _doing(settings, "choose" if settings.open else "fit")
+            doing = _doing(settings, "choose" if settings.open or not settings.learns else "fit")
             _, found, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
             told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
