@@ -52,8 +52,10 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "birl": lambda: ibcb.BIRL(n_samples=20, burn_in=5, random_state=0),
     "bicb": lambda: ibcb.BICB(sample=0.2, n_iterations=2, n_sweeps=20, n_dropped=10, random_state=0),
 }
-#: the models; "choosing" is the checkpoint of a fit that was interrupted while it was choosing a kind
-NAMES = (*_KINDS, "choosing", *_OTHERS)
+#: checkpoints of a fit that was interrupted while it was choosing a kind, and of one later on
+_CHECKPOINTS = ("choosing", "fitting")
+#: the models
+NAMES = (*_KINDS, *_CHECKPOINTS, *_OTHERS)
 #: what altered files end in
 GOOD = ("refused", "sound")
 _SLOW = 20.0
@@ -88,9 +90,9 @@ def _raw_table() -> pa.Table:
 def stored(name: str, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """Arrays and JSON of a saved model."""
     path = folder / f"{name}.safetensors"
-    if name == "choosing":
+    if name in _CHECKPOINTS:
         ibcb.write_log(_log_of("auto"), folder / "log.parquet")
-        with _interrupted(), contextlib.suppress(KeyboardInterrupt):
+        with _interrupted(name), contextlib.suppress(KeyboardInterrupt):
             fit_in_steps(IBCB(**_KINDS["auto"]), ibcb.open_log(folder / "log.parquet"), path)
         return read_model_file(checkpoint_of(path))
     model = _OTHERS[name]() if name in _OTHERS else IBCB(**_KINDS[name])
@@ -98,12 +100,13 @@ def stored(name: str, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return read_model_file(path)
 
 
-def _interrupted() -> Any:
-    """Interrupts a fit in steps after its second episode."""
+def _interrupted(phase: str) -> Any:
+    """Interrupts a fit in steps after the second episode of a phase."""
 
-    def save(model: Any, where: Any) -> None:
+    def save(model: Unfinished, where: Any) -> None:
         ibcb.save_model(model, where)
-        if model.tracks.episodes == 2:
+        held = model.progress
+        if held.episodes == 2 and phase == ("choosing" if held.fit is None else "fitting"):
             raise KeyboardInterrupt
 
     return mock.patch("ibcb.estimators.checkpoints.save_model", save)
@@ -190,7 +193,7 @@ def _use_tracked(model: IBCB, log: BehaviorLog, sets: Array, folder: Path) -> No
         p = model.propensities(sets)
         assert _finite(p)
         np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
-    if model._reduction is None:
+    if not model._lens.reduces:
         policy = model.to_policy(random_state=0)
         assert policy.act(sets[0]) in range(3)
         policy.update(sets[0][:1], [0.5])

@@ -40,7 +40,7 @@ def asked_for(name: str) -> dict[str, str]:
     if name == "auto":
         return {"expert": name}
     kind = KINDS[name]
-    return {"expert": kind.name, "draws": kind.draws_every or "step"}
+    return {"expert": kind.name, "draws": kind.setting("draws") or "step"}
 
 
 def slow(*values, **given):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from documents import ROOT
+from replayed import tracked
 
 import ibcb
 from ibcb.deciders import KINDS, Family, Kind, Motions, Scales, Words
@@ -21,7 +22,6 @@ from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import table_format
 from ibcb.io.tables import Tables
-from ibcb.tracking import tracker
 from ibcb.tracking.motions import MOTIONS, Walk
 
 SOURCE = ROOT / "src" / "ibcb"
@@ -182,7 +182,7 @@ def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
 
     monkeypatch.setitem(MOTIONS, "shrinking", shrinking)
     run = ibcb.simulate(expert="sbts", n_episodes=4, batch_size=100, seed=0)
-    track = tracker.track_log(run.log, forgetful)
+    track = tracked(run.log, forgetful)
     assert [name for name in track.names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
     assert len(track.seen.evidence) == len(track.names)
     assert np.isfinite(track.next_policy).all()

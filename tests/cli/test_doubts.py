@@ -11,6 +11,7 @@ from conftest import ragged_log, small_run
 from same import assert_same
 
 import ibcb
+from ibcb.estimators.checkpoints import checkpoint_of
 from ibcb.log.notes import Note
 
 SIZE = {"n_episodes": 4, "batch_size": 80, "n_candidates": 4, "n_features": 3}
@@ -89,13 +90,24 @@ def test_python_shows_the_warnings_of_reading_on_the_page(doubtful, tmp_path):
 
 @pytest.mark.parametrize("how", [[], ["--stream"], ["--json"]], ids=" ".join)
 def test_strict_fit_makes_nothing_of_a_log_in_doubt(doubtful, tmp_path, how):
-    result = ibcb_command("fit", doubtful, "-o", tmp_path / "m.safetensors", "--strict", *how)
+    """What is warned of without it, of the log and by the model, is an error each."""
+    out = tmp_path / "m.safetensors"
+    told = succeeds("fit", doubtful, "-o", out, *how).stderr.splitlines()
+    out.unlink()
+    warned = [line.removeprefix("warning: ") for line in told if line.startswith("warning: ")]
+    result = ibcb_command("fit", doubtful, "-o", out, "--strict", *how)
     assert result.exit_code == 1
     assert result.stdout == ""
     lines = result.stderr.splitlines()
-    assert len(lines) == 4
-    assert all(line.startswith("error: ") for line in lines)
-    assert [file.name for file in tmp_path.iterdir()] == ["log.csv"]
+    assert [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] == warned
+    assert len(warned) >= 3
+    # A fit in steps is not lost.
+    kept = [f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it."]
+    assert lines[len(warned) :] == (kept if how == ["--stream"] else [])
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "log.csv",
+        *(["m.checkpoint.safetensors"] if how == ["--stream"] else []),
+    }
     assert ibcb_command("validate", doubtful, "--strict").exit_code == 1
 
 

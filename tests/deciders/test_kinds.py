@@ -25,7 +25,7 @@ SIZE = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4, "n_features": 3, "
 def make(name):
     """A kind with parameters that matter to it."""
     kind = KINDS[name]
-    return kind(**{"l2": 0.3} if kind.learns else {"top_k": 2} if kind.draws_from_best else {})
+    return kind(**{"l2": 0.3} if kind.learns else {"top_k": 2} if kind.setting("top_k") else {})
 
 
 @functools.cache
@@ -290,10 +290,10 @@ def test_a_kind_travels(kind, world):
 
 
 def test_a_kind_has_words(kind, name):
-    assert name == (f"{kind.name}-episode" if kind.draws_every == "episode" else kind.name)
+    assert name == (f"{kind.name}-episode" if kind.setting("draws") == "episode" else kind.name)
     assert kind.label.startswith(kind.name)
     assert (f"{kind.l2:g}" in kind.label) == kind.learns
-    assert (str(kind.top_k) in kind.label) == kind.draws_from_best
+    assert (str(kind.top_k) in kind.label) == (kind.setting("top_k") is not None)
     words = asdict(kind.words) | {"title": kind.title}
     explores = bool(kind.words.explored)
     assert explores == bool(kind.words.exploration) == (name not in ("stationary", "other", "sbts-episode"))
@@ -341,7 +341,7 @@ def with_user(log):
 @functools.cache
 def fitted(name):
     kind = make(name)
-    params = {"l2": kind.l2} if kind.learns else {"top_k": kind.top_k} if kind.draws_from_best else {}
+    params = {"l2": kind.l2} if kind.learns else {"top_k": kind.top_k} if kind.setting("top_k") else {}
     return IBCB(**asked_for(name), **params).fit(with_user(run_of(name).log))
 
 
@@ -450,7 +450,7 @@ def test_steps_of_any_size_may_stand_in_any_order(name):
         ([sets[step] for step in order], [chosen[step] for step in order])
         for (sets, chosen), order in zip(episodes, orders, strict=True)
     ]
-    parameters = {"l2": 0.3, "top_k": 2 if KINDS[name].draws_from_best else "auto"}
+    parameters = {"l2": 0.3, "top_k": 2 if KINDS[name].setting("top_k") else "auto"}
     one, other = (IBCB(**asked_for(name), **parameters, prior_gram=np.eye(3)) for _ in range(2))
     one.fit(BehaviorLog.from_episodes(episodes))
     other.fit(BehaviorLog.from_episodes(ordered))

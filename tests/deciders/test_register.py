@@ -61,6 +61,7 @@ def test_an_abstract_rule_lacks_what_is_abstract():
         ("name", 3, "a word"),
         ("parameters", ("alpha",), "tuple of Parameter"),
         ("words", "hesitates", "Words"),
+        *((part, None, "must be a method") for part in ("columns", "observe", "probabilities", "live")),
     ],
 )
 def test_a_part_that_is_none_is_refused(part, value, rule):
@@ -70,8 +71,10 @@ def test_a_part_that_is_none_is_refused(part, value, rule):
 
 @pytest.mark.parametrize("name", ["sbts", "auto", "other"])
 def test_a_name_that_is_taken_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name!r} already; give Again another name"):
+    with pytest.raises(ValueError, match=f"{name!r} already; give it another name"):
         register(type("Again", (Hesitant,), {"name": name}))
+    with pytest.raises(ValueError, match=f"{name!r} already; give it another name"):
+        register(KINDS["sbucb"], name=name)
 
 
 def test_rules_of_installed_packages_are_loaded_once_and_only_when_asked(monkeypatch):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from replayed import tracked
 
 from ibcb import BehaviorLog
 from ibcb.deciders import (
@@ -28,7 +29,7 @@ from ibcb.deciders.rule import PARTS
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge, ridge
-from ibcb.tracking import forecast, interval, track_log
+from ibcb.tracking import forecast, interval
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def test_a_decider_with_two_bonuses_is_tracked(name):
         phi, moment = phi + S.T @ S, moment + S.T @ (S @ theta)
         episodes.append((X, chosen))
     kind = EVERY[name](l2=0.3)
-    track = track_log(BehaviorLog.from_episodes(episodes), kind)
+    track = tracked(BehaviorLog.from_episodes(episodes), kind)
     found = track.rewards().theta
     assert found @ theta > 0.99 * np.linalg.norm(found) * np.linalg.norm(theta)
     assert track.next_added.shape == (2,)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from conftest import ragged_log, small_run
+from replayed import first_candidates
 
 import ibcb
-from ibcb.engine import blocks, candidate_moments, first_candidates
+from ibcb.engine import blocks, candidate_moments
 
 
 def moments_of(sets):

@@ -21,7 +21,8 @@ from ibcb.engine import Experience, cluster, experienced
 from ibcb.engine.block import BLOCK_STEPS
 from ibcb.engine.cluster import ClusterError
 from ibcb.estimators import checkpoints
-from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
+from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
+from ibcb.log.disk import DiskLog
 
 distributed = pytest.importorskip(
     "distributed", reason="Dask cannot be imported: fits on a cluster are NOT tested", exc_type=ImportError
@@ -184,7 +185,7 @@ def test_a_choice_begun_on_a_cluster_goes_on_without_one(client, small_partition
 
     def interrupted(model, path):
         save(model, path)
-        if model.tracks.episodes == 2:
+        if isinstance(model, Unfinished) and model.progress.episodes == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -243,6 +244,25 @@ def test_a_worker_killed_while_its_rows_are_in_use(tmp_path, small_partitions, m
     assert_same_model(model, IBCB(solver="robust").fit(log))
 
 
+@contextlib.contextmanager
+def once_stored(episodes, event):
+    """Let something happen as soon as a fit in steps has stored so many episodes."""
+    save, stored = checkpoints.save_model, 0
+
+    def counting(model, path):
+        nonlocal stored
+        save(model, path)
+        stored += 1
+        if stored == episodes:
+            event()
+
+    if not episodes:
+        event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "save_model", counting)
+        yield
+
+
 def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_partitions):
     log = skewed_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
@@ -250,25 +270,15 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
     out = tmp_path / "m.safetensors"
     checkpoint = checkpoint_of(out)
     with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
+
+        def kill():
+            scheduler.send_signal(signal.SIGKILL)
+            scheduler.wait()
+
         # Named, so that the log is gone through once.
-        model, fitted = IBCB(solver="auto", l2=0.3), 0
-        original = IBCB.partial_fit
-
-        def killing(self, episode, client=None):
-            nonlocal fitted
-            if fitted == 2:
-                scheduler.send_signal(signal.SIGKILL)
-                scheduler.wait()
-            fitted += 1
-            return original(self, episode, client=client)
-
-        IBCB.partial_fit = killing
-        try:
-            with pytest.raises(ClusterError, match=r"scheduler at tcp://127\.0\.0\.1:\d+ was lost"):
-                fit_in_steps(model, disk, out, client=client)
-        finally:
-            IBCB.partial_fit = original
-    assert len(ibcb.load_model(checkpoint).diagnostics_) == 2
+        with once_stored(2, kill), pytest.raises(ClusterError, match=r"scheduler at tcp://127\.0\.0\.1:\d+ was lost"):
+            fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, client=client)
+    assert ibcb.load_model(checkpoint).progress.episodes == 2
     done = fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="auto", l2=0.3).fit(log))
     assert not checkpoint.exists()
@@ -370,12 +380,16 @@ def test_when_no_worker_is_left_it_is_said(tmp_path, small_partitions, monkeypat
             IBCB().fit(skewed_log(), client=client)
 
 
-def test_a_worker_that_cannot_see_the_log_is_not_a_lost_scheduler(client, small_partitions, tmp_path):
+def seen_at(monkeypatch, disk, path):
+    """As if workers had a log at another path than this process."""
+    _, options = disk.elsewhere
+    monkeypatch.setattr(DiskLog, "elsewhere", property(lambda log: (path, options)))
+
+
+def test_a_worker_that_cannot_see_the_log_is_not_a_lost_scheduler(client, small_partitions, tmp_path, monkeypatch):
     ibcb.write_log(skewed_log(), tmp_path / "log.parquet")
     disk = ibcb.open_log(tmp_path / "log.parquet")
-    (_, options) = disk.where
-    # As if this machine had it elsewhere.
-    disk.where = (str(tmp_path / "elsewhere.parquet"), options)
+    seen_at(monkeypatch, disk, str(tmp_path / "elsewhere.parquet"))
     with pytest.raises(ClusterError, match=r"could not read the log \(.*elsewhere.*same path on all workers"):
         IBCB().fit(disk, client=client)
 
@@ -473,7 +487,9 @@ def long_logs():
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/cwd"), reason="each worker's own folder has no common name here")
 @pytest.mark.parametrize("trial", range(20))
-def test_a_file_that_one_worker_no_longer_sees_is_named(shared, long_logs, small_partitions, tmp_path, trial):
+def test_a_file_that_one_worker_no_longer_sees_is_named(
+    shared, long_logs, small_partitions, tmp_path, monkeypatch, trial
+):
     """Whichever worker it is, and from whichever episode on; once it sees the file, the fit goes on."""
     folder, _, client = shared
     log, whole = long_logs[trial % len(long_logs)]
@@ -482,20 +498,10 @@ def test_a_file_that_one_worker_no_longer_sees_is_named(shared, long_logs, small
         ibcb.write_log(log, folder / str(number) / "log.parquet")
     disk = ibcb.open_log(hidden)
     # Each worker looks into the folder that it was started in.
-    disk.where = ("/proc/self/cwd/log.parquet", disk.where[1])
-    fitted, original, out = 0, IBCB.partial_fit, tmp_path / "m.safetensors"
-
-    def hiding(self, episode, client=None):
-        nonlocal fitted
-        if fitted == blind:
-            hidden.rename(tmp_path / "away")
-        fitted += 1
-        return original(self, episode, client=client)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IBCB, "partial_fit", hiding)
-        with pytest.raises(ClusterError, match=r"could not read the log \(.*log\.parquet.*same path on all workers"):
-            fit_in_steps(IBCB(l2=0.3), disk, out, client=client)
+    seen_at(monkeypatch, disk, "/proc/self/cwd/log.parquet")
+    out, lost = tmp_path / "m.safetensors", r"could not read the log \(.*log\.parquet.*same path on all workers"
+    with once_stored(blind, lambda: hidden.rename(tmp_path / "away")), pytest.raises(ClusterError, match=lost):
+        fit_in_steps(IBCB(l2=0.3), disk, out, client=client)
     (tmp_path / "away").rename(hidden)
     assert_same_model(fit_in_steps(IBCB(l2=0.3), disk, out, client=client, resume=True), whole)
 

@@ -52,13 +52,6 @@ def assert_same_model(one, other):
     assert one.solver_ == other.solver_
 
 
-def streamed(episode, keep):
-    def parts():
-        return (part for _, part in episode.parts())
-
-    return StreamedRows(parts, keep=keep)
-
-
 # -- blocks ----------------------------------------------------------------------------------------------------------
 
 
@@ -110,7 +103,7 @@ def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, ke
     episodes = [episode for _, episode in log.episodes()]
     before = ridge(gram(episodes[0].contexts[episodes[0].chosen_rows]), 0.3)
     episode = episodes[1]
-    homes = [MemoryRows(blocks(episode)), streamed(episode, keep)]
+    homes = [MemoryRows(episode), StreamedRows(episode, keep=keep)]
     one, other = (EpisodeView(rows, before, margin=margin, episode=1) for rows in homes)
     theta = rng.normal(size=log.n_features)
     for _ in range(2):
@@ -170,19 +163,23 @@ def test_other_formats_are_fitted_too(small_blocks, tmp_path, form):
 
 def test_a_small_episode_is_read_once_and_a_large_one_once_for_every_pass(small_blocks):
     episode = next(episode for by_policy, episode in dense_log().episodes() if by_policy)
-    reads = 0
-
-    def parts():
-        nonlocal reads
-        reads += 1
-        return (part for _, part in episode.parts())
-
     for keep, expected in ((1 << 28, 1), (0, 3)):
-        reads = 0
-        rows = StreamedRows(parts, keep=keep)
+        counted = Counted(episode)
+        rows = StreamedRows(counted, keep=keep)
         for _ in range(3):
             list(rows.map(len_of))
-        assert reads == expected
+        assert counted.reads == expected
+
+
+class Counted:
+    """The parts of a log, and how often they were asked for."""
+
+    def __init__(self, log):
+        self.log, self.reads = log, 0
+
+    def parts(self):
+        self.reads += 1
+        return self.log.parts()
 
 
 def len_of(block):
@@ -342,6 +339,10 @@ def long_log(tmp_path_factory):
     return path
 
 
+def episodes_done(checkpoint):
+    return len(ibcb.load_model(checkpoint).progress.fit.evolution.policies)
+
+
 @pytest.mark.parametrize("sign", [signal.SIGKILL, *(slow(each) for each in (signal.SIGINT, signal.SIGTERM))])
 def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     out, checkpoint = tmp_path / "m.safetensors", tmp_path / "m.checkpoint.safetensors"
@@ -353,7 +354,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
         text=True,
         preexec_fn=heed_interrupts,
     )
-    while not (checkpoint.exists() and len(ibcb.load_model(checkpoint).policy_coefs_) >= 5):
+    while not (checkpoint.exists() and episodes_done(checkpoint) >= 5):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     process.send_signal(sign)
@@ -363,8 +364,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
     if sign != signal.SIGKILL:
         assert "--resume" in told
         assert "Traceback" not in told
-    done = len(ibcb.load_model(checkpoint).policy_coefs_)
-    assert 5 <= done < 50
+    assert 5 <= episodes_done(checkpoint) < 50
     succeeds(*command, "--resume")
     assert_same_model(ibcb.load_model(out), IBCB(solver="soft", l2=0.3).fit(ibcb.read_log(long_log)))
     assert not checkpoint.exists()
@@ -373,15 +373,9 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(long_log, tmp_path, sign):
 def test_a_checkpoint_of_something_else_is_refused(long_log, tmp_path):
     out = tmp_path / "m.safetensors"
     checkpoint = checkpoint_of(out)
-    disk = ibcb.open_log(long_log)
-    first = next(iter(disk))
-    ibcb.save_model(IBCB(solver="soft").partial_fit(first), checkpoint)
-    with pytest.raises(ValueError, match="solver='soft', now solver is 'hard'"):
-        fit_in_steps(IBCB(solver="hard"), disk, out, resume=True)
-    other = ibcb.simulate("synthetic", n_episodes=2, batch_size=40, seed=1).log
-    ibcb.save_model(IBCB(solver="soft").partial_fit(other[0]), checkpoint)
-    with pytest.raises(ValueError, match="not those that the model was fitted on"):
-        fit_in_steps(IBCB(solver="soft"), disk, out, resume=True)
+    ibcb.save_model(IBCB(solver="soft").partial_fit(next(iter(ibcb.open_log(long_log)))), checkpoint)
+    with pytest.raises(ValueError, match="holds a finished IBCB, not a checkpoint of a fit; start without --resume"):
+        fit_in_steps(IBCB(solver="soft"), ibcb.open_log(long_log), out, resume=True)
     assert checkpoint.exists()
     assert not out.exists()
 
@@ -423,7 +417,7 @@ def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_l
     command = ["fit", str(short_log), "--stream", "--l2", "0.3", "-o", str(out)]
     killed = subprocess.run([sys.executable, "-c", KILLED_AT, event, file, *command], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert len(ibcb.load_model(checkpoint).policy_coefs_) == 3
+    assert episodes_done(checkpoint) == 3
     assert out.exists() == (event == "os.remove")
     succeeds(*command, "--resume")
     assert_same_model(ibcb.load_model(out), IBCB(l2=0.3).fit(ibcb.read_log(short_log)))

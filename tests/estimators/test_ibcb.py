@@ -10,12 +10,14 @@ from functools import cache, partial
 import numpy as np
 import pytest
 from conftest import paper_run, ragged_log, slow, small_run
+from replayed import episodes_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from views import candidates_metric, flipped, nearest_by_nnls, views
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
+from ibcb.engine import History
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import hard, robust
 from ibcb.numerics.metric import Metric
@@ -36,6 +38,16 @@ def fitted(solver, expert, **more):
 
 
 CASES = [(s, e) for s in SOLVERS for e in ("sbucb", "sbts") if (s, e) != ("hard", "sbts")]
+
+
+def evolved(log, regularization, metric, solver, gram=None):
+    """Algorithm 2 alone, through a whole log; ``gram``: of the contexts chosen before it."""
+    d = log.n_features
+    before = History.before_the_log(np.zeros((d, d)) if gram is None else gram)
+    evolution = Evolution.begin(before, metric, None, False)
+    for episode in episodes_of(log, before=before):
+        evolution = evolution.step(episode, episode.before.ridge(regularization), solver)
+    return evolution
 
 
 # -- the algorithm -------------------------------------------------------------------------------------------------
@@ -70,8 +82,7 @@ def test_the_algorithm_in_units_of_the_features_is_that_on_features_brought_to_t
     frame = Frame("scaled", np.sqrt(np.mean(first**2, axis=0)), np.zeros(4))
     if units == "standardized":
         frame = Frame("standardized", first.std(axis=0), first.mean(axis=0))
-    evolution = Evolution.begin(np.zeros((4, 4)), Regularization(0.3, frame), candidates_metric(log), None, False)
-    made = evolution.after(log, partial(robust, penalty=40.0, bend=0.2))
+    made = evolved(log, Regularization(0.3, frame), candidates_metric(log), partial(robust, penalty=40.0, bend=0.2))
     by_hand = BehaviorLog(
         (log.contexts - frame.origin) / frame.scale,
         *(log.step_offsets, log.chosen, log.episode_offsets),
@@ -136,11 +147,11 @@ def test_without_history_the_first_episode_feeds_only_the_gram_matrix():
     warmed = IBCB(l2=0.3, forecast=None).fit(warm)
     np.testing.assert_allclose(later.policy_coefs_, warmed.policy_coefs_, rtol=1e-9)
     # But for the candidates by which as little as possible is measured, those of the first episode.
-    begun = [
-        Evolution.begin(gram, Regularization(0.3), candidates_metric(log), None, False)
-        for gram in (np.zeros((4, 4)), known.T @ known)
-    ]
-    whole, rest = begun[0].after(log, hard), begun[1].after(log[1:], hard)
+    metric = candidates_metric(log)
+    whole, rest = (
+        evolved(part, Regularization(0.3), metric, hard, gram)
+        for part, gram in ((log, None), (log[1:], known.T @ known))
+    )
     np.testing.assert_allclose(whole.policies[1:], rest.policies, rtol=1e-9)
     np.testing.assert_allclose(whole.policies, model.policy_coefs_, rtol=1e-12)
 

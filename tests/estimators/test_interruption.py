@@ -19,6 +19,8 @@ from views import flipped
 
 import ibcb
 from ibcb import IBCB
+from ibcb.estimators.reduction import Lens
+from ibcb.tracking import Track
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
 
@@ -28,7 +30,7 @@ PLACES = {
     "exact solver": ("ibcb.inverse.solvers", "hard"),
     "robust solver": ("ibcb.inverse.solvers", "robust"),
     "rows": ("ibcb.inverse.evolution", "EpisodeView"),
-    "fingerprint": ("ibcb.inverse.evolution", "with_episode"),
+    "fingerprint": ("ibcb.engine.replay", "with_episode"),
     "tracker": ("ibcb.tracking.tracker", "Track.after"),
     "kind observes": ("ibcb.deciders.best", "Best.observe"),
     "beliefs learn": ("ibcb.numerics.gaussians", "Beliefs.given"),
@@ -221,7 +223,7 @@ def stopped_before(number, call):
 def test_nobody_ever_sees_half_of_a_new_fit(log, params):
     """Before whatever instruction it stops, the model is the old one or the new one."""
     old, new = IBCB(**params).fit(log[:2]), IBCB(**params).fit(log[:3])
-    found = (new._fit, new._fitted_with, vars(new).get("_seen"), log[:3])
+    found = (new._fit, new._fitted_with, vars(new).get("_seen"), log[:3], Lens())
     came_old = came_new = 0
     for number in itertools.count(1):
         model = IBCB(**params)
@@ -287,8 +289,15 @@ def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])
 def test_where_numbers_cannot_hold_the_track_coef_predicts(monkeypatch, log, sets, expert, error, after, tmp_path):
     plain = IBCB(expert=expert, l2=0.3, forecast=None).fit(log)
+    real = Track.after
+
+    def fails(track, episode):
+        if episode.before.stored == after:
+            raise error
+        return real(track, episode)
+
     with monkeypatch.context() as patch:
-        replaced(patch, "tracker", error, after)
+        patch.setattr(Track, "after", fails)
         model = IBCB(expert=expert, l2=0.3).fit(log)
     check_is_fitted(model)
     (note,) = (note for note in model.notes_ if note.code == "not-tracked")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import asked_for, ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
+from replayed import tracked
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -72,7 +73,7 @@ def test_every_way_of_asking_has_the_same_answer(expert, l2, alpha, tmp_path):
 def test_the_track_is_that_estimate(expert):
     """Per unit of alpha, with nothing added."""
     model = fitted(expert, 0.3, 0.4)
-    track = ibcb.tracking.track_log(log_of(expert), KINDS[expert](l2=0.3))
+    track = tracked(log_of(expert), KINDS[expert](l2=0.3))
     assert_allclose(model.policy_coefs_, 0.4 * track.policies, rtol=1e-12)
     assert_allclose(model.next_policy_coef_, 0.4 * track.next_policy, rtol=1e-12)
     assert_allclose(model.coef_, 0.4 * track.rewards().theta, rtol=1e-12)

@@ -7,15 +7,14 @@ from scipy import sparse
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.estimators import reduction
-from ibcb.estimators.reduction import reduction_of
+from ibcb.estimators.reduction import lens_of
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """So that small logs are wide."""
     monkeypatch.setattr(reduction, "_TRACKED", 20)
-    for place in ("reduction", "ibcb", "checkpoints"):
-        monkeypatch.setattr(f"ibcb.estimators.{place}.WIDE", 60)
+    monkeypatch.setattr(reduction, "WIDE", 60)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +48,12 @@ def log(episodes):
 
 
 def test_what_shows_most_is_kept_and_the_rest_is_one_score(log):
-    found = reduction_of([log])
+    found = lens_of([log])
     shows = np.bincount(log[0:].contexts[log.policy_steps.start * 6 :].indices, minlength=90)
     assert len(found.kept) == 19
     assert not found.others[found.kept].any()
     assert np.median(shows[found.kept]) > np.median(np.delete(shows, found.kept))
-    small = found.reduced(log)
+    small = found.log(log).read()
     dense = log.contexts.toarray()
     np.testing.assert_allclose(small.contexts[:, :-1], dense[:, found.kept])
     np.testing.assert_allclose(small.contexts[:, -1], dense @ found.others)
@@ -85,8 +84,8 @@ def test_all_weights_are_those_of_the_log(log):
     assert model.coef_.shape == (90,)
     assert model.policy_coefs_.shape == (4, 90)
     assert [note.code for note in model.notes_ if note.code == "many-features"]
-    kept = model._reduction
-    np.testing.assert_allclose(kept.expanded(kept.compressed(model.policy_coefs_)), model.policy_coefs_)
+    lens = lens_of([log])
+    np.testing.assert_allclose(lens.expanded(lens.compressed(model.policy_coefs_)), model.policy_coefs_)
     np.testing.assert_allclose(model.decision_function(log), log.contexts @ model.next_policy_coef_)
     np.testing.assert_allclose(model.forecast(1), model.next_policy_coef_)
     bounds = model.policy_interval()
@@ -139,4 +138,6 @@ def test_a_live_policy_of_so_many_features_is_refused_with_the_remedy(log):
 
 def test_without_a_forecast_nothing_is_reduced(log):
     model = IBCB(l2=1.0, forecast=None, solver="robust").fit(log[:2])
-    assert model._reduction is None
+    assert "many-features" not in [note.code for note in model.notes_]
+    assert model.diagnostics_ == IBCB(l2=1.0, forecast=None, solver="robust").fit(log[:2].densified()).diagnostics_
+    assert np.count_nonzero(model.coef_) > 20

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
+from replayed import first_candidates, tracked
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -278,7 +279,7 @@ def test_a_shift_is_nothing_to_a_track_of_one_that_standardizes_but_for_its_prio
     shift = run.log.contexts.std(axis=0) * [1.0, -1.0, 2.0, 0.5, 0.0, -2.0, 1.0, 0.0]
     tracks = []
     for log in (run.log, rewritten(run.log, lambda X: X + shift)):
-        frame = ibcb.engine.first_candidates(log).frames()[1]
-        tracks.append(ibcb.tracking.track_log(log, ibcb.deciders.KINDS[expert](l2=1.0, frame=frame)))
+        frame = first_candidates(log).frames()[1]
+        tracks.append(tracked(log, KINDS[expert](l2=1.0, frame=frame)))
     for mine, its in zip(tracks[0].policies[2:], tracks[1].policies[2:], strict=True):
         assert cosine(mine, its) > 0.99

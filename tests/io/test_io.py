@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -344,20 +345,22 @@ TAMPERING = {
     "odd diagnostics": lambda arrays, meta: meta["state"]["fit"]["evolution"].update(diagnostics=[{"episode": 0}]),
     "too few names": lambda arrays, meta: meta["state"].update(feature_names=["a"]),
     "no coef": lambda arrays, meta: arrays.pop("coef"),
-    "no gram": lambda arrays, meta: arrays.pop("fit.evolution.chosen.phi"),
+    "no gram": lambda arrays, meta: arrays.pop("fit.evolution.history.chosen.phi"),
     "no policies": lambda arrays, meta: arrays.pop("fit.evolution.policies"),
-    "gram of other shape": lambda arrays, meta: arrays.update({"fit.evolution.chosen.phi": np.eye(5)}),
+    "gram of other shape": lambda arrays, meta: arrays.update({"fit.evolution.history.chosen.phi": np.eye(5)}),
     "theta of other shape": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.zeros(5)}),
     "policies of other shape": lambda arrays, meta: arrays.update({"fit.evolution.policies": np.zeros((2, 5))}),
     "theta not finite": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.full(3, np.nan)}),
-    "gram not finite": lambda arrays, meta: arrays.update({"fit.evolution.chosen.phi": np.full((3, 3), np.inf)}),
-    "gram negative": lambda arrays, meta: arrays.update({"fit.evolution.chosen.phi": -100 * np.eye(3)}),
+    "gram not finite": lambda arrays, meta: arrays.update(
+        {"fit.evolution.history.chosen.phi": np.full((3, 3), np.inf)}
+    ),
+    "gram negative": lambda arrays, meta: arrays.update({"fit.evolution.history.chosen.phi": -100 * np.eye(3)}),
     "theta of two dimensions": lambda arrays, meta: arrays.update({"fit.evolution.theta": np.zeros((3, 1))}),
     "theta in single precision": lambda arrays, meta: arrays.update(
         {"fit.evolution.theta": arrays["fit.evolution.theta"].astype(np.float32)}
     ),
     "gram of whole numbers": lambda arrays, meta: arrays.update(
-        {"fit.evolution.chosen.phi": np.eye(3, dtype=np.int64)}
+        {"fit.evolution.history.chosen.phi": np.eye(3, dtype=np.int64)}
     ),
     "policies of truth values": lambda arrays, meta: arrays.update(
         {"fit.evolution.policies": arrays["fit.evolution.policies"] > 0}
@@ -388,14 +391,22 @@ def test_tampered_models_are_refused_by_name(model_path, name):
 
 def test_a_newer_version_asks_for_an_upgrade(model_path):
     tamper(model_path, TAMPERING["newer version"])
-    with pytest.raises(ModelFileError, match=r"version 99.*reads version 2.*Upgrade"):
+    with pytest.raises(ModelFileError, match=r"version 99.*reads version 3.*Upgrade"):
         ibcb.load_model(model_path)
 
 
 def test_a_model_of_the_release_before_asks_for_a_new_fit(model_path):
     tamper(model_path, lambda arrays, meta: meta.update(version=1, library_version="0.1.0"))
-    with pytest.raises(ModelFileError, match=r"ibcb 0\.1\.0.*version 1.*reads version 2.*fit the model again"):
+    with pytest.raises(ModelFileError, match=r"ibcb 0\.1\.0.*version 1.*reads version 3.*fit the model again"):
         ibcb.load_model(model_path)
+
+
+def test_a_file_that_release_0_2_wrote_asks_for_a_new_fit():
+    """`ibcb.IBCB(l2=0.3, forecast=None)`, fitted there to two episodes of 20 steps: what a fit holds has changed."""
+    with pytest.raises(
+        ModelFileError, match=r"model-0\.2\..*written by ibcb 0\.2\.0 in .*version 2.*fit the model again"
+    ):
+        ibcb.load_model(Path(__file__).with_name("model-0.2.safetensors"))
 
 
 @pytest.mark.parametrize("version", ["0.2.1", "9.0.0.dev3"])

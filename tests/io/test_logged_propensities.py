@@ -498,11 +498,12 @@ def test_a_log_on_disk_has_them_episode_by_episode(drawn, tmp_path):
     log = expected(drawn, every=True)
     ibcb.write_log(log, tmp_path / "log.parquet")
     disk = ibcb.open_log(tmp_path / "log.parquet")
-    assert disk.is_indexed
+    assert disk.elsewhere is not None
     assert_same_log(disk.read(), log)
-    for (number, parts), episode in zip(disk.episodes(), log, strict=True):
-        np.testing.assert_array_equal(np.concatenate([p.propensities for p in parts()]), episode.propensities)
-        (some,) = disk.steps(number, 1, 3)
+    for stored, episode in zip(disk, log, strict=True):
+        parts = [part.propensities for _, part in stored.parts()]
+        np.testing.assert_array_equal(np.concatenate(parts), episode.propensities)
+        (some,) = disk.steps(stored.number, 1, 3)
         np.testing.assert_array_equal(some.propensities, episode.propensities[CANDIDATES : 3 * CANDIDATES])
     for one, other in zip(disk, log, strict=True):
         np.testing.assert_array_equal(one.read().propensities, other.propensities)

@@ -226,8 +226,7 @@ def test_formats_without_tables_are_standardised_too(tmp_path):
 def test_an_indexed_log_stays_indexed_and_is_opened_again_with_its_means(tmp_path, log):
     ibcb.write_log(ibcb.read_log(shop(), one_hot=["genre"]), tmp_path / "log.parquet")
     disk = open_log(tmp_path / "log.parquet", standardize=True)
-    assert disk.is_indexed
-    path, options = disk.where
+    path, options = disk.elsewhere
     assert (options["preparation"], options["standardize"]) == (disk.preparation, False)
     again = open_log(path, **options)
     for one, other in zip(disk, again, strict=True):

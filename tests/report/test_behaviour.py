@@ -7,9 +7,10 @@ import pytest
 from pages import arms, dirty, fitted, plain, settled, shop
 
 import ibcb
+from ibcb.engine import History, replay
 from ibcb.report import facts, render
 from ibcb.report.cards import cards
-from ibcb.report.evolution import agreements, ribbons, today_begins
+from ibcb.report.evolution import Ribbons, agreements, today_begins
 from ibcb.report.tables import weight_rows
 from ibcb.report.times import episode_times
 
@@ -102,11 +103,18 @@ def test_a_model_not_to_be_relied_on_says_so_beside_what_drives_it():
 # -- ribbons -----------------------------------------------------------------------------------------------------------
 
 
+def ribbons(model, log):
+    """Of every episode, as the log goes by."""
+    before = History.before_the_log(np.zeros((log.n_features, log.n_features)))
+    (found,) = replay([log], Ribbons.of(model, before, 0.9))
+    return found
+
+
 @pytest.mark.parametrize("expert", ["sbucb", "sbts", "egreedy"])
 def test_ribbons_are_the_model_s_intervals_as_each_episode_was_seen(expert):
     """Those of the last episode are `policy_interval`; of an earlier one, that of a model of the log until then."""
     model, run = fitted(expert)
-    band = ribbons(model, run.log, 0.9)
+    band = ribbons(model, run.log)
     for episodes in (4, 6):
         until = model if episodes == 6 else ibcb.IBCB(expert=expert, l2=0.3).fit(run.log[:episodes])
         interval = until.policy_interval(0.9, direction=True)
@@ -119,7 +127,7 @@ def test_ribbons_hold_the_true_weights_about_as_often_as_they_say():
     run = ibcb.simulate("synthetic", n_episodes=10, batch_size=300, n_features=8, seed=4)
     model = ibcb.IBCB(expert="sbucb", l2=0.3).fit(run.log)
     true = model.direction(run.policy_coefs[:10])
-    inside = [(low <= own) & (own <= high) for (low, high), own in zip(ribbons(model, run.log, 0.9), true, strict=True)]
+    inside = [(low <= own) & (own <= high) for (low, high), own in zip(ribbons(model, run.log), true, strict=True)]
     assert np.mean(inside) > 0.75
 
 

@@ -8,26 +8,20 @@ import numpy as np
 import pytest
 from commands import ibcb_command, succeeds
 from pages import fitted, logged
+from replayed import Given
 
 import ibcb
+from ibcb.engine import History, replay
 from ibcb.report import calibration, facts, render
+from ibcb.report.calibration import Calibrating
 from ibcb.report.page import _curve
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _once():
-    """Propensities do not depend on those that were logged: they are computed once for each kind of log."""
-    compute, known = ibcb.IBCB.propensities, {}
-
-    def remembered(model, log, *, ahead=False):
-        key = type(log), ahead
-        if key not in known:
-            known[key] = compute(model, log, ahead=ahead)
-        return known[key].copy()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ibcb.IBCB, "propensities", remembered)
-        yield
+def compared(log, values):
+    """The calibration of propensities that are given."""
+    model, before = logged()[0], History.before_the_log(np.zeros((log.n_features, log.n_features)))
+    (found,) = replay([log], Calibrating(model, before, lambda ahead: Given(values)))
+    return found
 
 
 def by_step(log, values):
@@ -102,16 +96,15 @@ def test_recovered_propensities_of_a_thompson_sampler_agree_with_its_own():
     assert all(abs(entry.recovered - entry.logged) < 0.1 for entry in found.episodes[2:])
 
 
-def test_a_curve_of_choices_stands_for_all_candidates(rng, monkeypatch):
+def test_a_curve_of_choices_stands_for_all_candidates(rng):
     """Drawn again and again from the same steps: the choices, weighted, have the means of all candidates."""
     P = rng.dirichlet(np.ones(5), size=4000)
     Q = P * rng.uniform(0.5, 1.5, size=P.shape)
     Q /= Q.sum(axis=1, keepdims=True)
-    monkeypatch.setattr(ibcb.IBCB, "propensities", lambda self, log, ahead=False: Q.ravel())
     chosen = np.array([rng.choice(5, p=p) for p in P])
     log = ibcb.BehaviorLog.from_episodes([(np.ones((4000, 5, 1)), chosen)], propensities=P.ravel())
-    every = calibration(ibcb.IBCB(), log)
-    alone = calibration(ibcb.IBCB(), log.with_propensities(P[np.arange(4000), chosen]))
+    every = compared(log, Q.ravel())
+    alone = compared(log.with_propensities(P[np.arange(4000), chosen]), Q.ravel())
     # Between the first points, where few were chosen, and the last, which is beyond that of all candidates.
     some = alone.curve[2:-1]
     at, expected = zip(*((each.recovered, each.logged) for each in every.curve), strict=True)
@@ -120,10 +113,9 @@ def test_a_curve_of_choices_stands_for_all_candidates(rng, monkeypatch):
     )
 
 
-def test_what_is_equal_is_one_bin(monkeypatch):
-    monkeypatch.setattr(ibcb.IBCB, "propensities", lambda self, log, ahead=False: np.full(log.n_rows, 1 / 7))
-    model, log = logged()
-    (only,) = calibration(model, log).curve
+def test_what_is_equal_is_one_bin():
+    _, log = logged()
+    (only,) = compared(log, np.full(log.n_rows, 1 / 7)).curve
     assert (only.candidates, only.recovered) == (720 * 7, pytest.approx(1 / 7))
 
 
@@ -145,12 +137,12 @@ def test_a_log_on_disk_gives_the_same(tmp_path):
     assert on_disk == in_memory
 
 
-def test_an_impossible_choice_does_not_outweigh_all_others(monkeypatch):
+def test_an_impossible_choice_does_not_outweigh_all_others():
     model, log = logged()
     values = model.propensities(log)
     values[log.chosen_rows[-1]] = 0
-    monkeypatch.setattr(ibcb.IBCB, "propensities", lambda self, log, ahead=False: values)
-    assert calibration(model, log).recovered > calibration(model, log).uniform
+    found = compared(log, values)
+    assert found.uniform < found.recovered < calibration(model, log).recovered
 
 
 # -- shown -----------------------------------------------------------------------------------------------------------

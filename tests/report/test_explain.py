@@ -197,7 +197,7 @@ def test_steps_are_ranked_by_doubt_with_what_the_policy_preferred(made, read):
         assert row["chosen"] == chosen[step]
         assert row["probability"] == found.strayed[step - warm]
         seen = found.candidates(row["episode"], row["step"])
-        total = seen.exploitation + (seen.exploration if model.decider_.adds_bonus else 0)
+        total = seen.exploitation + (seen.exploration if model.decider_.per_unit is not None else 0)
         assert total[row["preferred"]] == pytest.approx(total.max(), rel=1e-6)
     for row in rows[:3]:
         assert row["preferred"] != row["chosen"]

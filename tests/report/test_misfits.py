@@ -53,7 +53,7 @@ def test_a_log_on_disk_has_the_same(tmp_path, monkeypatch, limit):
     ibcb.write_log(log, tmp_path / "log.parquet")
     here = facts(model, log, steps=False).misfits
     monkeypatch.setattr("ibcb.io.parquet._STREAM_NUMBERS", 2000)
-    monkeypatch.setattr("ibcb.report.misfits._NUMBERS", limit)
+    monkeypatch.setattr("ibcb.report.judging.READ_NUMBERS", limit)
     there = facts(model, ibcb.open_log(tmp_path / "log.parquet"), steps=False).misfits
     if limit > 5000:
         assert there.counts == here.counts

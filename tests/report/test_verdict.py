@@ -13,7 +13,6 @@ import ibcb
 from ibcb.cli import app
 from ibcb.log.notes import Note
 from ibcb.report import facts, render
-from ibcb.report.facts import prediction
 from ibcb.report.late_half import Late, Paired
 from ibcb.report.rivals import ItemShares, Lessons, choice_weights
 from ibcb.report.verdict import BARS, Agreement, judge
@@ -254,7 +253,8 @@ def test_intervals_are_claimed_only_where_the_model_is_supported():
 def test_the_best_rival_is_compared_on_the_same_steps():
     model, run = fitted("sbts")
     figures, track = model.verdict(run.log).figures, model._fit.track
-    half = prediction(model).late
+    known = np.flatnonzero(track.ahead.any(axis=1))
+    half = known[len(known) // 2 :].tolist()
     own, rivals = [], {"choice model of the last episode": [], "choice model of all episodes before": []}
     for number in half:
         episode = run.log[number]

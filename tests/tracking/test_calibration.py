@@ -5,16 +5,17 @@ from functools import partial, reduce
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from replayed import episodes_of
+from same import assert_same
 
 import ibcb
 from ibcb.deciders import KINDS, RANDOM_SHARES
-from ibcb.engine import Experience, episodes, experienced
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking import Track
 from ibcb.tracking.calibration import Exploration, no_evidence, share_likelihoods, share_of, with_share
-from ibcb.tracking.motions import motions_of
-from ibcb.tracking.smoothing import Passed, smoothed
-from ibcb.tracking.tracker import update_after
+from ibcb.tracking.look import Passed
+from ibcb.tracking.motions import Update, motions_of
+from ibcb.tracking.smoothing import smoothed
 
 
 def at_random(rng, shares, steps=2000, M=5):
@@ -66,16 +67,16 @@ def passed_through(log, kind):
     """The track of a log, what it began with, and what it met."""
     d = log.n_features
     track, begun, met = Track.begin(kind, np.zeros((d, d))), None, []
-    for by_policy, rows in episodes(log):
-        before = kind.regularization.ridge(track.chosen)
-        lesson = Experience.join(list(rows.map(experienced)))
-        if not by_policy:
-            track = track.after(None, before, lesson)
+    for episode in episodes_of(log):
+        if not episode.by_policy:
+            track = track.after(episode)
             continue
-        look = track.look(rows, before)
+        look, before = track.look(episode), kind.regularization.ridge(track.chosen)
         begun = begun or look.now
-        met.append(Passed(look.seen.sites, update_after(len(met), before, lesson)))
-        track = track.given(look, before, lesson)
+        update = Update(len(met) + 1, before.psi, episode.lesson.phi, episode.lesson.total)
+        met.append(Passed(look.seen.sites, update))
+        track = track.given(look, episode)
+    assert_same(track.passed, tuple(met))
     return track, begun, met
 
 
@@ -84,7 +85,7 @@ def test_smoothing_is_conditioning_on_the_whole_log(kind):
     """All states of the model believed at once, as one Gaussian, conditioned on all sites."""
     log = ibcb.simulate("synthetic", expert=kind, seed=3, n_episodes=4, batch_size=150, n_features=3, warmup=60).log
     track, begun, met = passed_through(log, KINDS[kind](l2=0.3))
-    found = smoothed(track, begun, met)
+    found = smoothed(track)
     family, member = track.model_at(track.believed_place)
     parameters = track.seen.models[family][member]
     motion = motions_of(

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from conftest import asked_for, ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
+from replayed import first_candidates, tracked
 from scipy.linalg import block_diag
 
 from ibcb import IBCB
 from ibcb.deciders import KINDS
-from ibcb.engine import first_candidates
 from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import ridge
-from ibcb.tracking import track_log
 from ibcb.tracking.motions import Learner, Reverting, Sampler, Update, Walk, models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
@@ -325,7 +324,7 @@ def test_the_track_of_a_fit_is_the_track_of_the_log_alone(kind):
         **{"l2": 0.3} if KINDS[kind].learns else {"frame": scaled, "top_k": 2 if kind == "topk" else 1}
     )
     model = IBCB(**asked_for(kind), l2=0.3 if KINDS[kind].learns else 1.0, top_k=2).fit(log)
-    alone, arrays = track_log(log, chosen), {}
+    alone, arrays = tracked(log, chosen), {}
     assert pack(alone, "track", arrays) == state_of(model)[0]
     for name, array in arrays.items():
         assert_array_equal(array, state_of(model)[1][name], err_msg=name)

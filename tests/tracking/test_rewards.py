@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from replayed import tracked
 
 import ibcb
 from ibcb.deciders import KINDS
 from ibcb.numerics.ridge import Chosen, Frame, Regularization
-from ibcb.tracking import reward_interval, track_log
+from ibcb.tracking import reward_interval
 from ibcb.tracking.rewards import RewardFit
 
 D = 4
@@ -219,7 +220,7 @@ def simulated(kind, frame_name, seed=0, episodes=8, steps=300):
 def test_rewards_that_are_found_lead_to_the_deciders_own_policies(kind, units, seed):
     """Theta and c can hardly be told apart where choices are always alike; what they teach together can."""
     log, decider, theta, c = simulated(kind, units, seed)
-    track = track_log(log, decider)
+    track = tracked(log, decider)
     found, V = track.rewards(), track.seen.within
     scale, origin = (np.ones(3), np.zeros(3)) if decider.frame is None else (decider.frame.scale, decider.frame.origin)
     for known in range(4, len(log) + 2):
@@ -241,14 +242,14 @@ def test_rewards_that_are_found_lead_to_the_deciders_own_policies(kind, units, s
 def test_kinds_of_which_it_is_not_known_how_they_learn_have_no_rewards():
     log = simulated("sbucb", "own", episodes=3, steps=60)[0]
     for name in ("topk", "stationary", "other"):
-        assert track_log(log, KINDS[name]()).rewards() is None
-        assert track_log(log, KINDS[name]()).current_rewards() is None
+        assert tracked(log, KINDS[name]()).rewards() is None
+        assert tracked(log, KINDS[name]()).current_rewards() is None
 
 
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
 def test_an_estimator_publishes_the_rewards_of_its_track(kind):
     log, decider, _, _ = simulated(kind, "own", episodes=5, steps=120)
-    found = track_log(log, decider).rewards()
+    found = tracked(log, decider).rewards()
     for alpha in (1.0, 0.4):
         model = ibcb.IBCB(expert=kind, l2=0.5, alpha=alpha).fit(log)
         assert_allclose(model.coef_, alpha * found.theta, rtol=1e-12)
@@ -261,7 +262,7 @@ def test_an_estimator_publishes_the_rewards_of_its_track(kind):
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
 def test_rewards_of_one_episode_at_a_time_are_those_of_all(kind):
     log, decider, _, _ = simulated(kind, "standardized", episodes=4, steps=60)
-    whole, parts = track_log(log, decider), track_log(log[:2], decider)
+    whole, parts = tracked(log, decider), tracked(log[:2], decider)
     assert_array_equal(parts.policies, whole.policies[:2])
     for track in (whole, parts):
         assert track.rewards() is not None

@@ -1,19 +1,21 @@
 """expert="auto": the kind is told from the log, the evidence is given, and what is named stays as it was."""
 
+import importlib
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import slow
+from replayed import episodes_of, tracked
 from same import assert_same
 
 import ibcb
 from ibcb.deciders import KINDS, experts
 from ibcb.deciders.logit import policy_alone
-from ibcb.engine import blocks, episodes
-from ibcb.tracking import Track, rules, selection, track_log
-from ibcb.tracking.contenders import Judged
+from ibcb.engine import blocks
+from ibcb.tracking import Track, rules, selection
+from ibcb.tracking.contenders import Judged, Tracks
 
 SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
 
@@ -113,7 +115,7 @@ def test_what_was_chosen_is_fitted_as_if_it_had_been_named(fitted):
     log, model = fitted["sbucb"]
     assert model.units_ in ("scaled", "standardized")
     assert model.decider_ == KINDS["sbucb"](l2=model.l2_, frame=model.decider_.frame)
-    assert_same(track_log(log, model.decider_), model._fit.track)
+    assert_same(tracked(log, model.decider_), model._fit.track)
     # The kind alone left open, l2 in the units of the log.
     open_kind, named = auto(l2=0.3).fit(log), ibcb.IBCB(expert="sbucb", l2=0.3).fit(log)
     assert named.evidence_ == ()
@@ -258,7 +260,7 @@ def test_errors_of_estimation_are_no_unrest():
     for seed in range(3):
         log, _ = fixed(seed, greedy=False, steps=25)
         kind = KINDS["other"]()
-        track = track_log(log, kind)
+        track = tracked(log, kind)
         assert len(track.own_moves) == len(log) - 1
         assert all(0 <= share <= 1 for share in track.own_moves)
         picks = (log.contexts @ track.policies.T).reshape(-1, 6, len(log)).argmax(axis=1)
@@ -318,7 +320,7 @@ def test_candidates_may_vary_in_number_and_not_differ():
 
 def test_a_track_learns_from_each_episode_and_never_from_what_comes():
     log, theta = fixed(6)
-    whole, short = track_log(log, KINDS["other"]()), track_log(log[:4], KINDS["other"]())
+    whole, short = tracked(log, KINDS["other"]()), tracked(log[:4], KINDS["other"]())
     np.testing.assert_array_equal(short.policies, whole.policies[:4])
     aims = [p @ theta / np.linalg.norm(p) / np.linalg.norm(theta) for p in whole.policies]
     assert aims[-1] > max(0.999, aims[0])
@@ -333,9 +335,9 @@ KINDS_TRIED = (KINDS["sbucb"](), KINDS["topk"](top_k=2), KINDS["stationary"](), 
 def stepped(log, kinds=KINDS_TRIED, begun=None):
     """The selection after every stored episode."""
     d = log.n_features
-    state, states = selection.Selecting.begin(kinds, np.zeros((d, d)), begun), []
-    for by_policy, rows in episodes(log):
-        state = state.after(by_policy, rows)
+    state, states = selection.Selecting(begun or Tracks.begin(kinds, np.zeros((d, d)))), []
+    for episode in episodes_of(log):
+        state = state.step(episode)
         states.append(state)
     return states
 
@@ -346,7 +348,7 @@ def test_a_selection_goes_on_from_its_tracks_alone():
     for state in states:
         again = stepped(log, begun=state.tracks)[-1]
         assert_same(again, states[-1])
-        assert_same(again.chosen(), states[-1].chosen())
+        assert_same(again.finish(), states[-1].finish())
 
 
 @pytest.mark.parametrize("kind", ["sbucb", slow("sbts")])
@@ -373,7 +375,7 @@ def test_tracks_are_those_of_each_kind_alone(monkeypatch):
     log = fixed(2, greedy=False)[0]
     together = stepped(log)[-1].tracks
     for place, kind in enumerate(KINDS_TRIED):
-        assert_same(together.tracks[place], track_log(log, kind))
+        assert_same(together.tracks[place], tracked(log, kind))
         alone = stepped(log, (kind,))[-1].tracks
         assert together.steadiness(place) == alone.steadiness(0)
         assert [each.log_likelihoods[place] for each in together.judged] == [
@@ -415,25 +417,27 @@ def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypa
     assert state.tracks.tracks[0] is None
     assert state.tracks.failures[0] == "a belief is not finite"
     # Its figures are of the episodes until then, and say so.
-    assert [one.out_after for one in state.chosen().evidence if one.expert == "sbucb"] == [4]
-    assert not state.chosen().track.kind.learns
+    assert [one.out_after for one in state.finish().evidence if one.expert == "sbucb"] == [4]
+    assert not state.finish().track.kind.learns
     with pytest.raises(ValueError, match="cannot be tracked as those of sbucb.*a belief is not finite.*Rescale"):
-        stepped(log, KINDS_TRIED[:1])[-1].chosen()
+        stepped(log, KINDS_TRIED[:1])[-1].finish()
 
 
 @pytest.mark.parametrize("verbose", [True, False])
 def test_progress_is_shown_to_who_asks_for_it(monkeypatch, verbose):
     """On a terminal only: that is what disable=None means to tqdm."""
-    shown, real = [], selection.tqdm
+    module = importlib.import_module("ibcb.engine.replay")
+    shown, real = [], module.tqdm
 
-    def bar(every, **options):
+    def bar(**options):
         shown.append((options["desc"], options["disable"], options["total"]))
-        return real(every, **options)
+        return real(**options)
 
-    monkeypatch.setattr(selection, "tqdm", bar)
+    monkeypatch.setattr(module, "tqdm", bar)
     log = fixed(episodes=3, steps=20)[0]
     ibcb.IBCB(expert="other", verbose=verbose).fit(log)
-    assert shown == [("choose", None if verbose else True, 3)]
+    expected = [("choose", None, 3), ("fit", None, 3)] if verbose else [("", True, 3)] * 2
+    assert shown == expected
 
 
 def test_nothing_is_given_up_by_an_episode_that_nobody_could_predict():

@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 from conftest import slow
 from numpy.testing import assert_allclose, assert_array_equal
+from replayed import episodes_of, tracked
 
 import ibcb
 from ibcb.deciders import KINDS, Believed
 from ibcb.deciders.draws_site import draws_site
-from ibcb.engine import Experience, blocks, candidate_moments, episodes, experienced
+from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.contexts import best_rows
 from ibcb.numerics.gaussians import Beliefs, Site, Transition
 from ibcb.numerics.ridge import Frame, ridge
-from ibcb.tracking import Track, certainty, forecast, interval, track_log, unidentified
+from ibcb.tracking import Track, certainty, forecast, interval, unidentified
 from ibcb.tracking.context_sample import MOST, ContextSample, picked
 from ibcb.tracking.motions import Learner, Update, Walk
 
 
 def follow(log: ibcb.BehaviorLog, l2: float, kind: str) -> Track:
-    return track_log(log, KINDS[kind](l2=l2))
+    return tracked(log, KINDS[kind](l2=l2))
 
 
 @pytest.fixture(scope="module", params=["sbucb", "sbts"])
@@ -128,7 +129,7 @@ def test_a_decider_that_reverts_is_foreseen_better_by_what_it_did_long_ago(seed)
         away = 0.8 * away + 0.6 * rng.normal(size=arms)
         policies[episode] = mean + away
     log, late = arms_log(policies, steps=20, seed=seed), slice(episodes // 4, None)
-    track, other = track_log(log, kind), track_log(log, without(kind, "reverting"))
+    track, other = tracked(log, kind), tracked(log, without(kind, "reverting"))
     foreseen, without_it = (
         np.mean([each.log_likelihood for each in found.predicted[late]]) for found in (track, other)
     )
@@ -140,18 +141,16 @@ def test_a_decider_that_reverts_is_foreseen_better_by_what_it_did_long_ago(seed)
 def test_evidence_is_of_all_episodes_and_fades_where_a_kind_lets_it(run, kind):
     kind, now, faded, whole = KINDS[kind](), None, 0.0, 0.0
     track = Track.begin(kind, np.zeros((run.log.n_features, run.log.n_features)))
-    for by_policy, rows in episodes(run.log):
-        lesson = Experience.join(list(rows.map(experienced)))
-        before = kind.regularization.ridge(track.chosen)
-        if not by_policy:
-            track = track.after(None, before, lesson)
+    for episode in episodes_of(run.log):
+        if not episode.by_policy:
+            track = track.after(episode)
             continue
-        look = track.look(rows, before)
+        look = track.look(episode)
         gained = np.concatenate(
             [family.given(site)[1] for family, site in zip(look.now.families, look.seen.sites, strict=True)]
         )
         first, now = now is None, look.now
-        track = track.given(look, before, lesson)
+        track = track.given(look, episode)
         if first and kind.motions.fading < 1:
             # Nothing was predicted of it.
             continue
@@ -166,7 +165,7 @@ def test_evidence_is_of_all_episodes_and_fades_where_a_kind_lets_it(run, kind):
 def test_a_softmax_that_learns_is_seen_to_settle(expert, settles, seed):
     sizes = {"n_episodes": 8, "batch_size": 300, "n_arms": 5, "n_features": 3, "warmup": 40}
     log = ibcb.simulate("arms", expert=expert, seed=seed, **sizes).log
-    over_still, over_restless = track_log(log, KINDS["softmax"](l2=1.0)).evidence_of_settling
+    over_still, over_restless = tracked(log, KINDS["softmax"](l2=1.0)).evidence_of_settling
     # One that never moves loses nothing by standing still; one that walks does, but never settles.
     assert (over_still > 3) == (expert != "stationary")
     assert (over_restless > 1) == settles
@@ -289,7 +288,7 @@ def test_a_loaded_model_goes_on_with_the_l2_that_it_had_chosen(run, tmp_path):
     ibcb.save_model(first, tmp_path / "m.safetensors")
     parts = ibcb.load_model(tmp_path / "m.safetensors").partial_fit(run.log[5])
     assert (parts.l2_, parts.units_, parts.evidence_) == (first.l2_, first.units_, first.evidence_)
-    alone = track_log(run.log, first.decider_)
+    alone = tracked(run.log, first.decider_)
     assert_array_equal(parts.policy_coefs_, alone.policies)
 
 
@@ -385,7 +384,7 @@ def test_no_policy_is_beyond_all_bounds_because_alpha_is_hardly_known(seed):
         expert.update(S, S @ theta + 0.8)
         pairs.append((X, chosen))
     kind = KINDS["sbucb"](l2=0.5, frame=Frame("standardized", scale, origin))
-    track = track_log(ibcb.BehaviorLog.from_episodes(pairs, warmup=1), kind)
+    track = tracked(ibcb.BehaviorLog.from_episodes(pairs, warmup=1), kind)
     lengths = np.linalg.norm(track.policies, axis=1) / np.linalg.norm(own[1:], axis=1)
     assert lengths.max() < 5
     assert lengths.min() > 0.2

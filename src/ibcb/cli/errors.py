@@ -17,7 +17,6 @@ import typer
 
 import ibcb
 from ibcb.cli.printing import say
-from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["check_output", "reports_errors"]
 
@@ -104,11 +103,12 @@ def _signals_raise() -> Iterator[None]:
 
 def _users_can_cause(error: Exception) -> bool:
     """Any other error is a mistake of ours, to be shown in full."""
-    if isinstance(error, (ImportError, ValueError, WrongTypeError, OSError)):
+    if isinstance(error, (ImportError, ValueError, OSError)):
         return True
     from ibcb.engine.cluster import ClusterError
+    from ibcb.numerics.checks import WrongTypeError
 
-    return isinstance(error, (ibcb.SolverError, ClusterError))
+    return isinstance(error, (WrongTypeError, ibcb.SolverError, ClusterError))
 
 
 def _in_words(error: Exception) -> str:

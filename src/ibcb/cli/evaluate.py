@@ -12,7 +12,6 @@ import ibcb
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, print_table, say_notes
-from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["EXAMPLE", "evaluate"]
 
@@ -72,6 +71,8 @@ def evaluate(
 def _read_run(folder: Path) -> ibcb.Run:
     """Simulate again what `ibcb simulate` wrote, and check that it is the same."""
     import numpy as np
+
+    from ibcb.numerics.checks import WrongTypeError
 
     description = folder / "run.json"
     if not description.exists():

@@ -179,7 +179,7 @@ def fit(
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
-        refuse_doubts([*known_of(behaviour, scanning), *fitted.notes_], strict)
+        refuse_doubts([*told_once(known_of(behaviour, scanning), fitted), *fitted.notes_], strict)
 
     if streamed:
         try:

@@ -126,12 +126,14 @@ def _kind_of(rule: Any) -> Kind:
 
 
 def _wrong(rule: Any) -> dict[str, str]:
-    """What is wrong with the parts of a rule that are values; empty where nothing is."""
+    """What is wrong with each part of a rule; empty where nothing is."""
     parameters = rule.parameters
     listed = isinstance(parameters, tuple) and all(isinstance(each, Parameter) for each in parameters)
     named = isinstance(rule.name, str) and rule.name.isidentifier()
-    return {
+    values = {
         "name": "" if named else "it must be a word, such as 'softucb'",
         "parameters": "" if listed else "it must be a tuple of Parameter",
         "words": "" if isinstance(rule.words, Words) else "it must be a Words",
     }
+    methods = (part for part in PARTS if part not in values)
+    return values | {part: "" if callable(getattr(rule, part)) else "it must be a method" for part in methods}

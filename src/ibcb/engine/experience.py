@@ -32,7 +32,7 @@ class Experience(NamedTuple):
 
     def of_chosen(self, origin: Vector | None) -> Chosen:
         """Sums over the chosen contexts, measured from an origin; None for 0."""
-        own = Chosen(len(self.chosen), self.total, self.phi)
+        own = Chosen(float(len(self.chosen)), self.total, self.phi)
         return own if origin is None else Chosen(own.count, self.total - own.count * origin, own.about(origin))
 
     @staticmethod

@@ -96,7 +96,7 @@ class History:
     def after(self, lesson: Experience, *, by_policy: bool) -> History:
         """With one more episode."""
         named_by = (lesson.counts, lesson.chosen, lesson.phi)
-        own = Chosen(len(lesson.chosen), lesson.total, lesson.phi)
+        own = Chosen(float(len(lesson.chosen)), lesson.total, lesson.phi)
         return History(
             self.chosen.and_then(len(lesson.chosen), lesson.total, lesson.phi),
             self.stored + 1,

@@ -43,6 +43,8 @@ class MemoryRows:
     def __init__(
         self, episode: BehaviorLog, team: Workers | None = None, blocks_of_it: Sequence[Block] | None = None
     ) -> None:
+        # Of a file that was read whole nobody has looked yet; of any other log it is known.
+        episode.check_sizes()
         self._episode, self._blocks = episode, blocks(episode) if blocks_of_it is None else blocks_of_it
         self._team = team if len(self._blocks) > 1 else None
 

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Subscriber
-from ibcb.estimators.fitting import Progress
+from ibcb.estimators.fitting import AnotherLogError, Progress
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
 from ibcb.estimators.state import number, pack, unpack
 from ibcb.log import Log
-from ibcb.tracking.selection import AnotherLogError
 
 __all__ = ["Unfinished", "checkpoint_of", "fit_in_steps"]
 
@@ -117,7 +116,9 @@ def _resumed(model: IBCB, path: Path) -> Progress:
     """What a checkpoint holds, if it was made with the same parameters."""
     stored = load_model(path)
     if not isinstance(stored, Unfinished):
-        raise ValueError(f"{path} holds a {type(stored).__name__}, not a checkpoint of a fit; start without --resume.")
+        raise ValueError(
+            f"{path} holds a finished {type(stored).__name__}, not a checkpoint of a fit; start without --resume."
+        )
     asked, made = model.get_params(), stored.get_params()
     other = [name for name in asked if name not in _HOW and not _same(asked[name], made[name])]
     if other:

@@ -27,15 +27,16 @@ from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
 from ibcb.log import Log
+from ibcb.log.fingerprint import NO_LOG
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks, UntrackedError
-from ibcb.tracking.selection import AnotherLogError, Candidate, Selecting, Selection
+from ibcb.tracking.selection import Candidate, Selecting, Selection
 
-__all__ = ["Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
+__all__ = ["AnotherLogError", "Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,34 @@ class Progress:
             return len(self.fit.evolution.theta)
         return 0 if self.tracks is None else self.tracks.n_features
 
+    @property
+    def _last(self) -> History | Tracks | None:
+        """What knows the episodes so far."""
+        return self.tracks if self.fit is None else self.fit.evolution.history
+
+    @property
+    def stored(self) -> int:
+        """Episodes so far, the warm-up's counted."""
+        return 0 if self._last is None else self._last.stored
+
+    @property
+    def episodes(self) -> int:
+        """Those that the policy chose."""
+        return 0 if self._last is None else self._last.episodes
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the log so far."""
+        return NO_LOG if self._last is None else self._last.fingerprint
+
+
+class AnotherLogError(ValueError):
+    """What was found before belongs to another log, so that it cannot be gone on with; ``episodes``: how many."""
+
+    def __init__(self, episodes: int) -> None:
+        super().__init__(f"the first {episodes} episodes are not those that were seen before")
+        self.episodes = episodes
+
 
 class Judge(Protocol):
     """Somebody who looks at each episode as it was predicted, while the log is gone through."""
@@ -138,7 +167,7 @@ def fit_logs(
     *,
     begun: Progress | None = None,
     watch: Callable[[Progress], None] | None = None,
-    judge: Judge | None = None,
+    judge: Callable[[], Judge] | None = None,
     also: Sequence[Subscriber] = (),
 ) -> Fitted:
     """Fit a whole log, in one piece or several.
@@ -153,17 +182,19 @@ def fit_logs(
         Of the same settings on a log that begins with the same episodes: these are not fitted again.
     watch : callable, optional
         Called with the progress after every further episode that the policy chose.
-    judge : Judge, optional
+    judge : callable, optional
+        Begins a judge, who looks at the episodes as the fit that is kept predicted them.
     also : sequence of Subscriber
         Others that need the log: they go along the first time.
     """
-    opening = _Opening(settings, begun or Progress(None, None), watch, judge)
+    begun = Progress(None, None) if begun is None else begun
+    opening = _Opening(settings, begun, watch, judge)
     with workers(settings.n_jobs) as team:
         where: dict[str, Any] = {"before": before, "client": settings.client, "team": team}
         where |= {"keep": None if settings.incremental else 0}
         try:
-            doing = _doing(settings, "choose" if settings.open else "fit")
-            outcome, *_ = replay(logs, opening, *also, progress=doing, **where)
+            doing = _doing(settings, "choose" if settings.open or not settings.learns else "fit")
+            _, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
             told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
             if not told:
@@ -171,10 +202,10 @@ def fit_logs(
             raise type(error)(f"{error} {told}") from error
         chose = not isinstance(outcome, _Unsolved | Fitted)
         if chose:
-            solving = _Solving(settings, outcome, watch=watch, judge=judge)
+            solving = _Solving(settings, outcome, watch=watch, judge=judge and judge())
             (outcome,) = replay(logs, solving, progress=_doing(settings, "fit"), **where)
         if isinstance(outcome, _Unsolved):
-            outcome = _once_more(logs, outcome, settings, where)
+            outcome = _once_more(logs, outcome, settings, where, judge)
     assert isinstance(outcome, Fitted)
     return outcome._replace(chose=chose)
 
@@ -210,15 +241,21 @@ class _Unsolved(NamedTuple):
     judge: Judge | None
 
 
-def _once_more(logs: Sequence[Log], failed: _Unsolved, settings: Settings, where: dict[str, Any]) -> Fitted:
+def _once_more(
+    logs: Sequence[Log],
+    failed: _Unsolved,
+    settings: Settings,
+    where: dict[str, Any],
+    judge: Callable[[], Judge] | None = None,
+) -> Fitted:
     """In robust mode; what was tracked, and judged by it, stays.
 
     Nobody watches: who goes on with the exact solver finds the same contradictions.
     """
     error, fit = failed.error, failed.fit
     begun = replace(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
-    judged = failed.judge if fit.track is not None else None
-    afresh = _Solving(settings, fit=begun, afresh=True, judge=failed.judge if judged is None else None)
+    judged = failed.judge
+    afresh = _Solving(settings, fit=begun, afresh=True, judge=judge and judge() if judged is None else None)
     (robust,) = replay(logs, afresh, progress=_doing(settings, "fit"), **where)
     assert isinstance(robust, Fitted)  # what is not exact does not fail so
     fit = robust.fit
@@ -228,23 +265,60 @@ def _once_more(logs: Sequence[Log], failed: _Unsolved, settings: Settings, where
 
 
 @dataclass(frozen=True)
+class _Resuming(Subscriber):
+    """Raises where a log does not begin with the episodes of which something has been found already.
+
+    Attributes
+    ----------
+    begun : Progress
+    stored : int
+        Episodes that went by.
+    """
+
+    begun: Progress
+    stored: int = 0
+
+    def begin(self, heading: Heading) -> _Resuming:
+        """The features, too, are those of that log."""
+        if self.begun.stored and self.begun.n_features != heading.n_features:
+            raise AnotherLogError(self.begun.episodes)
+        return self
+
+    def step(self, episode: Episode) -> _Resuming:
+        """One more episode."""
+        after = episode.after
+        if after.stored == self.begun.stored and after.fingerprint != self.begun.fingerprint:
+            raise AnotherLogError(self.begun.episodes)
+        return replace(self, stored=after.stored)
+
+    def finish(self) -> None:
+        """Raises where it ends before them."""
+        if self.stored < self.begun.stored:
+            raise AnotherLogError(self.begun.episodes)
+
+
+@dataclass(frozen=True)
 class _Opening(Subscriber):
     """Before the first candidates are known, and with them whether something has to be chosen."""
 
     settings: Settings
     begun: Progress
     watch: Callable[[Progress], None] | None
-    judge: Judge | None
+    judge: Callable[[], Judge] | None
 
     def begin(self, heading: Heading) -> Selecting | _Solving:
         """Choose first, or solve at once."""
         settings, begun, watch = self.settings, self.begun, self.watch
         if begun.fit is not None or not settings.chooses(heading):
-            return _Solving(settings, fit=begun.fit, watch=watch, judge=self.judge).begin(heading)
+            judge = self.judge and self.judge()
+            return _Solving(settings, fit=begun.fit, watch=watch, judge=judge).begin(heading)
         kinds = settings.candidates(heading)
         tracks = Tracks.begin(kinds, heading.before.chosen.phi) if begun.tracks is None else begun.tracks
         if list(tracks.kinds) != kinds:
-            raise ValueError("the checkpoint is of a version of ibcb that chooses between other kinds; start again.")
+            raise ValueError(
+                "the checkpoint chooses between other kinds of decider: it was made on another log, or by another "
+                "version of ibcb; give the same log, or start again without --resume."
+            )
         return Selecting(tracks, None if watch is None else lambda held: watch(Progress(held, None)))
 
     def step(self, episode: Episode) -> _Opening:
@@ -267,8 +341,10 @@ class _Solving(Subscriber):
         So far; None before the first episode.
     afresh : bool
         Whether the episodes of ``fit`` are to be solved again, by its solver.
-    watch, judge
+    watch : callable or None
         As of `fit_logs`.
+    judge : Judge or None
+        None, too, where the fit cannot predict an episode yet when it goes by.
     sampling : Sampling or None
         Whether the log looks like a sample, while that is being told.
     error : SolverError or None
@@ -334,11 +410,8 @@ class _Solving(Subscriber):
     def step(self, episode: Episode) -> _Solving:
         """One more episode."""
         assert self.fit is not None
-        at = episode.before
-        state, held = self, self.fit.evolution.history
-        if held.stored == at.stored and held.fingerprint != at.fingerprint:
-            raise AnotherLogError(held.episodes)
-        is_new = self.error is None and held.stored <= at.stored
+        state = self
+        is_new = self.error is None and self.fit.evolution.history.stored <= episode.before.stored
         if is_new:
             state = state._solved(episode)
         state = state._tracked(episode)
@@ -346,7 +419,8 @@ class _Solving(Subscriber):
             state = replace(state, sampling=state.sampling.step(episode))
         assert state.fit is not None
         if state.judge is not None and episode.by_policy:
-            state = replace(state, judge=state.judge.step(episode, state.fit))
+            is_told = state.fit.track is not None or episode.number < len(state.fit.evolution.policies)
+            state = replace(state, judge=state.judge.step(episode, state.fit) if is_told else None)
         if self.watch is not None and is_new and state.error is None and episode.by_policy:
             self.watch(Progress(None, state.fit))
         return state
@@ -385,7 +459,8 @@ class _Solving(Subscriber):
                 track = track.after(episode)
         except (np.linalg.LinAlgError, ArithmeticError) as error:
             notes = (*fit.tracking, not_tracked(episode.before.stored, error))
-            return replace(self, fit=replace(fit, track=None, tracking=notes))
+            # What was judged by it is not what will be said.
+            return replace(self, fit=replace(fit, track=None, tracking=notes), sampling=None, judge=None)
         return replace(self, fit=replace(fit, track=track))
 
     def finish(self) -> Fitted | _Unsolved:

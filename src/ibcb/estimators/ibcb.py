@@ -270,8 +270,8 @@ class IBCB(Imitator):
         tracked, settings = lens.log(log), self._settings(client)
         if tracked.n_episodes is not None:
             self._check_length(settings, len(tracked), tracked.warmup)
-        judging = _judging() if judge else None
-        fitted = fit_logs([tracked], settings, self._before(log, lens), judge=judging, also=also, **steps)
+        begin = _judging if judge else None
+        fitted = fit_logs([tracked], settings, self._before(log, lens), judge=begin, also=also, **steps)
         return self._begin([log], lens, fitted)
 
     def partial_fit(self, log: Log, y: None = None, *, client: Any = None) -> Self:
@@ -545,8 +545,9 @@ class IBCB(Imitator):
         """
         track = self._known("for intervals")
         bounds = exploration_interval(track, _probability(level))
-        if bounds is None and any(each.estimate.told for each in track.kind.parameters):
-            raise ValueError("it is not determined: no candidates differ in their scores.")
+        asked = [each.name for each in track.kind.parameters if each.estimate.told]
+        if bounds is None and asked:
+            raise ValueError(f"{' and '.join(asked)} is not determined: no candidates differ in their scores.")
         if bounds is None:
             raise ValueError(
                 f"a decider of the kind {track.kind.name!r} has neither epsilon nor a temperature; see "

@@ -127,7 +127,7 @@ class _Tabling(Subscriber):
             each.finish()
         used = np.concatenate(last.values)
         p, evenly, greedy = (np.concatenate(parts) for parts in zip(*self._weights, strict=True))
-        return Told(bool(getattr(last, "fitted", False)), len(used), _overlap(p, evenly, greedy), used)
+        return Told(bool(getattr(last, "fitted", False)), len(used), Overlap.of(p, evenly, greedy), used)
 
 
 def _table(number: int, first: int, part: BehaviorLog, columns: dict[str, Vector]) -> pa.Table:
@@ -173,6 +173,13 @@ class Overlap:
     smallest: float
     rare: float
 
+    @classmethod
+    def of(cls, p: Vector, evenly: Vector, greedy: Vector) -> Overlap:
+        """Of the propensities of choices, and their probabilities under the two policies."""
+        sizes = effective_size(evenly, p), effective_size(greedy, p)
+        weights = _mean_weight(evenly, p), _mean_weight(greedy, p)
+        return cls(len(p), *sizes, *weights, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
+
     def to_json(self) -> dict[str, Any]:
         """As plain data; a mean weight that is not finite becomes None."""
         return {name: value if math.isfinite(value) else None for name, value in asdict(self).items()}
@@ -190,13 +197,6 @@ class Overlap:
             f"effective sample size of {plural(self.steps, 'step')}: {sizes} (1 where the log covers the policy). "
             f"Smallest propensity of a choice {self.smallest:.2g}, {self.rare:.1%} of choices below {_RARE}."
         )
-
-
-def _overlap(p: Vector, evenly: Vector, greedy: Vector) -> Overlap:
-    """Of the propensities of choices, and their probabilities under the two policies."""
-    sizes = effective_size(evenly, p), effective_size(greedy, p)
-    weights = _mean_weight(evenly, p), _mean_weight(greedy, p)
-    return Overlap(len(p), *sizes, *weights, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
 
 
 def effective_size(target: Vector, propensities: Vector) -> float:

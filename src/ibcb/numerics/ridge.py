@@ -59,7 +59,7 @@ class Chosen:
     @classmethod
     def before_the_log(cls, gram: Matrix) -> Chosen:
         """What was chosen before the log begins: zeros if nothing was."""
-        return cls(0, None if gram.any() else np.zeros(len(gram)), gram)
+        return cls(0.0, None if gram.any() else np.zeros(len(gram)), gram)
 
     def and_then(self, count: int, total: Vector, phi: Matrix) -> Chosen:
         """With the choices of one more episode."""

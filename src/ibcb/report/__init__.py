@@ -24,7 +24,7 @@ from ibcb.report.calibration import Calibration, calibration
 from ibcb.report.facts import Facts, facts
 from ibcb.report.page import render
 
-__all__ = ["Calibration", "Facts", "calibration", "facts", "render", "write_page", "write_report"]
+__all__ = ["Calibration", "Facts", "calibration", "facts", "render", "write_report"]
 
 
 def write_report(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.engine import Episode, History, Subscriber, replay
+from ibcb.estimators.fitting import AnotherLogError
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
 from ibcb.log import BehaviorLog, argmax_per_step
@@ -21,7 +22,6 @@ from ibcb.numerics.contexts import dense
 from ibcb.report.judging import dense_parts
 from ibcb.report.misfits import Reading
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
-from ibcb.tracking.selection import AnotherLogError
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
 

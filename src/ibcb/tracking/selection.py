@@ -29,7 +29,7 @@ from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedE
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
 
-__all__ = ["AnotherLogError", "Candidate", "Selecting", "Selection"]
+__all__ = ["Candidate", "Selecting", "Selection"]
 
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
@@ -93,14 +93,6 @@ class Candidate(NamedTuple):
             raise ValueError(f"{self.expert!r} is not a known kind of decider")
 
 
-class AnotherLogError(ValueError):
-    """What was found before belongs to another log, so that it cannot be gone on with; ``episodes``: how many."""
-
-    def __init__(self, episodes: int) -> None:
-        super().__init__(f"the first {episodes} episodes are not those that were seen before")
-        self.episodes = episodes
-
-
 class Selection(NamedTuple):
     """The kind chosen, all candidates, and what a reader should know.
 
@@ -151,8 +143,6 @@ class Selecting(Subscriber):
     def step(self, episode: Episode) -> Selecting:
         """One more episode."""
         tracks, is_ahead = self.tracks, self.tracks.stored > episode.before.stored
-        if tracks.stored == episode.before.stored and tracks.fingerprint != episode.before.fingerprint:
-            raise AnotherLogError(tracks.episodes)
         # Kinds that are far from the truth may lead to numbers beyond all bounds; they predict nothing then.
         with np.errstate(all="ignore"):
             if not is_ahead:

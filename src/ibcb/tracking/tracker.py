@@ -138,7 +138,8 @@ class Track:
             share=self.random_share(len(self.predicted)),
             sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
         )
-        return episode.rows.head(kernel)
+        # What comes back from a worker of a cluster holds copies of what was known before.
+        return episode.rows.head(kernel)._replace(now=now)
 
     def given(self, look: Look, episode: Episode) -> Track:
         """The episode learned from, and the policy moved on."""
