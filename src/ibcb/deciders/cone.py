@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ibcb.deciders.rule import Columns
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, with_column
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, step_counts, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
 from ibcb.numerics.ridge import Ridge
@@ -330,7 +330,7 @@ def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
     if len(np.unique(names)) > _FEW_COPIES * len(some):
         return np.arange(n), np.ones(n), 0.0
     products = block.contexts @ mixture
-    names, way = _pair_names(products, np.repeat(products[block.chosen_rows], np.diff(block.offsets)))
+    names, way = _pair_names(products, np.repeat(products[block.chosen_rows], step_counts(block.offsets)))
     _, pair = np.unique(names, return_inverse=True)
     counts = np.zeros((int(pair.max()) + 1, 2))
     np.add.at(counts, (pair, way), 1.0)
@@ -347,7 +347,7 @@ def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
 
 def _rows_of_some_steps(block: Block) -> NDArray[np.int64]:
     """At least `_LOOKED_AT` rows of a block, or all: those of random steps, so that their order there is no matter."""
-    counts = np.diff(block.offsets)
+    counts = step_counts(block.offsets)
     steps = np.random.default_rng(0).permutation(len(counts))
     kept = np.zeros(len(counts), dtype=bool)
     kept[steps[: int(np.searchsorted(np.cumsum(counts[steps]), _LOOKED_AT)) + 1]] = True

@@ -82,7 +82,7 @@ class Motions:
     fading: float = 1.0
     stays: bool = False
 
-    @property
+    @lazy
     def learns(self) -> bool:
         """Whether a learner is among them."""
         return any(family.learns for family in self.families)
@@ -178,7 +178,7 @@ class Kind:
         """Whether it learns as ridge regression does."""
         return self.motions.learns
 
-    @property
+    @lazy
     def regularization(self) -> Regularization:
         """l2 with its units, and the share of the decider's choices that it is to be weighed against."""
         return Regularization(self.l2, self.frame, self.rate)
@@ -238,7 +238,7 @@ class Kind:
         """Whether its policy alone decides."""
         return not any(each.luck for each in self.parameters)
 
-    @property
+    @lazy
     def makes_random_choices(self) -> bool:
         """Whether its rule takes any candidate at random now and then, and how often is to be told."""
         return any(each.estimate.by_share for each in self.parameters)

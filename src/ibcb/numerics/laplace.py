@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from scipy.optimize import minimize_scalar
 
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
+from ibcb.numerics.contexts import step_counts
 from ibcb.numerics.newton import Stopping, descend
 
 __all__ = [
@@ -159,7 +161,8 @@ def _information(here: Expansion) -> Matrix:
     unit = np.sqrt(bound.diagonal())
     unit[unit == 0] = 1.0
     left = ((1 - _LEAST_BEND) * bound - excess) / unit / unit[:, None]
-    return bound - excess if np.linalg.eigvalsh(left)[0] >= -_BEND_ROUNDING else bound
+    left.flat[:: len(left) + 1] += _BEND_ROUNDING
+    return bound if lapack.dpotrf(left, lower=1)[1] else bound - excess
 
 
 def summarise_straying(
@@ -292,7 +295,7 @@ def _best_of_each(
     scores: Vector, offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int
 ) -> tuple[Matrix, Vector]:
     """Scores of the k best of each step less the best one's (-inf where there are fewer), and that of the drawn one."""
-    counts = np.diff(offsets)
+    counts = step_counts(offsets)
     table = _by_step(scores, counts)
     of_chosen = table[np.arange(len(counts)), chosen]
     best = -np.sort(-table, axis=1)[:, :top_k]

@@ -16,7 +16,7 @@ from ibcb.deciders import Kind
 from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
 from ibcb.numerics.arrays import Matrix, Stored, Vector
-from ibcb.numerics.contexts import best_rows
+from ibcb.numerics.contexts import best_rows, step_counts
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample
@@ -306,4 +306,4 @@ class Scored(NamedTuple):
 def scored(block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector]]) -> Scored:
     """The steps of a block, and the scores of all candidates by each of some policies."""
     scores = [kind.scores(block, before, policy) for kind, before, policy in asked]
-    return Scored(np.diff(block.offsets), block.chosen_rows - block.offsets[:-1], scores)
+    return Scored(step_counts(block.offsets), block.chosen_rows - block.offsets[:-1], scores)

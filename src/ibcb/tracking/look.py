@@ -12,6 +12,7 @@ from ibcb.deciders import RANDOM_SHARES, Believed, Columns, Kind, Observed
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Stored, Vector, plain
 from ibcb.numerics.checks import gram_matrix
+from ibcb.numerics.contexts import step_counts
 from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import Exploration, probable, share_likelihoods, with_share
@@ -177,7 +178,7 @@ def look_at(
 ) -> Look:
     """`Look` at the first block of an episode; ``ahead`` is None where nothing had been learned before it."""
     columns, judged = kind.rule.columns(block, before), block.first(_JUDGED_STEPS)
-    counts = np.diff(judged.offsets)
+    counts = step_counts(judged.offsets)
     p = np.repeat(1.0 / counts, counts)
     if ahead is not None:
         p = probable(kind, judged, before, ahead, _JUDGED_DRAWS)
