@@ -26,6 +26,8 @@ _ROUNDING = 1e-13
 _STEPS, _SETTLED = 60, 1e-13
 #: rows that are solved for at a time: whoever has fewer waits for numpy, not for sums
 _BLOCK = 16
+#: variance that every direction has at least, at unit diagonal
+_LEAST_VARIANCE = 1e-10
 _TINY = float(np.finfo(np.float64).tiny)
 #: why a belief cannot be had
 BEYOND_NUMBERS = "numbers cannot hold what the choices of an episode say of the policy"
@@ -233,16 +235,17 @@ def _added(values: Vector, squares: Vector, most: float) -> float:
 
 
 def factor(covariance: Matrix) -> Matrix:
-    """Roots L of covariances L L', which may lack a direction or have features of any unit."""
-    unit = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0.0))
-    unit = np.where(unit > 0, unit, 1.0)
-    scaled = covariance / unit[..., :, None] / unit[..., None, :]
-    try:
-        root = np.linalg.cholesky(scaled + 1e-10 * np.eye(scaled.shape[-1]))
-    except np.linalg.LinAlgError:
+    """A root L of a covariance L L', which may lack a direction or have features of any unit."""
+    unit = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    unit[unit == 0] = 1.0
+    scaled = covariance / unit[:, None] / unit
+    wide = scaled.copy()
+    wide.flat[:: len(unit) + 1] += _LEAST_VARIANCE
+    root, failed = lapack.dpotrf(wide, lower=1, clean=1)
+    if failed:
         values, V = np.linalg.eigh(scaled)
-        root = V * np.sqrt(np.maximum(values, 1e-10))[..., None, :]
-    roots: Matrix = unit[..., :, None] * root
+        root = V * np.sqrt(np.maximum(values, _LEAST_VARIANCE))
+    roots: Matrix = unit[:, None] * root
     return roots
 
 
@@ -255,9 +258,9 @@ def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
     deviation = np.sqrt(np.maximum(covariance.diagonal(), _TINY))
     ahead, together = mean / deviation, np.abs(covariance / deviation / deviation[:, None]).sum(axis=1)
     # Sums in another order round otherwise.
-    order = np.lexsort((-np.round(together, 9), np.where(ahead == 0, np.inf, -ahead)))
+    order = np.lexsort((-together.round(9), np.where(ahead == 0, np.inf, -ahead)))
     root = np.empty_like(covariance)
-    root[order] = factor(covariance[np.ix_(order, order)])
+    root[order] = factor(covariance[order][:, order])
     return root
 
 

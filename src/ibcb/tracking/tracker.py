@@ -370,7 +370,7 @@ def _believed(track: Track, now: Tracked) -> Believed:
 
 
 def _learned(families: tuple[Beliefs, ...], sites: tuple[Site, ...]) -> tuple[tuple[Beliefs, ...], Vector]:
-    """The families after the site of each, all at once where it is the same; and the log-likelihood under every model."""
+    """The families after the site of each, at once where it is the same, and the log-likelihood under each model."""
     if all(site is sites[0] for site in sites):
         posteriors, likelihoods = condition(families, sites[0])
         return tuple(posteriors), likelihoods
