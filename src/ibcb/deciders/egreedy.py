@@ -71,7 +71,7 @@ class BestOrRandom(Best):
         posterior, _ = belief.leaders[-1].given(seen.sites[-1])
         p = self.probabilities(block, columns, posterior, parameters._replace(draws=_DRAWS))[block.chosen_rows]
         shares, chance = np.array(RANDOM_SHARES), 1.0 / step_counts(block.offsets)
-        likely = np.outer(p, 1 - shares) + np.outer(chance, shares)
+        likely = p[:, None] * (1 - shares) + chance[:, None] * shares
         return Observed(seen.sites, strayed, np.log(likely).sum(axis=0))
 
     def live(self, state: Life) -> EGreedy:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
@@ -35,6 +36,7 @@ _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85,
 _FIRSTS = 256
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
+_SHARES = np.array(RANDOM_SHARES)
 
 
 def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
@@ -49,23 +51,21 @@ def with_share(p: Vector, counts: NDArray[np.int64], share: float) -> Vector:
 
 def no_evidence() -> Vector:
     """For each of `RANDOM_SHARES`, before anything is seen: the logarithm of the prior."""
-    prior: Vector = -0.5 * ((np.log(RANDOM_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
+    prior: Vector = -0.5 * ((np.log(_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
     return prior
 
 
 def share_likelihoods(p: Vector, counts: NDArray[np.int64]) -> Vector:
     """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability p of each if it was meant."""
-    shares = np.array(RANDOM_SHARES)
-    likelihoods: Vector = np.log(np.outer(p, 1 - shares) + np.outer(1.0 / counts, shares)).sum(axis=0)
+    likelihoods: Vector = np.log(p[:, None] * (1 - _SHARES) + 1.0 / counts[:, None] * _SHARES).sum(axis=0)
     return likelihoods
 
 
 def share_of(kind: Kind, evidence: Vector) -> float:
     """What the share of choices at random is expected to be."""
-    shares = np.array(RANDOM_SHARES)
-    allowed = np.where(shares <= kind.most_random, evidence, -np.inf)
+    allowed = np.where(kind.most_random >= _SHARES, evidence, -np.inf)
     weights = np.exp(allowed - allowed.max())
-    return float(weights @ shares / weights.sum())
+    return float(weights @ _SHARES / weights.sum())
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,24 @@ class Exploration:
 
     def after(self, likelihoods: Vector) -> Exploration:
         """One more episode, by the log-likelihood of its choices for each of `RANDOM_SHARES`."""
-        told = CubicSpline(np.log(RANDOM_SHARES), likelihoods)(np.log(self._weighed(self.episodes)))
+        told = CubicSpline(np.log(_SHARES), likelihoods)(np.log(_weighed(self.episodes)))
         return Exploration(self.episodes + 1, self.evidence + told)
 
     def share(self, episode: int) -> Share:
         """The share in an episode counted from 0, seen or still to come."""
         weights = np.exp(self.evidence - self.evidence.max())
         weights /= weights.sum()
-        shares = self._weighed(episode)
+        shares = _weighed(episode)
         mean = float(np.sum(weights * shares))
         return Share(mean, math.sqrt(max(0.0, float(np.sum(weights * shares**2)) - mean**2)))
 
-    def _weighed(self, episode: int) -> Matrix:
-        """The shares in an episode that are weighed against each other."""
-        falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
-        least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
-        shares: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
-        return shares
+
+@lru_cache(maxsize=4)
+def _weighed(episode: int) -> Matrix:
+    """The shares in an episode that are weighed against each other."""
+    falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
+    least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
+    shares: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
+    # Whoever asks again gets the same array.
+    shares.flags.writeable = False
+    return shares

@@ -93,7 +93,8 @@ class Families:
         """Where a model stands, counted through all families."""
         return self._edges[family] + member
 
-    def belief_of(self, beliefs: Sequence[Beliefs], place: int) -> Beliefs:
-        """Of one model."""
+    def belief_of(self, beliefs: Sequence[Beliefs], place: int, observed: int) -> Beliefs:
+        """Of one model, and of the first entries of its state."""
         family, member = self.model_at(place)
-        return beliefs[family][member : member + 1]
+        own, one = beliefs[family], slice(member, member + 1)
+        return Beliefs(own.mean[one, :observed], own.covariance[one, :observed, :observed])

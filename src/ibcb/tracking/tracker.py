@@ -220,7 +220,7 @@ class Track:
 
     def belief(self, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What one model believes of the policy, and of the weights of the added columns."""
-        return self.models.belief_of(families, place).of_first(self.observed)
+        return self.models.belief_of(families, place, self.observed)
 
     def believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What is believed of these: by one model, or by those of its family as far as evidence supports each."""
