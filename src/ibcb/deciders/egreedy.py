@@ -15,7 +15,7 @@ from ibcb.deciders.best import Best
 from ibcb.deciders.parameter import Parameter, RandomShare
 from ibcb.deciders.policy import as_candidate_sets, best, with_random_share
 from ibcb.deciders.ridge_policy import RidgePolicy
-from ibcb.deciders.rule import RANDOM_SHARES, Believed, Columns, Life, Observed, Values, Words
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Values, Words, share_likelihoods
 from ibcb.engine import Block
 from ibcb.numerics.checks import at_least_zero, probability, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
@@ -70,9 +70,7 @@ class BestOrRandom(Best):
         seen = super().observe(meant, own, belief, parameters._replace(stray=_LEFT_STRAY))
         posterior, _ = belief.leaders[-1].given(seen.sites[-1])
         p = self.probabilities(block, columns, posterior, parameters._replace(draws=_DRAWS))[block.chosen_rows]
-        shares, chance = np.array(RANDOM_SHARES), 1.0 / step_counts(block.offsets)
-        likely = p[:, None] * (1 - shares) + chance[:, None] * shares
-        return Observed(seen.sites, strayed, np.log(likely).sum(axis=0))
+        return Observed(seen.sites, strayed, share_likelihoods(p, 1.0 / step_counts(block.offsets)))
 
     def live(self, state: Life) -> EGreedy:
         return EGreedy(len(state.coef), epsilon=state.share, random_state=state.random_state, **state.learned)

@@ -247,14 +247,13 @@ class Kind:
         """What the choices of an episode's first block say of its policy; ``stray``: of the episode before."""
         return self.rule.observe(columns.block, columns, believed, Values(top_k=self.top_k, stray=stray))
 
-    def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
+    def propensities(self, columns: Columns, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         """Probability of every candidate, given one belief about the policy, without choices at random. Shape (rows,).
 
         Parameters
         ----------
-        block : Block
-        before : Ridge
-            Of all choices before the episode.
+        columns : Columns
+            The candidates as the rule sees them.
         believed : Beliefs
             Of the policy, and of the weights of the added columns.
         draws : int
@@ -263,7 +262,7 @@ class Kind:
             Of scores, where one of the best candidates is drawn by their softmax.
         """
         values = Values(top_k=self.top_k, scale=scale, draws=draws)
-        return self.rule.probabilities(block, self.rule.columns(block, before), believed, values)
+        return self.rule.probabilities(columns.block, columns, believed, values)
 
     def weights(self, policy: Vector, added: Vector | None = None) -> Vector:
         """A policy and the weights of the added columns: 1 of the one that it is per unit of, of others those given, or

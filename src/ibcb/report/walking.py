@@ -231,7 +231,7 @@ class _EpisodeWalk:
         X = part.contexts[: offsets[-1]].astype(np.float64, copy=False)
         block = Block(X, part.chosen_rows[:steps], offsets, part.candidates_per_step, 0, 0)
         certain = kind.certain(policy, None if self.fit.track is None else self.fit.track.added[self.number])
-        p = kind.propensities(block, self.now, certain, _DRAWS, scale=self.fit.scale)
+        p = kind.propensities(kind.rule.columns(block, self.now), certain, _DRAWS, scale=self.fit.scale)
         expected = X @ policy
         best = expected >= np.repeat(np.maximum.reduceat(expected, offsets[:-1]), np.diff(offsets))
         self.drawn += steps - float(p[best].sum())

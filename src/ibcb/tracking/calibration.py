@@ -20,13 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind, Share
-from ibcb.engine import Block
+from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Columns, Kind, Share
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
+__all__ = ["Exploration", "no_evidence", "probable", "share_of", "with_share"]
 
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
 _LOG_SHARE = 2.0
@@ -36,12 +34,11 @@ _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85,
 _FIRSTS = 256
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
-_SHARES = np.array(RANDOM_SHARES)
 
 
-def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
+def probable(kind: Kind, columns: Columns, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
     """Probability of every candidate by what is believed of the policy, without choices at random. Shape (rows,)."""
-    return kind.propensities(block, before, believed.widened(kind.doubt), draws, scale=scale)
+    return kind.propensities(columns, believed.widened(kind.doubt), draws, scale=scale)
 
 
 def with_share(p: Vector, counts: NDArray[np.int64], share: float) -> Vector:
@@ -51,21 +48,15 @@ def with_share(p: Vector, counts: NDArray[np.int64], share: float) -> Vector:
 
 def no_evidence() -> Vector:
     """For each of `RANDOM_SHARES`, before anything is seen: the logarithm of the prior."""
-    prior: Vector = -0.5 * ((np.log(_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
+    prior: Vector = -0.5 * ((np.log(RANDOM_SHARES) - np.log(FIRST_STRAY)) / _LOG_SHARE) ** 2
     return prior
-
-
-def share_likelihoods(p: Vector, counts: NDArray[np.int64]) -> Vector:
-    """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability p of each if it was meant."""
-    likelihoods: Vector = np.log(p[:, None] * (1 - _SHARES) + 1.0 / counts[:, None] * _SHARES).sum(axis=0)
-    return likelihoods
 
 
 def share_of(kind: Kind, evidence: Vector) -> float:
     """What the share of choices at random is expected to be."""
-    allowed = np.where(kind.most_random >= _SHARES, evidence, -np.inf)
+    allowed = np.where(kind.most_random >= RANDOM_SHARES, evidence, -np.inf)
     weights = np.exp(allowed - allowed.max())
-    return float(weights @ _SHARES / weights.sum())
+    return float(weights @ RANDOM_SHARES / weights.sum())
 
 
 @dataclass(frozen=True)
@@ -94,7 +85,7 @@ class Exploration:
 
     def after(self, likelihoods: Vector) -> Exploration:
         """One more episode, by the log-likelihood of its choices for each of `RANDOM_SHARES`."""
-        told = CubicSpline(np.log(_SHARES), likelihoods)(np.log(_weighed(self.episodes)))
+        told = CubicSpline(np.log(RANDOM_SHARES), likelihoods)(np.log(_weighed(self.episodes)))
         return Exploration(self.episodes + 1, self.evidence + told)
 
     def share(self, episode: int) -> Share:

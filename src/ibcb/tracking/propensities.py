@@ -182,5 +182,5 @@ def _propensities(block: Block, *, track: Track, before: Ridge, known: _Known, s
     counts = step_counts(block.offsets)
     if known.belief is None:
         return np.repeat(1.0 / counts, counts)
-    p = probable(track.kind, block, before, known.belief, _DRAWS, scale=scale)
+    p = probable(track.kind, track.kind.rule.columns(block, before), known.belief, _DRAWS, scale=scale)
     return with_share(p, counts, known.share)

@@ -129,8 +129,8 @@ class Track:
         now = _begun(self, episode) if self.now is None else self.now
         kernel = partial(
             look_at,
-            now=now,
             kind=self.kind,
+            stray=now.stray,
             before=before,
             believed=_believed(self, now),
             states=np.concatenate([family.mean[:, : self.observed] for family in now.families]),
@@ -138,8 +138,7 @@ class Track:
             share=self.random_share(len(self.predicted)),
             sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
         )
-        # What comes back from a worker of a cluster holds copies of what was known before.
-        return episode.rows.head(kernel)._replace(now=now)
+        return Look(now, *episode.rows.head(kernel))
 
     def given(self, look: Look, episode: Episode) -> Track:
         """The episode learned from, and the policy moved on."""
@@ -170,11 +169,12 @@ class Track:
             }
         if seen.at_random is not None and now.exploration is not None and number >= now.blank:
             known["exploration"] = now.exploration.after(seen.at_random)
-        learned = replace(now, **known)
+        learned = now.with_(known)
         best = preferred(models, learned, number + 1)
         believed = self.believed_of(learned, last, best)
         policy = _per_unit(self, believed, best)
-        learned = replace(learned, best=best, rewards=_rewarding(self, learned, best, believed, policy, episode))
+        rewards = _rewarding(self, learned, best, believed, policy, episode)
+        learned = learned.with_({"best": best, "rewards": rewards})
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, _own_move(self, now, learned, policy))
@@ -200,7 +200,7 @@ class Track:
             added=_with_row(self.added, np.zeros(len(self.kind.added)) if nothing else self.next_added),
             policies=_with_row(self.policies, policy),
             own_moves=own_moves,
-            now=replace(learned, families=moved),
+            now=learned.with_({"families": moved}),
         )
         # Nobody need name them again.
         track.__dict__["models"] = models
