@@ -183,8 +183,9 @@ def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
     monkeypatch.setitem(MOTIONS, "shrinking", shrinking)
     run = ibcb.simulate(expert="sbts", n_episodes=4, batch_size=100, seed=0)
     track = tracked(run.log, forgetful)
-    assert [name for name in track.names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
-    assert len(track.seen.evidence) == len(track.names)
+    names = track.models.names
+    assert [name for name in names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
+    assert len(track.seen.evidence) == len(names)
     assert np.isfinite(track.next_policy).all()
 
 
