@@ -143,8 +143,7 @@ def propagate(
         likelihood, pull, shrink = _tilt(ahead + x, cavity, odds)
         if (passes and moved < tolerance * stride) or passes == EP.max_passes:
             break
-        left = 1 - shrink
-        wanted = shrink / (left * cavity)
+        wanted = shrink / (1 - shrink) / cavity
         change = wanted - tau
         if passes > 1:
             longest = max(0.1, 0.7 * longest) if moved > moved_before else min(1.0, 1.1 * longest)
@@ -152,7 +151,7 @@ def propagate(
             moved_before = moved
         stride = min(longest, o * EP.growth / max(float(np.abs(change) @ marginal), _TINY))
         tau = tau + stride * change
-        nu = nu + stride * (wanted * x - pull / left - nu)
+        nu = nu + stride * (wanted * x - pull * (1 + wanted * cavity) - nu)
         kept = np.maximum(shrink, tau * cavity) > EP.settled
         if passes and np.count_nonzero(kept) < (1 - EP.dropped) * len(kept):
             of_dropped += float(likelihood[~kept].sum())
