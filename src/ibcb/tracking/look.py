@@ -198,7 +198,7 @@ def look_at(
     return (
         _predicted(block, columns, states),
         kind.observe(columns, believed, stray),
-        sample(block),
+        sample(block) if sample else None,
         np.log(of_chosen),
         chances,
         float(((of_chosen >= best) / alike).mean()),

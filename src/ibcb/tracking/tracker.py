@@ -123,8 +123,8 @@ class Track:
             return replace(self, chosen=episode.after.by(self.kind.past), stored=self.stored + 1)
         return self.given(self.look(episode), episode)
 
-    def look(self, episode: Episode) -> Look:
-        """Look at an episode that the policy chose: at its first block."""
+    def look(self, episode: Episode, *, sampled: bool = True) -> Look:
+        """Look at an episode that the policy chose: at its first block; draw from it unless somebody else has."""
         before = self.kind.ridge(episode.before)
         now = _begun(self, episode) if self.now is None else self.now
         kernel = partial(
@@ -136,12 +136,12 @@ class Track:
             states=np.concatenate([family.mean[:, : self.observed] for family in now.families]),
             ahead=None if self.now is None or not before.phi.any() else self.next_belief,
             share=self.random_share(len(self.predicted)),
-            sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
+            sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)) if sampled else None,
         )
         return Look(now, *episode.rows.head(kernel))
 
-    def given(self, look: Look, episode: Episode) -> Track:
-        """The episode learned from, and the policy moved on."""
+    def given(self, look: Look, episode: Episode, sample: ContextSample | None = None) -> Track:
+        """The episode learned from, and the policy moved on; ``sample``: as it has grown, where the look drew none."""
         now, seen, models, number = look.now, look.seen, self.models, len(self.predicted)
         families, gained = _learned(now.families, seen.sites)
         fading = self.kind.motions.fading
@@ -156,7 +156,7 @@ class Track:
             "whole_evidence": now.whole_evidence + gained,
             "information": now.information + seen.sites[-1].information[: self.d, : self.d],
             "stray": seen.stray,
-            "sample": now.sample.extend(look.sample),
+            "sample": now.sample.extend(look.sample) if sample is None else sample,
             "steps": len(episode.lesson.counts),
         }
         if number > now.blank:
