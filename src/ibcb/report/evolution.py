@@ -16,8 +16,8 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog
 from ibcb.report.weight_facts import last_policy
 from ibcb.tracking import Interval, Track
+from ibcb.tracking.choice_probabilities import Retraced
 from ibcb.tracking.intervals import interval
-from ibcb.tracking.propensities import Retraced
 
 __all__ = ["Ribbon", "Ribbons", "agreements", "today_begins"]
 
