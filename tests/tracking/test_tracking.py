@@ -21,7 +21,7 @@ from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Frame, ridge
 from ibcb.tracking import Track, certainty, forecast, interval, next_models, unidentified
 from ibcb.tracking.context_sample import MOST, ContextSample, picked
-from ibcb.tracking.motions import Learner, Update, Walk
+from ibcb.tracking.motions import Learner, RandomWalk, Update
 from ibcb.tracking.rules import evidence_of_settling
 
 
@@ -98,10 +98,10 @@ def test_walk_keeps_the_policy_and_adds_doubt():
     before, unit = Beliefs(np.array([[1.0, -2.0]]), np.eye(2)[None]), np.diag([4.0, 1.0])
     lesson = Update(3, np.eye(2), np.eye(2), np.ones(2))
     for settles, length in ((False, 0.5), (True, 0.5 / 4)):
-        after = Walk(KINDS["other"](), "walk", (0.5,), settles).move(before, unit, lesson)
+        after = RandomWalk(KINDS["other"](), "walk", (0.5,), settles).move(before, unit, lesson)
         assert_array_equal(after.mean[0], [1.0, -2.0])
         assert_allclose(after.covariance[0], np.eye(2) + length**2 * unit)
-    still = Walk(KINDS["stationary"](), "still", (0.0,)).move(before, unit, lesson)
+    still = RandomWalk(KINDS["stationary"](), "still", (0.0,)).move(before, unit, lesson)
     assert_array_equal(still.covariance, before.covariance)
 
 

@@ -21,6 +21,8 @@ and the factor for the share that was seen is a quantile of t.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -90,7 +92,7 @@ def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
             break
         kept |= matters
         loss = _Loss(rows[np.flatnonzero(kept)], step[kept])
-        descent = descend(lambda at: WithPrior(at, loss, centre, precision), p, _STOPPING)
+        descent = descend(partial(WithPrior, loss=loss, centre=centre, precision=precision), p, _STOPPING)
         p = descent.point.x
     assert descent is not None
     here = descent.point.here
