@@ -22,7 +22,7 @@ from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import table_format
 from ibcb.io.tables import Tables
-from ibcb.tracking.motions import MOTIONS
+from ibcb.tracking.motions import MOTIONS, RandomWalk
 
 SOURCE = ROOT / "src" / "ibcb"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
