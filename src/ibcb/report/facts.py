@@ -21,7 +21,7 @@ from ibcb.estimators.published import unit_of
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.numerics.checks import WrongTypeError
-from ibcb.numerics.directions import direction
+from ibcb.numerics.metric import direction
 from ibcb.report.calibration import Calibrating, Calibration, calibration
 from ibcb.report.episode_facts import EpisodeFacts, episode_facts
 from ibcb.report.evolution import Ribbon, Ribbons, agreements, today_begins

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ibcb.engine import Block, Episode, Subscriber
 from ibcb.estimators.fitting import Fit
 from ibcb.log import BehaviorLog
-from ibcb.numerics.directions import direction
+from ibcb.numerics.metric import direction
 from ibcb.numerics.ridge import Ridge
 from ibcb.report.influence import Spreads, StepSpread
 from ibcb.report.judging import Judged, Rejudging, dense_parts, pick

@@ -265,7 +265,7 @@ def _step(track: Track | None, failure: str, changes: Vector, episode: Episode, 
         return _Step(None, str(error).partition(". ")[0] or type(error).__name__, changes)
     if not _is_finite(track, look):
         return _Step(None, "a belief is not finite", changes)
-    if track.kind.learns or len(track.policies) < 2:
+    if not track.own_moves:
         return _Step(track, "", changes, look)
     asked = [(track.kind, track.kind.ridge(episode.before), each) for each in track.policies[-2:]]
     counts, _, scores = episode.rows.head(partial(scored, asked=asked))
