@@ -27,7 +27,7 @@ from ibcb.cli.options import (
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
 if TYPE_CHECKING:
-    from ibcb.report.kinds import Compared
+    from ibcb.report.kinds_compared import Compared
 
 __all__ = ["EXAMPLE", "fit"]
 
@@ -153,8 +153,8 @@ def fit(
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
-    from ibcb.report.kinds import compared, exploration
-    from ibcb.report.scanning import Scanning
+    from ibcb.report.kinds_compared import compared, exploration
+    from ibcb.report.scanning import Validating
 
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
@@ -175,7 +175,7 @@ def fit(
         verbose=True,
     )
     behaviour: Any = disk if streamed else disk.read()
-    scanning, start = Scanning(), time.perf_counter()
+    scanning, start = Validating(), time.perf_counter()
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
