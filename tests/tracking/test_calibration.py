@@ -86,7 +86,7 @@ def test_smoothing_is_conditioning_on_the_whole_log(kind):
     log = ibcb.simulate("synthetic", expert=kind, seed=3, n_episodes=4, batch_size=150, n_features=3, warmup=60).log
     track, begun, met = passed_through(log, KINDS[kind](l2=0.3))
     found = smoothed(track)
-    family, member = track.model_at(track.believed_place)
+    family, member = track.models.model_at(track.believed_place)
     parameters = track.seen.models[family][member]
     motion = motions_of(
         track.kind, tuple((parameters,) if n == family else each for n, each in enumerate(begun.models))

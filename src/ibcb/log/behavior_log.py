@@ -602,6 +602,12 @@ class BehaviorLog:
             yield self if last - first == self.n_steps else self._steps(first, last)
             first = last
 
+    def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
+        """Steps first to last - 1 of the episode with that number."""
+        for _, episode in self.episodes():
+            if episode.number == number:
+                yield episode._steps(first, last)
+
     def _steps(self, first: int, last: int) -> BehaviorLog:
         """Steps first to last - 1 of a single episode, sharing the arrays."""
         rows = slice(int(self.step_offsets[first]), int(self.step_offsets[last]))

@@ -89,6 +89,10 @@ class Log(Protocol):
         """Every episode's number, and the candidates of each of its steps."""
         ...
 
+    def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
+        """Steps first to last - 1 of the episode with that number, in parts."""
+        ...
+
     def read(self) -> BehaviorLog:
         """All of it, in memory."""
         ...

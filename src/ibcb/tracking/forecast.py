@@ -8,7 +8,7 @@ from ibcb.deciders import Learning
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.ridge import Ridge
-from ibcb.tracking.rewards import Rewards
+from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import unit_doubt, unit_of
 

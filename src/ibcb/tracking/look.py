@@ -17,7 +17,7 @@ from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import Exploration, probable, share_likelihoods, with_share
 from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.motions import Models, Update
-from ibcb.tracking.rewards import RewardFit
+from ibcb.tracking.reward_fit import RewardFit
 
 __all__ = ["Look", "Passed", "Tracked", "look_at"]
 

@@ -27,7 +27,7 @@ from ibcb.tracking.families import Families
 from ibcb.tracking.look import Look, Passed, Tracked, look_at
 from ibcb.tracking.motions import Update, models_of
 from ibcb.tracking.preference import asked, leaders, preferred, weights, without_hopeless
-from ibcb.tracking.rewards import RewardFit
+from ibcb.tracking.reward_fit import RewardFit
 from ibcb.tracking.units import unit_of
 
 __all__ = ["Predicted", "Track"]
