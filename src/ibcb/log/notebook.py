@@ -44,7 +44,7 @@ def log_html(log: Any) -> str:
 def validation_html(found: Any) -> str:
     """What `ibcb.validate` found, the gravest first."""
     # Imported here: a log alone shows itself without it.
-    from ibcb.log.validation.report import shown
+    from ibcb.log.validation.findings import shown
 
     items = []
     for finding in found.findings:
