@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import ibcb
+from ibcb.cli.options import Verb
 
 __all__ = ["app", "main"]
 
@@ -65,4 +66,4 @@ _VERBS = (
 )
 for _name in _VERBS:
     _verb = import_module(f"ibcb.cli.{_name}")
-    app.command(epilog=f"Example: {_verb.EXAMPLE}")(getattr(_verb, _name))
+    app.command(cls=Verb, epilog=f"Example: {_verb.EXAMPLE}")(getattr(_verb, _name))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import ExpertKind, Json
+from ibcb.cli.options import Json
 from ibcb.cli.printing import Row, print_json, print_table, program, say
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ EXAMPLE = "ibcb demo --seed 1 --out my-demo"
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write log, model and report to.")] = Path("ibcb-demo"),
     expert: Annotated[
-        ExpertKind,
+        Literal["sbucb", "sbts"],
         typer.Option(help="Kind of expert to simulate: confidence bounds (sbucb) or Thompson sampling (sbts)."),
     ] = "sbucb",
     seed: Annotated[

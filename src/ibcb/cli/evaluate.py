@@ -10,7 +10,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import Json, prepared, reads_logs
+from ibcb.cli.inputs import model_of
+from ibcb.cli.options import REMEMBERED, Json, prepared, takes
 from ibcb.cli.printing import print_json, print_table, say_notes
 
 __all__ = ["EXAMPLE", "evaluate"]
@@ -28,20 +29,20 @@ _METRICS = {
 
 
 @reports_errors
-@reads_logs
+@takes(reading=REMEMBERED)
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.")],
     run: Annotated[Path, typer.Argument(help="A folder written by ibcb simulate, or a log.")],
     *,
-    reading: dict[str, Any],
     as_json: Json = False,
+    reading: dict[str, Any],
 ) -> None:
     """Measure how well a saved model imitates a decider.
 
     On a simulated run, where the truth is known: the paper's metrics. On a log: the
     share of its choices that the model would make, too.
     """
-    imitator = ibcb.load_model(model)
+    imitator = model_of(model, run)
     if not (run / "run.json").exists():
         try:
             log = ibcb.read_log(run, **prepared(imitator, reading, run))

@@ -9,7 +9,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.inputs import model_of
+from ibcb.cli.options import LOG, REMEMBERED, Json, prepared, takes
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _WIDEST = 28
 
 
 @reports_errors
-@reads_logs
+@takes(reading=REMEMBERED)
 def explain(
     model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
     *,
@@ -32,8 +33,8 @@ def explain(
         Path | None, typer.Option("-o", "--out", help="Write all steps to this .csv or .parquet file.")
     ] = None,
     most: Annotated[int, typer.Option(help="Print the N most doubtful steps.", min=1, metavar="N")] = 20,
-    reading: dict[str, Any],
     as_json: Json = False,
+    reading: dict[str, Any],
 ) -> None:
     """List the choices that do not fit, most doubtful first.
 
@@ -44,14 +45,10 @@ def explain(
     """
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
-    imitator = ibcb.load_model(model)
-    if not isinstance(imitator, ibcb.IBCB):
-        raise ValueError(
-            f"{model} holds a {type(imitator).__name__}; explain needs an IBCB model, which has a policy per episode."
-        )
+    imitator = model_of(model, log, needs="explain needs")
     behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
-    found = ibcb.explain(imitator, behaviour)
-    table, astray = found.ranked(), int((found.strayed > 0.5).sum())
+    steps = ibcb.explain(imitator, behaviour)
+    table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
         _write(table, out)
     say_notes(behaviour.notes)

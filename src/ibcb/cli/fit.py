@@ -7,24 +7,17 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import (
-    LOG,
-    Json,
-    above_zero,
-    above_zero_or_auto,
-    kind_of_decider,
-    name_of_solver,
-    reads_logs,
-    share,
-)
+from ibcb.cli.inputs import check_input
+from ibcb.cli.options import HOW_TO_READ, LOG, Json, takes
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
+from ibcb.estimators.parameters import FITTING
 
 if TYPE_CHECKING:
     from ibcb.report.kinds import Compared
@@ -47,133 +40,61 @@ _KINDS = {
 EXAMPLE = "ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors"
 
 
+_LARGE = "Large logs"
+
+
 @reports_errors
-@reads_logs
+@takes(fitting=FITTING, reading=HOW_TO_READ)
 def fit(
     log: Annotated[Path, typer.Argument(help=f"The log to fit: {LOG}", readable=False)],
     *,
     out: Annotated[Path, typer.Option("-o", "--out", help="File to save the model in.")] = Path("model.safetensors"),
-    expert: Annotated[
-        str,
-        typer.Option(
-            help="Kind of decider: sbucb, sbts, egreedy, softmax, topk, stationary, other; "
-            "'auto' tries each and takes the one that best predicts one episode ahead.",
-            metavar="KIND",
-            callback=kind_of_decider,
-        ),
-    ] = "sbucb",
-    alpha: Annotated[
-        float,
-        typer.Option(
-            help="The decider's exploration weight. Sets the unit of the weights and changes no choice.",
-            callback=above_zero,
-        ),
-    ] = 1.0,
-    l2: Annotated[
-        str,
-        typer.Option(
-            help="The decider's ridge parameter, as in 0.3; 'auto' finds it in the log.",
-            metavar="NUMBER|auto",
-            callback=above_zero_or_auto,
-        ),
-    ] = "auto",
-    sampling_rate: Annotated[
-        float,
-        typer.Option(
-            help="If the log is a random sample: the share of the decider's choices it holds, as in 0.1.",
-            metavar="SHARE",
-            callback=share,
-        ),
-    ] = 1.0,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            help="With --expert topk: it draws among its K best. Default: found in the log.", min=2, metavar="K"
-        ),
-    ] = None,
-    draws: Annotated[
-        Literal["step", "episode"],
-        typer.Option(help="Of sbts: whether it draws its weights at every step or once an episode; auto tries both."),
-    ] = "step",
-    margin: Annotated[
-        float,
-        typer.Option(
-            help="With --expert sbts --no-forecast: lead of the chosen candidate. Sets the unit of the weights.",
-            callback=above_zero,
-        ),
-    ] = 0.01,
-    solver: Annotated[
-        str,
-        typer.Option(
-            help="Solver of Algorithm 2: hard (exact), soft, robust, paper; "
-            "'auto' takes hard, and robust where choices contradict each other.",
-            metavar="SOLVER",
-            callback=name_of_solver,
-        ),
-    ] = "auto",
-    incremental: Annotated[
-        bool,
-        typer.Option("--incremental/--full", help="Solve Algorithm 2 episode by episode, or all episodes at once."),
-    ] = True,
-    prune: Annotated[
-        bool, typer.Option(help="Drop the comparisons that a first solution violates, and solve again.")
-    ] = False,
-    forecast: Annotated[
-        bool,
-        typer.Option(
-            "--forecast/--no-forecast", help="Track the policy and predict the next one; without, Algorithm 2 alone."
-        ),
-    ] = True,
-    jobs: Annotated[
-        int, typer.Option(help="Threads to use; the result is the same with any number.", min=1, metavar="N")
-    ] = 1,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(help="Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.", metavar="ADDRESS"),
-    ] = None,
+    strict: Strict = False,
+    as_json: Json = False,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Read the log from disk episode by episode, and save a checkpoint after each."),
+        typer.Option(
+            "--stream",
+            help="Read the log from disk episode by episode, and save a checkpoint after each.",
+            rich_help_panel=_LARGE,
+        ),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted --stream fit from its checkpoint.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue an interrupted --stream fit from its checkpoint.", rich_help_panel=_LARGE
+        ),
     ] = False,
-    strict: Strict = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.",
+            metavar="ADDRESS",
+            rich_help_panel=_LARGE,
+        ),
+    ] = None,
+    fitting: dict[str, Any],
     reading: dict[str, Any],
-    as_json: Json = False,
 ) -> None:
     """Recover what a decider values, and its policies, from a log.
 
     Saves the model, prints its weights and a verdict on how far to rely on them.
     Notes, and the warnings of ibcb validate, go to stderr.
 
-    If you do not know the kind of decider, use --expert auto: a table then shows
-    how well each kind predicts the choices one episode ahead. This reads the log
-    twice. For a log larger than memory, use ibcb convert once, then --stream.
+    If you do not know the kind of decider, use --expert auto: a table then shows how
+    well each kind predicts the choices one episode ahead. This reads the log twice.
+    For a log larger than memory, use ibcb convert once, then --stream.
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.report.kinds import compared, exploration
     from ibcb.report.scanning import Scanning
 
+    check_input(log, "a log")
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
     streamed = stream or resume or scheduler is not None
-    model = ibcb.IBCB(
-        expert=expert,
-        alpha=alpha,
-        l2=l2 if l2 == "auto" else float(l2),
-        sampling_rate=sampling_rate,
-        top_k=top_k or "auto",
-        draws=draws,
-        margin=margin,
-        solver=solver,
-        incremental=incremental,
-        prune=prune,
-        forecast="auto" if forecast else None,
-        n_jobs=jobs,
-        verbose=True,
-    )
+    model = ibcb.IBCB(**fitting, verbose=True)
     behaviour: Any = disk if streamed else disk.read()
     scanning, start = Scanning(), time.perf_counter()
     along: dict[str, Any] = {"judge": True, "also": [scanning]}

@@ -10,7 +10,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.inputs import model_of
+from ibcb.cli.options import LOG, REMEMBERED, Json, prepared, takes
 from ibcb.cli.printing import print_json, say, say_notes
 
 __all__ = ["EXAMPLE", "predict"]
@@ -21,7 +22,7 @@ _FURTHEST = 1000
 
 
 @reports_errors
-@reads_logs
+@takes(reading=REMEMBERED)
 def predict(
     model: Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.")],
     log: Annotated[
@@ -47,8 +48,8 @@ def predict(
             metavar="N",
         ),
     ] = None,
-    reading: dict[str, Any],
     as_json: Json = False,
+    reading: dict[str, Any],
 ) -> None:
     """Choose a candidate at every step, as the decider would.
 
@@ -56,9 +57,7 @@ def predict(
     columns episode, step, chosen and score, and candidate_id where candidates have
     names.
 
-    Features are made as they were for the fit: what the model has saved wins over
-    --features, --drop, --keep, --one-hot, --min-count, --cross, --missing and
-    --standardize.
+    Reads the file as the fitted log was read, and makes features in the same way.
 
     For a model of 20 episodes, --at-episode 0 is the first one, 19 the last, 20 the
     policy right after the log, and 30 the policy predicted ten updates later.
@@ -67,7 +66,7 @@ def predict(
 
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
-    imitator = ibcb.load_model(model)
+    imitator = model_of(model, log)
     how = {"scores": scores, "certainty": certainty, "policy": _policy_at(imitator, at_episode)}
     if certainty:
         _check_certainty(imitator, scores, at_episode)

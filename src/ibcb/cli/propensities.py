@@ -10,7 +10,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.inputs import model_of
+from ibcb.cli.options import LOG, REMEMBERED, Json, prepared, takes
 from ibcb.cli.printing import print_json, say, say_notes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
 
 @reports_errors
-@reads_logs
+@takes(reading=REMEMBERED)
 def propensities(
     model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
     log: Annotated[Path, typer.Argument(help=f"The fitted log, or another: {LOG}", readable=False)],
@@ -44,8 +45,8 @@ def propensities(
             help="Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.",
         ),
     ] = False,
-    reading: dict[str, Any],
     as_json: Json = False,
+    reading: dict[str, Any],
 ) -> None:
     """Compute the probability of every candidate of every step.
 
@@ -67,9 +68,7 @@ def propensities(
 
     if out is not None:
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
-    imitator = ibcb.load_model(model)
-    if not isinstance(imitator, ibcb.IBCB):
-        raise typer.BadParameter(f"propensities need an IBCB model; {model} holds a {type(imitator).__name__}.")
+    imitator = model_of(model, log, needs="propensities need")
     steps: Any = ibcb.open_log(log, **prepared(imitator, reading, log))
     if out is not None and out.suffix.lower() not in _TABLES:
         # These forms need the log in memory.

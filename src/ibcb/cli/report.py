@@ -10,7 +10,8 @@ import typer
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import check_output, reports_errors
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.inputs import check_input, is_model, model_of
+from ibcb.cli.options import LOG, REMEMBERED, Json, prepared, takes
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
 
 __all__ = ["EXAMPLE", "report"]
@@ -19,11 +20,20 @@ EXAMPLE = "ibcb report model.safetensors --log log.parquet -o report.html"
 
 
 @reports_errors
-@reads_logs
+@takes(reading=REMEMBERED)
 def report(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A saved IBCB model, as ibcb fit writes it; or a log alone, which is fitted with --expert auto.",
+            metavar="MODEL|LOG",
+            readable=False,
+        ),
+    ],
     *,
-    log: Annotated[Path, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)],
+    log: Annotated[
+        Path | None, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)
+    ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="HTML file to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Title of the report, as in 'Offers in March'.", metavar="TEXT")] = "",
     no_steps: Annotated[
@@ -33,25 +43,30 @@ def report(
         ),
     ] = False,
     strict: Strict = False,
-    reading: dict[str, Any],
     as_json: Json = False,
+    reading: dict[str, Any],
 ) -> None:
     """Write a report: what a model found, and how far to trust it.
 
     The report is one HTML file that needs no network. The log is read part by part,
-    so it may be larger than memory. --json prints all that the report shows, under
-    "facts", for pages of your own.
+    so it may be larger than memory; a log without a model is read whole. --json
+    prints all that the report shows, under "facts", for pages of your own.
     """
     from ibcb.report import facts, write_page
     from ibcb.report.scanning import Scanning
 
-    check_output(out, (".html", ".htm"), log, model)
-    imitator = ibcb.load_model(model)
-    if not isinstance(imitator, ibcb.IBCB):
-        raise ValueError(
-            f"{model} holds a {type(imitator).__name__}; a report needs an IBCB model, which has a policy per episode."
-        )
-    disk = ibcb.open_log(log, **prepared(imitator, reading, log))
+    check_output(out, (".html", ".htm"), model, *([] if log is None else [log]))
+    disk: Any
+    if log is not None:
+        imitator = model_of(model, log, needs="a report needs")
+        disk = ibcb.open_log(log, **prepared(imitator, reading, log))
+    elif is_model(model):
+        raise typer.BadParameter(f"a report needs the log that {model} was fitted to, too: --log LOG.")
+    else:
+        check_input(model, "a saved model or a log")
+        disk = ibcb.open_log(model, **reading).read()
+        say("Fitting the log; ibcb fit saves a model, for predictions and for the next report ...")
+        imitator = ibcb.IBCB(expert="auto", verbose=True).fit(disk, judge=True)
     scanning = Scanning()
     found = facts(imitator, disk, steps=not no_steps, title=title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)

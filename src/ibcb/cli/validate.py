@@ -9,7 +9,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.inputs import check_input, model_of
+from ibcb.cli.options import HOW_TO_READ, LOG, Json, prepared, takes
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 
 __all__ = ["EXAMPLE", "validate"]
@@ -18,7 +19,7 @@ EXAMPLE = "ibcb validate clicks.csv --column step=request --episode-every 1d"
 
 
 @reports_errors
-@reads_logs
+@takes(reading=HOW_TO_READ)
 def validate(
     log: Annotated[Path, typer.Argument(help=f"The log to check: {LOG}", readable=False)],
     *,
@@ -30,15 +31,16 @@ def validate(
     save_options: Annotated[
         Path | None, typer.Option(help="Save the options below to a TOML file, for --options.", metavar="FILE")
     ] = None,
-    reading: dict[str, Any],
     as_json: Json = False,
+    reading: dict[str, Any],
 ) -> None:
     """Check a log: what it holds, and what would make a fit fail.
 
     Exits with code 1 if there are errors, with --strict also if there are warnings.
     With --model the log is read in the way the model's own log was read.
     """
-    imitator = None if model is None else ibcb.load_model(model)
+    check_input(log, "a log")
+    imitator = None if model is None else model_of(model, log)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
     found = ibcb.validate(disk)
     calibrated, notes = (None, ()) if imitator is None else _calibrated(imitator, disk)
