@@ -230,5 +230,7 @@ def test_a_model_of_a_wide_table_reads_the_next(tmp_path):
     model = ibcb.load_model(tmp_path / "m.safetensors")
     assert dict(model.preparation_.reading)["alternatives"] == ["car", "bus"]
     np.testing.assert_array_equal(model.predict(table.drop_columns(["choice"])), np.argmax(price, axis=1))
-    found = succeeds("predict", tmp_path / "m.safetensors", tmp_path / "next.csv", "--json")
-    assert json.loads(found.stdout)["chosen"] == np.argmax(price, axis=1).tolist()
+    # New candidates, and the fitted table with the choices that are in it.
+    for name in ("next.csv", "trips.dat"):
+        told = json.loads(succeeds("predict", tmp_path / "m.safetensors", tmp_path / name, "--json").stdout)
+        assert told["chosen"] == np.argmax(price, axis=1).tolist()

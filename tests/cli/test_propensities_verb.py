@@ -143,5 +143,5 @@ def test_what_cannot_be_is_refused(sampler, tmp_path):
     assert "must end in .csv or .parquet or .npz or .vw or .dsjson" in result.stderr
     ibcb.save_model(ibcb.ChoiceModel().fit(log), tmp_path / "choice.safetensors")
     result = ibcb_command("propensities", tmp_path / "choice.safetensors", paths[1])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "holds a ChoiceModel" in result.stderr

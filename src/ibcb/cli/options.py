@@ -15,8 +15,9 @@ from typer.core import TyperCommand
 
 from ibcb.log.option import Option, check_all
 from ibcb.log.reading import CUTS, OPTIONS_FILE, READING
+from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = ["HOW_TO_READ", "LOG", "REMEMBERED", "Json", "Verb", "prepared", "takes"]
+__all__ = ["HOW_TO_READ", "LOG", "REMEMBERED", "Json", "Verb", "bad_usage", "prepared", "takes"]
 
 #: what a log can be
 LOG = "a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
@@ -34,6 +35,7 @@ def takes(**families: Sequence[Option]) -> Callable[[Callable[..., None]], Calla
     def extend(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters.values()
         options = [each for family in families.values() for each in family]
+        seldom = [each for family in families.values() for each in family if any(o.usual for o in family) > each.usual]
 
         @wraps(command)
         def run(*, help_all: bool = False, **values: Any) -> None:
@@ -41,8 +43,8 @@ def takes(**families: Sequence[Option]) -> Callable[[Callable[..., None]], Calla
             command(**values, **{name: given(family, texts) for name, family in families.items()})
 
         parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name not in families]
-        parameters += [_parameter(each) for each in options]
-        if not all(each.usual for each in options):
+        parameters += [_parameter(each, hidden=each in seldom) for each in options]
+        if seldom:
             parameters.append(_HELP_ALL)
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -68,9 +70,19 @@ def given(family: Iterable[Option], texts: Mapping[str, Any]) -> dict[str, Any]:
         check_all([each for each in family if each.name in values], values.__getitem__)
         if OPTIONS_FILE in family:
             _check_together(values)
-    except (ValueError, TypeError) as error:
-        raise typer.BadParameter(str(error)) from None
+    except (ValueError, WrongTypeError) as error:
+        raise bad_usage(error, family) from None
     return values
+
+
+def bad_usage(error: Exception, family: Iterable[Option]) -> typer.BadParameter:
+    """The same said to somebody who has written options as the command line calls them."""
+    text = str(error)
+    for each in family:
+        # Names that are words of English are those of options where something is said of their values.
+        name = rf"'?{each.name}'?(?!\w)" if "_" in each.name else rf"{each.name}(?==| has a | is about )"
+        text = re.sub(rf"(?<![\w-]){name}", each.called.partition("/")[0], text)
+    return typer.BadParameter(text)
 
 
 def _check_together(reading: dict[str, Any]) -> None:
@@ -154,7 +166,7 @@ _HELP_ALL = inspect.Parameter(
 )
 
 
-def _parameter(each: Option) -> inspect.Parameter:
+def _parameter(each: Option, *, hidden: bool) -> inspect.Parameter:
     """An option as a parameter of a command: text as it was written, None where it was not."""
     form = each.form
     assert form is not None  # others are not for the command line
@@ -169,7 +181,7 @@ def _parameter(each: Option) -> inspect.Parameter:
         *(each.called,),
         metavar=form.metavar or None,
         help=says,
-        hidden=not each.usual,
+        hidden=hidden,
         rich_help_panel=each.heading or None,
         show_default=False,
     )

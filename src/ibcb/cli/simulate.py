@@ -12,10 +12,10 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import Json, takes
+from ibcb.cli.options import Json, bad_usage, takes
 from ibcb.cli.printing import print_json, size
 from ibcb.estimators.parameters import MEANT_KINDS
-from ibcb.log.option import Form, declared, number, one_of, option, text, whole_number
+from ibcb.log.option import Form, declared, number, one_of, option, text, whole, whole_number
 from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = ["EXAMPLE", "simulate"]
@@ -82,31 +82,34 @@ class _Simulation:
         With movielens: folder or zip of MovieLens 100K. Default: what IBCB_ML100K names, or downloaded once.
     """
 
-    environment: str = option("synthetic", text("NAME"), usual=True)
-    expert: str = option("sbucb", text("KIND"), one_of(_experts, MEANT_KINDS), usual=True)
-    seed: int = option(0, _COUNT, usual=True)
-    alpha: float = option(None, _NUMBER, heading="Expert", usual=True)
-    l2: float = option(None, _NUMBER, usual=True)
-    draws: str = option(None, text("step|episode"), usual=True)
-    top_k: int = option(None, Form("K", whole_number), usual=True)
-    epsilon: float = option(None, Form("SHARE", number), usual=True)
-    decay: float = option(None, _NUMBER, usual=True)
-    temperature: float = option(None, _NUMBER, usual=True)
-    n_episodes: int = option(None, _COUNT, flags="--episodes", heading="World", usual=True)
-    batch_size: int = option(None, _COUNT, usual=True)
-    n_candidates: int = option(None, _COUNT, flags="--candidates", usual=True)
-    n_features: int = option(None, _COUNT, flags="--features", usual=True)
-    noise: float = option(None, _NUMBER, usual=True)
-    warmup: int = option(None, _COUNT, usual=True)
-    dup: int = option(None, _COUNT, usual=True)
-    ood_mean: float = option(None, _NUMBER, usual=True)
-    n_arms: int = option(None, _COUNT, flags="--arms", usual=True)
-    n_available: int = option(None, _COUNT, flags="--available", usual=True)
-    folder: str = option(None, text("PATH"), usual=True)
+    environment: str = option("synthetic", text("NAME"), heading="World")
+    seed: int = option(0, _COUNT)
+    n_episodes: int = option(None, _COUNT, flags="--episodes")
+    batch_size: int = option(None, _COUNT)
+    n_candidates: int = option(None, _COUNT, flags="--candidates")
+    n_features: int = option(None, _COUNT, flags="--features")
+    noise: float = option(None, _NUMBER)
+    warmup: int = option(None, _COUNT)
+    dup: int = option(None, _COUNT)
+    ood_mean: float = option(None, _NUMBER)
+    n_arms: int = option(None, _COUNT, flags="--arms")
+    n_available: int = option(None, _COUNT, flags="--available")
+    folder: str = option(None, text("PATH"))
+    expert: str = option("sbucb", text("KIND"), one_of(_experts, MEANT_KINDS), heading="Expert")
+    alpha: float = option(None, _NUMBER)
+    l2: float = option(None, _NUMBER)
+    draws: str = option(None, text("step|episode"))
+    top_k: int = option(None, Form("K", whole_number), whole(1, "it counts the candidates drawn from"))
+    epsilon: float = option(None, Form("SHARE", number))
+    decay: float = option(None, _NUMBER)
+    temperature: float = option(None, _NUMBER)
+
+
+_SIMULATION = declared(_Simulation)
 
 
 @reports_errors
-@takes(asked=declared(_Simulation))
+@takes(asked=_SIMULATION)
 def simulate(
     out: Annotated[
         Path, typer.Argument(help="Folder to write log.parquet, test.parquet, ood.parquet and run.json to.")
@@ -125,7 +128,7 @@ def simulate(
     try:
         run = ibcb.simulate(**asked)
     except (ValueError, WrongTypeError) as error:
-        raise typer.BadParameter(str(error)) from None
+        raise bad_usage(error, _SIMULATION) from None
     settings = {"environment": "synthetic", "expert": "sbucb", "seed": 0} | asked
     settings |= asdict(run.environment) | asdict(run.expert_settings)
     settings["expert"] = settings.pop("kind")
