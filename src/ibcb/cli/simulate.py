@@ -15,7 +15,7 @@ from ibcb.cli.errors import reports_errors
 from ibcb.cli.options import Json, bad_usage, takes
 from ibcb.cli.printing import print_json, size
 from ibcb.estimators.parameters import MEANT_KINDS
-from ibcb.log.option import Form, declared, number, one_of, option, text, whole, whole_number
+from ibcb.log.option import COUNT, NUMBER, Form, declared, number, one_of, option, text, whole, whole_number
 from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = ["EXAMPLE", "simulate"]
@@ -27,9 +27,6 @@ def _experts() -> tuple[str, ...]:
     from ibcb.deciders import POLICIES
 
     return tuple(POLICIES)
-
-
-_COUNT, _NUMBER = Form("N", whole_number), Form("NUMBER", number)
 
 
 @dataclass(kw_only=True)
@@ -83,26 +80,26 @@ class _Simulation:
     """
 
     environment: str = option("synthetic", text("NAME"), heading="World")
-    seed: int = option(0, _COUNT)
-    n_episodes: int = option(None, _COUNT, flags="--episodes")
-    batch_size: int = option(None, _COUNT)
-    n_candidates: int = option(None, _COUNT, flags="--candidates")
-    n_features: int = option(None, _COUNT, flags="--features")
-    noise: float = option(None, _NUMBER)
-    warmup: int = option(None, _COUNT)
-    dup: int = option(None, _COUNT)
-    ood_mean: float = option(None, _NUMBER)
-    n_arms: int = option(None, _COUNT, flags="--arms")
-    n_available: int = option(None, _COUNT, flags="--available")
+    seed: int = option(0, COUNT)
+    n_episodes: int = option(None, COUNT, flags="--episodes")
+    batch_size: int = option(None, COUNT)
+    n_candidates: int = option(None, COUNT, flags="--candidates")
+    n_features: int = option(None, COUNT, flags="--features")
+    noise: float = option(None, NUMBER)
+    warmup: int = option(None, COUNT)
+    dup: int = option(None, COUNT)
+    ood_mean: float = option(None, NUMBER)
+    n_arms: int = option(None, COUNT, flags="--arms")
+    n_available: int = option(None, COUNT, flags="--available")
     folder: str = option(None, text("PATH"))
     expert: str = option("sbucb", text("KIND"), one_of(_experts, MEANT_KINDS), heading="Expert")
-    alpha: float = option(None, _NUMBER)
-    l2: float = option(None, _NUMBER)
+    alpha: float = option(None, NUMBER)
+    l2: float = option(None, NUMBER)
     draws: str = option(None, text("step|episode"))
     top_k: int = option(None, Form("K", whole_number), whole(1, "it counts the candidates drawn from"))
     epsilon: float = option(None, Form("SHARE", number))
-    decay: float = option(None, _NUMBER)
-    temperature: float = option(None, _NUMBER)
+    decay: float = option(None, NUMBER)
+    temperature: float = option(None, NUMBER)
 
 
 _SIMULATION = declared(_Simulation)

@@ -5,6 +5,9 @@ from dataclasses import InitVar, dataclass
 from typing import Any
 
 from ibcb.log.option import (
+    COUNT,
+    FLAG,
+    NUMBER,
     Form,
     boolean,
     check_all,
@@ -66,9 +69,6 @@ def _auto_or_whole(text: str) -> str | int:
 
 def _forecast(given: bool) -> str | None:
     return "auto" if given else None
-
-
-_NUMBER, _FLAG = Form("NUMBER", number), Form("", bool)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -155,25 +155,25 @@ class Parameters:
         positive("without it Psi has no inverse before the first update", unless=["auto"]),
         usual=True,
     )
-    alpha: float = option(1.0, _NUMBER, positive("it is the scale of theta"))
-    sampling_rate: float = option(1.0, _NUMBER, _check_rate)
+    alpha: float = option(1.0, NUMBER, positive("it is the scale of theta"))
+    sampling_rate: float = option(1.0, NUMBER, _check_rate)
     top_k: int | str = option(
         "auto", Form("K", _auto_or_whole), whole(2, "it counts the candidates drawn from", unless=["auto"])
     )
     draws: str = option("step", text("step|episode"), one_of(lambda: ("step", "episode")))
-    margin: float = option(0.01, _NUMBER, positive("with 0 theta = 0 would explain every choice"))
+    margin: float = option(0.01, NUMBER, positive("with 0 theta = 0 would explain every choice"))
     forecast: InitVar[str | None] = option(
         "auto", Form("", _forecast), _check_forecast, flags="--forecast/--no-forecast", heading="Algorithm 2"
     )
     solver: str = option("auto", text("NAME"), one_of(_solvers))
-    incremental: bool = option(True, _FLAG, boolean, flags="--incremental/--full")
-    prune: bool = option(False, _FLAG, boolean, flags="--prune/--no-prune")
+    incremental: bool = option(True, FLAG, boolean, flags="--incremental/--full")
+    prune: bool = option(False, FLAG, boolean, flags="--prune/--no-prune")
     penalty: float = option(40.0, None, positive("it weighs the violated rows"))
     bend: float = option(0.2, None, positive("it is a width"))
     tolerance: float = option(8e-2, None, positive("OSQP stops when it is met"))
     prior_gram: Any = option(None)
     n_jobs: int | None = option(
-        *(None, Form("N", whole_number), whole(1, "it counts threads, -1 takes one per core", unless=[None, -1])),
+        *(None, COUNT, whole(1, "it counts threads, -1 takes one per core", unless=[None, -1])),
         flags="--jobs",
         heading="Large logs",
     )

@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ibcb.numerics.printable import shown
 from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = [
+    "COUNT",
+    "FLAG",
+    "NUMBER",
+    "PATH",
     "Form",
     "Option",
     "boolean",
@@ -74,7 +79,7 @@ class Option:
     check : callable, optional
         Raises an error for a value that it cannot have.
     flags : str
-        How the command line calls it, if that is not the name with hyphens.
+        How the command line calls it, if that is not the name with hyphens; for yes and no, with a slash between.
     heading : str
         Under which help texts list it: that of the option before it, where none is given.
     usual : bool
@@ -99,8 +104,8 @@ class Option:
 
     @property
     def called(self) -> str:
-        """How the command line calls it."""
-        return self.flags or f"--{self.name.replace('_', '-')}"
+        """How messages call it on the command line."""
+        return self.flags.split()[-1].partition("/")[0] if self.flags else f"--{self.name.replace('_', '-')}"
 
 
 def option(default: Any, form: Form | None = None, check: _Check | None = None, **more: Any) -> Any:
@@ -124,9 +129,11 @@ def declared(family: Any) -> tuple[Option, ...]:
 
 
 def _entries(family: Any) -> dict[str, str]:
-    """What the docstring of a class has of each attribute; nothing with python -OO."""
-    section = inspect.cleandoc(family.__doc__ or "").partition("Attributes\n----------\n")[2]
-    parts = re.split(r"(?m)^(?=\S+ : )", section)
+    """What the docstrings of a class and its bases have of each attribute; nothing with python -OO."""
+    sections = [
+        inspect.cleandoc(each.__doc__ or "").partition("Attributes\n----------\n")[2] for each in family.__mro__
+    ]
+    parts = [part for section in sections for part in re.split(r"(?m)^(?=\S+ : )", section)]
     return {part.partition(" : ")[0]: part.strip() for part in parts}
 
 
@@ -173,6 +180,10 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError(f"{shown(text)} is not a number.") from None
+
+
+COUNT, NUMBER = Form("N", whole_number), Form("NUMBER", number)
+FLAG, PATH = Form("", bool), Form("FILE", Path)
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------

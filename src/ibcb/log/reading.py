@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ibcb.log.option import (
+    COUNT,
+    FLAG,
     Form,
     Option,
     check_all,
@@ -24,7 +26,6 @@ from ibcb.log.option import (
     option,
     text,
     whole,
-    whole_number,
 )
 from ibcb.numerics.printable import shown
 from ibcb.numerics.refusals import WrongTypeError
@@ -163,7 +164,7 @@ def _check_memory(name: str, value: Any) -> None:
 # -- the options -----------------------------------------------------------------------------------------------------
 
 _NAME, _EACH, _NAMES, _CHAR = text("NAME"), Form("NAME", list, repeated=True), Form("A,B,C", names), text("CHAR")
-_FILE, _FLAG, _COUNT = text("FILE"), Form("", bool), Form("N", whole_number)
+_FILE = text("FILE")
 _PAIRS = Form("ROLE=NAME", _pairs, repeated=True)
 #: options of how features are made, and those of them that most people need
 _OWN: dict[str, Any] = {"kept": "features"}
@@ -286,30 +287,30 @@ class ReadOptions:
     keep: Sequence[str] = option((), _EACH, _check_names, **_OFTEN)
     one_hot: Sequence[str] | bool = option((), Form("NAME", _encoded, repeated=True), _check_names, **_OFTEN)
     min_count: int = option(
-        1, _COUNT, whole(1, "it is the number of rows that a category needs for a feature of its own"), **_OWN
+        1, COUNT, whole(1, "it is the number of rows that a category needs for a feature of its own"), **_OWN
     )
     cross: Sequence[Sequence[str]] = option((), Form("'A,B'", _crosses, repeated=True), _check_crosses, **_OWN)
     missing: str = option("refuse", text("refuse|mean|zero"), one_of(lambda: ("refuse", "mean", "zero")), **_OWN)
-    standardize: bool = option(False, _FLAG, **_OWN)
+    standardize: bool = option(False, FLAG, **_OWN)
     arm: str | None = option(None, _NAME, heading="Reading: layout", **_OFTEN)
     alternatives: Sequence[str] = option((), _NAMES, _check_alternatives, usual=True, kept="place")
     items: Any = option(None, _FILE, usual=True, kept="place")
     available: str | None = option(None, _NAME, **_OWN)
     arm_features: Any = option(None, _FILE, **_OWN)
     episode_every: str | None = option(None, text("TIME"), _check_duration, heading="Reading: episodes", usual=True)
-    episode_size: int | None = option(None, _COUNT, whole(1, "it is the number of steps in an episode"), usual=True)
+    episode_size: int | None = option(None, COUNT, whole(1, "it is the number of steps in an episode"), usual=True)
     episodes: str | Sequence[int] | None = option(None, Form("auto|STEPS", _edges), _check_episodes, usual=True)
     warmup: int | None = option(
-        None, _COUNT, whole(0, "it is the number of leading episodes that were random"), usual=True
+        None, COUNT, whole(0, "it is the number of leading episodes that were random"), usual=True
     )
-    sort: bool = option(False, _FLAG)
+    sort: bool = option(False, FLAG)
     format: str | None = option(None, _NAME, heading="Reading: file", kept="place")
     delimiter: str | None = option(None, _CHAR, _check_sign, kept="place")
     decimal: str = option(".", _CHAR, _check_sign, kept="place")
     date_format: str | None = option(None, text("PATTERN"), _check_date_format)
     max_memory: int | str | None = option(None, text("SIZE"), _check_memory, **_OWN)
-    deduplicate: bool = option(False, _FLAG)
-    skip_unlabelled: bool = option(False, _FLAG)
+    deduplicate: bool = option(False, FLAG)
+    skip_unlabelled: bool = option(False, FLAG)
     choices: bool = option(True, **_OWN)
     preparation: Preparation | None = option(None, **_OWN)
 
