@@ -6,23 +6,25 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 import ibcb
-from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.doubts import known_of, refuse_doubts, told_once
+from ibcb.cli.errors import check_output
 from ibcb.cli.inputs import check_input
-from ibcb.cli.options import HOW_TO_READ, LOG, Json, takes
+from ibcb.cli.options import HOW_TO_READ, Log, Printed, takes
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 from ibcb.estimators.parameters import FITTING
+from ibcb.log.option import FLAG, PATH, option, text
 
 if TYPE_CHECKING:
     from ibcb.report.kinds import Compared
 
-__all__ = ["EXAMPLE", "fit"]
+__all__ = ["fit"]
 
 #: what the forecast is, by the code of the note that explains it
 _FORECASTS = {
@@ -37,45 +39,40 @@ _KINDS = {
     "predicted": "predicted",
     "outcome": "",
 }
-EXAMPLE = "ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors"
+#: attributes of a model that are printed as JSON, without the last sign of their names
+_FIGURES = (
+    *("expert", "l2", "units", "top_k", "draws", "epsilon", "temperature", "solver", "coef", "intercept"),
+    *("policy_coefs", "next_policy_coef", "forecast_model", "unidentified_features"),
+)
 
 
-_LARGE = "Large logs"
+@dataclass(frozen=True, kw_only=True)
+class _Options(Printed):
+    """What becomes of the model, and how a large log is gone through.
+
+    Attributes
+    ----------
+    out : path
+        File to save the model in.
+    strict : bool
+        Treat warnings as errors: exit with code 1 and save nothing.
+    stream : bool
+        Read the log from disk episode by episode, and save a checkpoint after each.
+    resume : bool
+        Continue an interrupted --stream fit from its checkpoint.
+    scheduler : str
+        Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.
+    """
+
+    out: Path = option(Path("model.safetensors"), PATH, flags="-o --out")
+    strict: bool = option(False, FLAG)
+    stream: bool = option(False, FLAG, heading="Large logs")
+    resume: bool = option(False, FLAG)
+    scheduler: str | None = option(None, text("ADDRESS"))
 
 
-@reports_errors
-@takes(fitting=FITTING, reading=HOW_TO_READ)
-def fit(
-    log: Annotated[Path, typer.Argument(help=f"The log to fit: {LOG}", readable=False)],
-    *,
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to save the model in.")] = Path("model.safetensors"),
-    strict: Strict = False,
-    as_json: Json = False,
-    stream: Annotated[
-        bool,
-        typer.Option(
-            "--stream",
-            help="Read the log from disk episode by episode, and save a checkpoint after each.",
-            rich_help_panel=_LARGE,
-        ),
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue an interrupted --stream fit from its checkpoint.", rich_help_panel=_LARGE
-        ),
-    ] = False,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            help="Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.",
-            metavar="ADDRESS",
-            rich_help_panel=_LARGE,
-        ),
-    ] = None,
-    fitting: dict[str, Any],
-    reading: dict[str, Any],
-) -> None:
+@takes(how=_Options, fitting=FITTING, reading=HOW_TO_READ)
+def fit(log: Log, *, how: _Options, fitting: dict[str, Any], reading: dict[str, Any]) -> None:
     """Recover what a decider values, and its policies, from a log.
 
     Saves the model, prints its weights and a verdict on how far to rely on them.
@@ -84,28 +81,31 @@ def fit(
     If you do not know the kind of decider, use --expert auto: a table then shows how
     well each kind predicts the choices one episode ahead. This reads the log twice.
     For a log larger than memory, use ibcb convert once, then --stream.
+
+    Example: ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.report.kinds import compared, exploration
     from ibcb.report.scanning import Scanning
 
+    out = how.out
     check_input(log, "a log")
     check_output(out, (".safetensors",), log)
     disk = ibcb.open_log(log, **reading)
-    streamed = stream or resume or scheduler is not None
+    streamed = how.stream or how.resume or how.scheduler is not None
     model = ibcb.IBCB(**fitting, verbose=True)
     behaviour: Any = disk if streamed else disk.read()
     scanning, start = Scanning(), time.perf_counter()
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
-        refuse_doubts([*told_once(known_of(behaviour, scanning), fitted), *fitted.notes_], strict)
+        refuse_doubts([*told_once(known_of(behaviour, scanning), fitted), *fitted.notes_], how.strict)
 
     if streamed:
         try:
-            with _cluster(scheduler) as client:
-                model = fit_in_steps(model, disk, out, accept=accept, resume=resume, client=client, **along)
+            with _cluster(how.scheduler) as client:
+                model = fit_in_steps(model, disk, out, accept=accept, resume=how.resume, client=client, **along)
         except (KeyboardInterrupt, ClusterError):
             kept = checkpoint_of(out)
             if kept.exists():
@@ -122,34 +122,19 @@ def fit(
     notes = [*told_once(known_of(behaviour, scanning), model), *model.notes_]
     say_notes(notes)
     verdict = model.verdict(behaviour)
-    if as_json:
-        print_json(
-            {
-                "model": str(out),
-                "expert": model.expert_,
-                "l2": model.l2_,
-                "units": model.units_,
-                "top_k": model.top_k_,
-                "draws": model.draws_,
-                "epsilon": model.epsilon_,
-                "temperature": model.temperature_,
-                "exploration_interval": _exploration(model),
-                "evidence": [entry._asdict() for entry in model.evidence_],
-                "solver": model.solver_,
-                "seconds": seconds,
-                "verdict": verdict.to_json(),
-                "coef": model.coef_.tolist(),
-                "intercept": model.intercept_,
-                "policy_coefs": model.policy_coefs_.tolist(),
-                "next_policy_coef": model.next_policy_coef_.tolist(),
-                "forecast_model": model.forecast_model_,
-                "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
-                "last_policy": _interval(model, claimed=verdict.supported),
-                "unidentified_features": model.unidentified_features_,
-                "diagnostics": [entry._asdict() for entry in model.diagnostics_],
-                "notes": [note.to_json() for note in notes],
-            }
-        )
+    if how.as_json:
+        figures = {name: getattr(model, f"{name}_") for name in _FIGURES}
+        more = {
+            "evidence": [each._asdict() for each in model.evidence_],
+            "diagnostics": [each._asdict() for each in model.diagnostics_],
+            "seconds": seconds,
+            "verdict": verdict.to_json(),
+            "exploration_interval": _exploration(model),
+            "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
+            "last_policy": _interval(model, claimed=verdict.supported),
+            "notes": [note.to_json() for note in notes],
+        }
+        print_json({"model": str(out), **figures, **more})
         return
     print(f"log         {log if streamed else size(behaviour)}")
     print(f"solver      {model.solver_}, {seconds:.3f} s")

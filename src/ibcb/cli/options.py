@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,42 +13,60 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ibcb.log.option import Option, check_all
+from ibcb.cli.errors import reports_errors
+from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.reading import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = ["HOW_TO_READ", "LOG", "REMEMBERED", "Json", "Verb", "bad_usage", "prepared", "takes"]
+__all__ = ["HOW_TO_READ", "REMEMBERED", "Log", "Model", "Printed", "Verb", "bad_usage", "prepared", "takes"]
 
-#: what a log can be
-LOG = "a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
-
+_LOG = "The log: a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
+Log = Annotated[Path, typer.Argument(help=_LOG, readable=False)]
+Model = Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.", readable=False)]
 #: options of verbs that read a log
 HOW_TO_READ = (OPTIONS_FILE, *(each for each in READING if each.form is not None))
 #: of verbs that are given a model, which knows how its log was read
 REMEMBERED = (OPTIONS_FILE, *(replace(each, usual=False) for each in HOW_TO_READ[1:]))
 
 
-def takes(**families: Sequence[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options; it gets those of each family that were given by name, as `given` has them."""
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """Options of every verb.
+
+    Attributes
+    ----------
+    as_json : bool
+        Print the result as JSON on stdout.
+    """
+
+    as_json: bool = option(False, FLAG, flags="--json")
+
+
+def takes(*, how: Any, **families: Sequence[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options: its own are the fields of ``how``, of which it gets an instance, checked.
+
+    Of every other family it gets those that were given, by name.
+    """
 
     def extend(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        options = [each for family in families.values() for each in family]
-        seldom = [each for family in families.values() for each in family if any(o.usual for o in family) > each.usual]
+        own = sorted(declared(how), key=lambda each: each.name == "as_json")
+        options = [*own, *(each for family in families.values() for each in family)]
+        seldom = {each.name for family in families.values() for each in family if not each.usual}
 
         @wraps(command)
         def run(*, help_all: bool = False, **values: Any) -> None:
             texts = {each.name: values.pop(each.name) for each in options}
-            command(**values, **{name: given(family, texts) for name, family in families.items()})
+            asked = {name: given(family, texts) for name, family in families.items()}
+            command(**values, how=how(**given(own, texts)), **asked)
 
-        parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name not in families]
-        parameters += [_parameter(each, hidden=each in seldom) for each in options]
-        if seldom:
-            parameters.append(_HELP_ALL)
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
+        arguments = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in arguments if each.name not in ("how", *families)]
+        parameters += [_parameter(each, hidden=each.name in seldom) for each in options]
+        parameters += [_HELP_ALL] if seldom else []
+        shown = reports_errors(run)
+        shown.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        shown.__annotations__ = {each.name: each.annotation for each in parameters}
+        return shown
 
     return extend
 
@@ -81,7 +99,7 @@ def bad_usage(error: Exception, family: Iterable[Option]) -> typer.BadParameter:
     for each in family:
         # Names that are words of English are those of options where something is said of their values.
         name = rf"'?{each.name}'?(?!\w)" if "_" in each.name else rf"{each.name}(?==| has a | is about )"
-        text = re.sub(rf"(?<![\w-]){name}", each.called.partition("/")[0], text)
+        text = re.sub(rf"(?<![\w-]){name}", each.called, text)
     return typer.BadParameter(text)
 
 
@@ -173,17 +191,18 @@ def _parameter(each: Option, *, hidden: bool) -> inspect.Parameter:
     flag = not form.metavar
     says = re.sub(r"``(\w+)``", lambda name: f"--{name[1].replace('_', '-')}", each.help)
     says += " Repeatable." if form.repeated else ""
-    if not (flag and "/" not in each.flags) and each.default not in (None, (), {}) and "Default:" not in says:
+    if not (flag and "/" not in each.flags) and each.default not in (None, (), {}, "") and "Default:" not in says:
         on, _, off = each.flags.replace("--", "").partition("/")
-        says += f"  [default: {(on if each.default else off) if flag else each.default}]"
+        default = (on if each.default else off) if flag else each.default
+        says += f"  [default: {default}]"
     kind = bool if flag else list[str] if form.repeated else str
-    option = typer.Option(
-        *(each.called,),
+    made = typer.Option(
+        *(each.flags.split() or [each.called]),
         metavar=form.metavar or None,
         help=says,
         hidden=hidden,
         rich_help_panel=each.heading or None,
         show_default=False,
     )
-    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    annotation = Annotated[kind | None, made]  # type: ignore[valid-type]
     return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import check_output
 from ibcb.cli.inputs import model_of
-from ibcb.cli.options import LOG, REMEMBERED, Json, prepared, takes
+from ibcb.cli.options import REMEMBERED, Log, Model, Printed, prepared, takes
 from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.log.option import FLAG, PATH, option
 
 if TYPE_CHECKING:
     from ibcb.estimators.propensity_tables import Told
 
-__all__ = ["EXAMPLE", "propensities"]
+__all__ = ["propensities"]
 
-EXAMPLE = "ibcb propensities model.safetensors log.parquet -o propensities.parquet"
 _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
 
-@reports_errors
-@takes(reading=REMEMBERED)
-def propensities(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
-    log: Annotated[Path, typer.Argument(help=f"The fitted log, or another: {LOG}", readable=False)],
-    *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            help="File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log "
-            "with Vowpal Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.",
-        ),
-    ] = None,
-    ahead: Annotated[
-        bool,
-        typer.Option(
-            "--ahead",
-            help="Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.",
-        ),
-    ] = False,
-    as_json: Json = False,
-    reading: dict[str, Any],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Options(Printed):
+    """What is written.
+
+    Attributes
+    ----------
+    out : path
+        File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log with Vowpal
+        Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.
+    ahead : bool
+        Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.
+    """
+
+    out: Path | None = option(None, PATH, flags="-o --out")
+    ahead: bool = option(False, FLAG)
+
+
+@takes(how=_Options, reading=REMEMBERED)
+def propensities(model: Model, log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
     """Compute the probability of every candidate of every step.
 
     For the log that the model was fitted on, the policy in force in each episode
@@ -63,9 +56,12 @@ def propensities(
 
     Messages tell the effective sample size for evaluating two policies, and how
     rare the rarest choices were.
+
+    Example: ibcb propensities model.safetensors log.parquet -o propensities.parquet
     """
     from ibcb.estimators.propensity_tables import not_drawn, of_another_log
 
+    out = how.out
     if out is not None:
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
     imitator = model_of(model, log, needs="propensities need")
@@ -74,12 +70,12 @@ def propensities(
         # These forms need the log in memory.
         steps = steps.read()
     tables: list[Any] = []
-    found = _recovered(imitator, steps, out, tables, ahead=ahead, as_json=as_json)
+    found = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
     kind = imitator.decider_
     notes = [*steps.notes]
     notes += [] if found.fitted else [of_another_log()]
     notes += [not_drawn(kind.label)] if kind.deterministic else []
-    if as_json:
+    if how.as_json:
         told: dict[str, Any] = {
             "steps": found.overlap.steps,
             "rows": found.rows,

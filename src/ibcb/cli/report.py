@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import ibcb
-from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.doubts import known_of, refuse_doubts, told_once
+from ibcb.cli.errors import check_output
 from ibcb.cli.inputs import check_input, is_model, model_of
-from ibcb.cli.options import LOG, REMEMBERED, Json, prepared, takes
+from ibcb.cli.options import REMEMBERED, Printed, prepared, takes
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
+from ibcb.log.option import FLAG, PATH, option, text
 
-__all__ = ["EXAMPLE", "report"]
-
-EXAMPLE = "ibcb report model.safetensors --log log.parquet -o report.html"
+__all__ = ["report"]
 
 
-@reports_errors
-@takes(reading=REMEMBERED)
+@dataclass(frozen=True, kw_only=True)
+class _Options(Printed):
+    """What the page shows, and of which log.
+
+    Attributes
+    ----------
+    log : path
+        The log that the model was fitted to.
+    out : path
+        HTML file to write.
+    title : str
+        Title of the report, as in 'Offers in March'.
+    no_steps : bool
+        Leave out single steps, with their features and ids, so that the report can be shared.
+    strict : bool
+        Treat warnings as errors: exit with code 1 and save nothing.
+    """
+
+    log: Path | None = option(None, PATH)
+    out: Path = option(Path("report.html"), PATH, flags="-o --out")
+    title: str = option("", text("TEXT"))
+    no_steps: bool = option(False, FLAG)
+    strict: bool = option(False, FLAG)
+
+
+@takes(how=_Options, reading=REMEMBERED)
 def report(
     model: Annotated[
         Path,
@@ -31,19 +55,7 @@ def report(
         ),
     ],
     *,
-    log: Annotated[
-        Path | None, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)
-    ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="HTML file to write.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Title of the report, as in 'Offers in March'.", metavar="TEXT")] = "",
-    no_steps: Annotated[
-        bool,
-        typer.Option(
-            "--no-steps", help="Leave out single steps, with their features and ids, so that the report can be shared."
-        ),
-    ] = False,
-    strict: Strict = False,
-    as_json: Json = False,
+    how: _Options,
     reading: dict[str, Any],
 ) -> None:
     """Write a report: what a model found, and how far to trust it.
@@ -51,10 +63,13 @@ def report(
     The report is one HTML file that needs no network. The log is read part by part,
     so it may be larger than memory; a log without a model is read whole. --json
     prints all that the report shows, under "facts", for pages of your own.
+
+    Example: ibcb report model.safetensors --log log.parquet -o report.html
     """
     from ibcb.report import facts, write_page
     from ibcb.report.scanning import Scanning
 
+    log, out = how.log, how.out
     check_output(out, (".html", ".htm"), model, *([] if log is None else [log]))
     disk: Any
     if log is not None:
@@ -68,14 +83,14 @@ def report(
         say("Fitting the log; ibcb fit saves a model, for predictions and for the next report ...")
         imitator = ibcb.IBCB(expert="auto", verbose=True).fit(disk, judge=True)
     scanning = Scanning()
-    found = facts(imitator, disk, steps=not no_steps, title=title, also=[scanning])
+    found = facts(imitator, disk, steps=not how.no_steps, title=how.title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)
-    refuse_doubts([*known, *imitator.notes_], strict)
+    refuse_doubts([*known, *imitator.notes_], how.strict)
     write_page(found, out, (*disk.notes, *known))
     say_notes(known)
-    for text in found.notes:
-        say(f"note: {text}")
-    if as_json:
+    for told in found.notes:
+        say(f"note: {told}")
+    if how.as_json:
         judged = {"verdict": found.verdict.to_json(), "notes": list(found.notes)}
         of_log = {"log_notes": [note.to_json() for note in known]}
         print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": found.to_json()})

@@ -11,16 +11,13 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import Json, bad_usage, takes
+from ibcb.cli.options import Printed, bad_usage, takes
 from ibcb.cli.printing import print_json, size
 from ibcb.estimators.parameters import MEANT_KINDS
 from ibcb.log.option import COUNT, NUMBER, Form, declared, number, one_of, option, text, whole, whole_number
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = ["EXAMPLE", "simulate"]
-
-EXAMPLE = "ibcb simulate run/ --expert sbts --noise 0.1 --seed 3"
+__all__ = ["simulate"]
 
 
 def _experts() -> tuple[str, ...]:
@@ -105,19 +102,20 @@ class _Simulation:
 _SIMULATION = declared(_Simulation)
 
 
-@reports_errors
-@takes(asked=_SIMULATION)
+@takes(how=Printed, asked=_SIMULATION)
 def simulate(
     out: Annotated[
         Path, typer.Argument(help="Folder to write log.parquet, test.parquet, ood.parquet and run.json to.")
     ],
     *,
-    as_json: Json = False,
+    how: Printed,
     asked: dict[str, Any],
 ) -> None:
     """Simulate an expert that learns, and log its choices.
 
     Options that are not given take the paper's values.
+
+    Example: ibcb simulate run/ --expert sbts --noise 0.1 --seed 3
     """
     from ibcb.io.files import atomic
     from ibcb.io.parquet import write_steps
@@ -138,7 +136,7 @@ def simulate(
                 write_steps(log.parts(), stack.enter_context(atomic(out / f"{name}.parquet")))
         description.write_text(json.dumps(settings, indent=2) + "\n")
         (out / "run.json").unlink(missing_ok=True)
-    if as_json:
+    if how.as_json:
         print_json({"folder": str(out), "settings": settings})
     else:
         print(f"{out}/  {size(run.log)}")

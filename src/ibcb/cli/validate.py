@@ -2,52 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import check_input, model_of
-from ibcb.cli.options import HOW_TO_READ, LOG, Json, prepared, takes
+from ibcb.cli.options import HOW_TO_READ, Log, Printed, prepared, takes
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
+from ibcb.log.option import FLAG, PATH, option
 
-__all__ = ["EXAMPLE", "validate"]
-
-EXAMPLE = "ibcb validate clicks.csv --column step=request --episode-every 1d"
+__all__ = ["validate"]
 
 
-@reports_errors
-@takes(reading=HOW_TO_READ)
-def validate(
-    log: Annotated[Path, typer.Argument(help=f"The log to check: {LOG}", readable=False)],
-    *,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 on warnings, too.")] = False,
-    model: Annotated[
-        Path | None,
-        typer.Option(help="Compare the log's propensities with those that this saved model recovers.", metavar="FILE"),
-    ] = None,
-    save_options: Annotated[
-        Path | None, typer.Option(help="Save the options below to a TOML file, for --options.", metavar="FILE")
-    ] = None,
-    as_json: Json = False,
-    reading: dict[str, Any],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Options(Printed):
+    """What is checked and kept.
+
+    Attributes
+    ----------
+    strict : bool
+        Exit with code 1 on warnings, too.
+    model : path
+        Compare the log's propensities with those that this saved model recovers.
+    save_options : path
+        Save the options of reading to a TOML file, for --options.
+    """
+
+    strict: bool = option(False, FLAG)
+    model: Path | None = option(None, PATH)
+    save_options: Path | None = option(None, PATH)
+
+
+@takes(how=_Options, reading=HOW_TO_READ)
+def validate(log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
     """Check a log: what it holds, and what would make a fit fail.
 
     Exits with code 1 if there are errors, with --strict also if there are warnings.
     With --model the log is read in the way the model's own log was read.
+
+    Example: ibcb validate clicks.csv --column step=request --episode-every 1d
     """
     check_input(log, "a log")
-    imitator = None if model is None else model_of(model, log)
+    imitator = None if how.model is None else model_of(how.model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
     found = ibcb.validate(disk)
     calibrated, notes = (None, ()) if imitator is None else _calibrated(imitator, disk)
     notes = (*disk.notes, *notes)
-    if save_options is not None:
-        ibcb.io.save_options(reading, save_options)
-    if as_json:
+    if how.save_options is not None:
+        ibcb.io.save_options(reading, how.save_options)
+    if how.as_json:
         more = {} if calibrated is None else {"calibration": calibrated.to_json()}
         print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
     else:
@@ -57,7 +63,7 @@ def validate(
             _print_curve(calibrated)
         say_notes(notes)
     doubtful = any(note.severity == "warning" for note in (*found.notes, *notes))
-    if not found.ok or (strict and doubtful):
+    if not found.ok or (how.strict and doubtful):
         raise typer.Exit(1)
 
 

@@ -130,10 +130,8 @@ def declared(family: Any) -> tuple[Option, ...]:
 
 def _entries(family: Any) -> dict[str, str]:
     """What the docstrings of a class and its bases have of each attribute; nothing with python -OO."""
-    sections = [
-        inspect.cleandoc(each.__doc__ or "").partition("Attributes\n----------\n")[2] for each in family.__mro__
-    ]
-    parts = [part for section in sections for part in re.split(r"(?m)^(?=\S+ : )", section)]
+    texts = [inspect.cleandoc(each.__doc__ or "").partition("Attributes\n----------\n") for each in family.__mro__]
+    parts = [part for _, _, section in texts for part in re.split(r"(?m)^(?=\S+ : )", section)]
     return {part.partition(" : ")[0]: part.strip() for part in parts}
 
 

@@ -374,7 +374,7 @@ OPTIONS_FILE = Option(
     form=_FILE,
     heading="Reading: file",
     usual=True,
-    help="Read options of reading from a TOML file; those on the command line win.",
+    help="TOML file of options, as ibcb validate --save-options writes it; what is given beside it wins.",
     entry="options : path, optional\n    A TOML file with any of these options; those given here win. ``ibcb validate "
     "--save-options`` writes one.",
 )
