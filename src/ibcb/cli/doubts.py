@@ -28,9 +28,9 @@ def known_of(log: Log, scanning: Scanning) -> tuple[Note, ...]:
 
     Its errors are among them: if a fit is possible all the same, it is in doubt.
     """
-    found = scanning.of(log)
+    validation = scanning.of(log)
     # The notes of a log on disk are complete when it has been gone through.
-    told = (note for note in found.notes if note.severity == "warning" or note.code in _REPEATED)
+    told = (note for note in validation.notes if note.severity == "warning" or note.code in _REPEATED)
     return (*log.notes, *told)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -14,9 +14,6 @@ from ibcb.cli.inputs import model_of
 from ibcb.cli.options import REMEMBERED, Model, Printed, prepared, takes
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
 from ibcb.log.option import COUNT, PATH, option, whole
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["explain"]
 
@@ -54,6 +51,9 @@ def explain(model: Model, *, how: _Options, reading: dict[str, Any]) -> None:
 
     Example: ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10
     """
+    from ibcb.estimators.predictions import table_writer
+    from ibcb.io import atomic
+
     log, out = how.log, how.out
     if log is None:
         raise typer.BadParameter("name the log that the model was fitted to.", param_hint="'--log'")
@@ -64,7 +64,8 @@ def explain(model: Model, *, how: _Options, reading: dict[str, Any]) -> None:
     steps = ibcb.explain(imitator, behaviour)
     table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
-        _write(table, out)
+        with atomic(out) as temporary, table_writer(temporary, out.suffix.lower()) as begin:
+            begin()(table)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, how.most).to_pylist()
     if how.as_json:
@@ -82,21 +83,6 @@ def explain(model: Model, *, how: _Options, reading: dict[str, Any]) -> None:
         columns[label] = label.replace("_", " ")
         rows = [row | {label: _short(str(row[label]))} for row in rows]
     print_table(rows, columns | {"chosen": "chosen", "preferred": "preferred", "probability": "probability"})
-
-
-def _write(table: pa.Table, out: Path) -> None:
-    """The table as CSV or Parquet, by the suffix, whole or not at all."""
-    import pyarrow.parquet as pq
-
-    from ibcb.estimators.predictions import csv_writer
-    from ibcb.io import atomic
-
-    with atomic(out) as temporary:
-        if out.suffix.lower() == ".parquet":
-            pq.write_table(table, temporary)
-        else:
-            with temporary.open("wb") as file:
-                csv_writer(file)(table)
 
 
 def _plain(value: Any) -> Any:

@@ -189,8 +189,10 @@ def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None
     """The last policy's direction, with 90% intervals if they are ``claimed``; null where a weight has no bounds."""
     if model.forecast_model_ is None:
         return None
-    found = model.policy_interval(direction=True)._asdict()
-    ends = {name: [end if math.isfinite(end) else None for end in values.tolist()] for name, values in found.items()}
+    interval = model.policy_interval(direction=True)._asdict()
+    ends = {
+        name: [each if math.isfinite(each) else None for each in values.tolist()] for name, values in interval.items()
+    }
     return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
 
 

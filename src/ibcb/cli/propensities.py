@@ -70,17 +70,17 @@ def propensities(model: Model, log: Log, *, how: _Options, reading: dict[str, An
         # These forms need the log in memory.
         steps = steps.read()
     tables: list[Any] = []
-    found = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
+    recovered = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
     kind = imitator.decider_
     notes = [*steps.notes]
-    notes += [] if found.fitted else [of_another_log()]
+    notes += [] if recovered.fitted else [of_another_log()]
     notes += [not_drawn(kind.label)] if kind.deterministic else []
     if how.as_json:
         told: dict[str, Any] = {
-            "steps": found.overlap.steps,
-            "rows": found.rows,
-            "fitted_log": found.fitted,
-            "overlap": found.overlap.to_json(),
+            "steps": recovered.overlap.steps,
+            "rows": recovered.rows,
+            "fitted_log": recovered.fitted,
+            "overlap": recovered.overlap.to_json(),
             "notes": [note.to_json() for note in notes],
         }
         if out is None:
@@ -88,9 +88,9 @@ def propensities(model: Model, log: Log, *, how: _Options, reading: dict[str, An
             told |= {name: [v for table in tables for v in table[name].to_pylist()] for name in names}
         print_json(told | ({} if out is None else {"out": str(out)}))
     elif out is not None:
-        say(f"{out}: {found.rows} propensities")
+        say(f"{out}: {recovered.rows} propensities")
     say_notes(notes)
-    say(f"overlap: {found.overlap}")
+    say(f"overlap: {recovered.overlap}")
 
 
 def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], *, ahead: bool, as_json: bool) -> Told:
@@ -108,19 +108,19 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
         return recover_tables(model, log, kept, ahead=ahead)
     if out is None:
         with Spool() as spool:
-            found = recover_tables(model, log, spool.begin, ahead=ahead)
+            recovered = recover_tables(model, log, spool.begin, ahead=ahead)
             spool.copy_to(sys.stdout.buffer)
-        return found
+        return recovered
     suffix = out.suffix.lower()
     if suffix in _TABLES:
         with ibcb.io.atomic(out) as temporary, table_writer(temporary, suffix) as begin:
             return recover_tables(model, log, begin, ahead=ahead)
-    found = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
-    whole = log.with_propensities(found.used)
+    recovered = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
+    whole = log.with_propensities(recovered.used)
     if suffix in _LABELS:
         ibcb.write_log(whole, out)
-        return found
+        return recovered
     feedback = ibcb.io.to_feedback(whole)
     with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
         np.savez(file, **feedback)
-    return found
+    return recovered

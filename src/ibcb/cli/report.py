@@ -83,17 +83,17 @@ def report(
         say("Fitting the log; ibcb fit saves a model, for predictions and for the next report ...")
         imitator = ibcb.IBCB(expert="auto", verbose=True).fit(disk, judge=True)
     scanning = Scanning()
-    found = facts(imitator, disk, steps=not how.no_steps, title=how.title, also=[scanning])
+    page = facts(imitator, disk, steps=not how.no_steps, title=how.title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)
     refuse_doubts([*known, *imitator.notes_], how.strict)
-    write_page(found, out, (*disk.notes, *known))
+    write_page(page, out, (*disk.notes, *known))
     say_notes(known)
-    for told in found.notes:
+    for told in page.notes:
         say(f"note: {told}")
     if how.as_json:
-        judged = {"verdict": found.verdict.to_json(), "notes": list(found.notes)}
+        judged = {"verdict": page.verdict.to_json(), "notes": list(page.notes)}
         of_log = {"log_notes": [note.to_json() for note in known]}
-        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": found.to_json()})
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": page.to_json()})
     else:
-        print_verdict(found.verdict)
+        print_verdict(page.verdict)
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")

@@ -48,22 +48,24 @@ def validate(log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
     check_input(log, "a log")
     imitator = None if how.model is None else model_of(how.model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
-    found = ibcb.validate(disk)
+    validation = ibcb.validate(disk)
     calibrated, notes = (None, ()) if imitator is None else _calibrated(imitator, disk)
     notes = (*disk.notes, *notes)
     if how.save_options is not None:
         ibcb.io.save_options(reading, how.save_options)
     if how.as_json:
         more = {} if calibrated is None else {"calibration": calibrated.to_json()}
-        print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
+        print_json(validation.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
     else:
-        print("\n".join(map(printable, found.render().split("\n"))))
+        print("\n".join(map(printable, validation.render().split("\n"))))
         if calibrated is not None:
             print(f"\n{wrapped(f'propensities: {calibrated}', 2)}\n")
-            _print_curve(calibrated)
+            # Candidates with like recovered propensities, and the logged ones, of the policy in force.
+            rows = [vars(each) for each in calibrated.curve]
+            print_table(rows, {"recovered": "recovered", "logged": "logged, mean", "candidates": "candidates"})
         say_notes(notes)
-    doubtful = any(note.severity == "warning" for note in (*found.notes, *notes))
-    if not found.ok or (how.strict and doubtful):
+    doubtful = any(note.severity == "warning" for note in (*validation.notes, *notes))
+    if not validation.ok or (how.strict and doubtful):
         raise typer.Exit(1)
 
 
@@ -75,16 +77,10 @@ def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
         raise typer.BadParameter("--model needs an IBCB model fitted with --forecast: others have no propensities.")
-    found = calibration(model, log)
-    if found is None:
+    calibrated = calibration(model, log)
+    if calibrated is None:
         raise ibcb.LogFormatError(
             f"{log.name}: the log has no propensities to compare with the model's; name their column: "
             "--column propensity=NAME, or leave out --model."
         )
-    return found, () if log_fingerprint(log) == model.log_fingerprint_ else (of_another_log(),)
-
-
-def _print_curve(found: Any) -> None:
-    """The calibration curve of the policy in force: candidates with like recovered propensities, and the logged."""
-    rows = [vars(each) for each in found.curve]
-    print_table(rows, {"recovered": "recovered", "logged": "logged, mean", "candidates": "candidates"})
+    return calibrated, () if log_fingerprint(log) == model.log_fingerprint_ else (of_another_log(),)
