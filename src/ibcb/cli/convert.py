@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output
-from ibcb.cli.inputs import check_input
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import HOW_TO_READ, Log, Printed, takes
+from ibcb.cli.paths import check_input
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, option
 
@@ -49,6 +49,7 @@ def convert(
     check_output(out, ibcb.io.WRITABLE, log)
     disk = ibcb.open_log(log, **reading)
     ibcb.write_log(disk, out, long=how.long)
+    saved(out)
     size, lost = out.stat().st_size, ibcb.io.LOST.get(out.suffix.lower())
     say_notes(disk.notes)
     if lost is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ibcb
+from ibcb.cli.inputs import saved
 from ibcb.cli.options import Printed, takes
 from ibcb.cli.printing import Row, print_json, print_table, program, say
 from ibcb.estimators.parameters import MEANT_KINDS
@@ -66,6 +67,7 @@ def demo(*, how: _Options) -> None:
     ibcb.save_model(model, model_path)
     say("Writing the report ...")
     write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
+    saved(page)
     cosine = _cosine(model.next_policy_coef_, run.expert.coef_)
     if how.as_json:
         places = {"log": str(log_path), "model": str(model_path), "report": str(page)}

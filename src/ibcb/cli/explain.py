@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output
-from ibcb.cli.inputs import model_of
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import REMEMBERED, Model, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
 from ibcb.log.option import COUNT, PATH, option, whole
 
@@ -66,6 +66,7 @@ def explain(model: Model, *, how: _Options, reading: dict[str, Any]) -> None:
     if out is not None:
         with atomic(out) as temporary, table_writer(temporary, out.suffix.lower()) as begin:
             begin()(table)
+        saved(out)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, how.most).to_pylist()
     if how.as_json:

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import reads, reads_tables
 from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.reading import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
@@ -83,6 +84,7 @@ def given(family: Iterable[Option], texts: Mapping[str, Any]) -> dict[str, Any]:
     if (path := values.pop("options", None)) is not None:
         from ibcb.io import load_options
 
+        reads(Path(path))
         values = _overruled(load_options(path), values)
     try:
         check_all([each for each in family if each.name in values], values.__getitem__)
@@ -104,6 +106,7 @@ def bad_usage(error: Exception, family: Iterable[Option]) -> typer.BadParameter:
 
 
 def _check_together(reading: dict[str, Any]) -> None:
+    reads_tables(reading)
     if not reading:
         return
     from ibcb.io.formats import format_called
@@ -133,7 +136,9 @@ def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = 
         kept = {} if is_ours(log) else model.preparation_.reading_again(choices=choices)
         if known_by_name(log):
             kept.pop("format", None)
-        return _overruled(kept, reading) | {"preparation": model.preparation_}
+        options = _overruled(kept, reading) | {"preparation": model.preparation_}
+        reads_tables(options)
+        return options
     if model.feature_names_in_ is not None and reading.get("features") is None:
         return reading | {"features": list(model.feature_names_in_)}
     return reading

@@ -10,9 +10,9 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output
-from ibcb.cli.inputs import model_of
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import REMEMBERED, Log, Model, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import COUNT, FLAG, PATH, option, whole
 
@@ -71,6 +71,7 @@ def predict(model: Model, log: Log, *, how: _Options, reading: dict[str, Any]) -
     candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
         steps = write_predictions(imitator, candidates, out, **asked)
+        saved(out)
         say_notes(candidates.notes)
         if how.as_json:
             print_json({"out": str(out), "steps": steps})

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.errors import check_output
-from ibcb.cli.inputs import model_of
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import REMEMBERED, Log, Model, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option
 
@@ -71,6 +71,8 @@ def propensities(model: Model, log: Log, *, how: _Options, reading: dict[str, An
         steps = steps.read()
     tables: list[Any] = []
     recovered = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
+    if out is not None:
+        saved(out)
     kind = imitator.decider_
     notes = [*steps.notes]
     notes += [] if recovered.fitted else [of_another_log()]

@@ -10,9 +10,9 @@ import typer
 
 import ibcb
 from ibcb.cli.doubts import known_of, refuse_doubts, told_once
-from ibcb.cli.errors import check_output
-from ibcb.cli.inputs import check_input, is_model, model_of
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import REMEMBERED, Printed, prepared, takes
+from ibcb.cli.paths import check_input, is_model, model_of
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
 from ibcb.log.option import FLAG, PATH, option, text
 
@@ -67,7 +67,7 @@ def report(
     Example: ibcb report model.safetensors --log log.parquet -o report.html
     """
     from ibcb.report import facts, write_page
-    from ibcb.report.scanning import Scanning
+    from ibcb.report.scanning import Validating
 
     log, out = how.log, how.out
     check_output(out, (".html", ".htm"), model, *([] if log is None else [log]))
@@ -82,11 +82,12 @@ def report(
         disk = ibcb.open_log(model, **reading).read()
         say("Fitting the log; ibcb fit saves a model, for predictions and for the next report ...")
         imitator = ibcb.IBCB(expert="auto", verbose=True).fit(disk, judge=True)
-    scanning = Scanning()
+    scanning = Validating()
     page = facts(imitator, disk, steps=not how.no_steps, title=how.title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)
     refuse_doubts([*known, *imitator.notes_], how.strict)
     write_page(page, out, (*disk.notes, *known))
+    saved(out)
     say_notes(known)
     for told in page.notes:
         say(f"note: {told}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import Printed, takes
 from ibcb.cli.printing import print_json, say
 from ibcb.log.option import COUNT, FLAG, PATH, Form, option, whole, whole_number
@@ -70,10 +71,12 @@ def reproduce(*, how: _Options) -> None:
     results, page = how.results, how.page
     if smoke:
         results, page = results.with_suffix(".smoke.jsonl"), page.with_suffix(".smoke.md")
+    check_output(page, (), results)
     done = tables.reproduce(tables.cells(wanted, how.seeds), results, jobs=how.jobs, smoke=smoke, progress=True)
     if done.torn:
         say(f"note: {results} ended in a torn line, left by an interruption; that cell was computed again.")
     tables.write_page(results, page)
+    saved(page)
     for failure in done.failed:
         say(f"failed: {failure}")
     if how.as_json:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
+from ibcb.cli.inputs import saved
 from ibcb.cli.options import Printed, bad_usage, takes
 from ibcb.cli.printing import print_json, size
 from ibcb.estimators.parameters import MEANT_KINDS
@@ -136,6 +137,7 @@ def simulate(
                 write_steps(log.parts(), stack.enter_context(atomic(out / f"{name}.parquet")))
         description.write_text(json.dumps(settings, indent=2) + "\n")
         (out / "run.json").unlink(missing_ok=True)
+    saved(out)
     if how.as_json:
         print_json({"folder": str(out), "settings": settings})
     else:

@@ -9,8 +9,9 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_input, model_of
+from ibcb.cli.inputs import check_output, reads, saved
 from ibcb.cli.options import HOW_TO_READ, Log, Printed, prepared, takes
+from ibcb.cli.paths import check_input, model_of
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 from ibcb.log.option import FLAG, PATH, option
 
@@ -45,6 +46,9 @@ def validate(log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
 
     Example: ibcb validate clicks.csv --column step=request --episode-every 1d
     """
+    reads(log, how.model)
+    if how.save_options is not None:
+        check_output(how.save_options, (".toml",))
     check_input(log, "a log")
     imitator = None if how.model is None else model_of(how.model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
@@ -53,6 +57,7 @@ def validate(log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
     notes = (*disk.notes, *notes)
     if how.save_options is not None:
         ibcb.io.save_options(reading, how.save_options)
+        saved(how.save_options)
     if how.as_json:
         more = {} if calibrated is None else {"calibration": calibrated.to_json()}
         print_json(validation.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
@@ -73,7 +78,7 @@ def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
     from ibcb.estimators.propensity_tables import of_another_log
     from ibcb.log.fingerprint import log_fingerprint
-    from ibcb.report.calibration import calibration
+    from ibcb.report import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
         raise typer.BadParameter("--model needs an IBCB model fitted with --forecast: others have no propensities.")

@@ -15,10 +15,9 @@ __all__ = ["BehaviorLog", "Log", "LogFormatError", "argmax_per_step", "is_log"]
 
 def is_log(value: object) -> "TypeGuard[Log]":
     """Whether this is a log, in memory or on disk, and not a table or an array of candidates."""
-    from ibcb.log.behavior_log import BehaviorLog
-    from ibcb.log.disk import DiskLog
+    from ibcb.log.protocol import Log
 
-    return isinstance(value, (BehaviorLog, DiskLog))
+    return isinstance(value, Log)
 
 
 def __getattr__(name: str) -> Any:
