@@ -54,10 +54,10 @@ def test_help_says_what_every_option_does_on_lines_of_80_characters_and_gives_an
         assert said[0].isupper(), (option.name, said)
         assert not re.search(r"(?i)batch|foresee|``", said), (option.name, said)
         assert all(f" {name}" in texts[-1] for name in option.opts if name.startswith("--")), option.name
-    example = re.search(r"Example: (.*)", " ".join(short.split())).group(1)
+    listed, _, example = short.partition("Example: ")
     assert example.startswith(f"ibcb {verb}")
     for option in re.findall(r"(?<!\S)--?[a-z][a-z0-9-]*", example):
-        assert re.search(rf"(?m)^\s+.*(?<!\S){re.escape(option)}[ ,]", short), option
+        assert re.search(rf"(?m)^ +(-\w, )?{re.escape(option)}[ ,]", listed), option
 
 
 def test_the_command_alone_lists_the_verbs_in_whole_sentences():
@@ -213,7 +213,11 @@ REFUSED = {
     "explain model.safetensors --log other.parquet": (1, "another log|features"),
     "explain model.safetensors --log log.parquet -o steps.txt": (1, "must end in .csv or .parquet"),
     "explain model.safetensors --log log.parquet --most 0": (2, "--most=0 must be at least 1"),
-    "validate log.parquet --options nothing.toml": (1, "does not exist"),
+    "validate log.parquet --options nothing.toml": (
+        1,
+        "nothing.toml does not exist; give the path of a file of options",
+    ),
+    "validate log.parquet --items wide.parqet": (1, "wide.parqet does not exist; did you mean wide.parquet"),
     "validate log.parquet --save-options log.txt": (1, r"must end in \.toml"),
     "demo extra": (2, "unexpected extra argument"),
     "reproduce --table 21": (2, "table 21 does not exist"),

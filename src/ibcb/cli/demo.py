@@ -12,7 +12,7 @@ from ibcb.cli.inputs import saved
 from ibcb.cli.options import Printed, takes
 from ibcb.cli.printing import Row, print_json, print_table, program, say
 from ibcb.estimators.parameters import MEANT_KINDS
-from ibcb.log.option import COUNT, PATH, one_of, option, text, whole
+from ibcb.log.option import COUNT, Form, one_of, option, text, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class _Options(Printed):
         Seed of the simulation; the same seed gives the same log.
     """
 
-    out: Path = option(Path("ibcb-demo"), PATH)
+    out: Path = option(Path("ibcb-demo"), Form("FOLDER", Path))
     expert: str = option("sbucb", text("sbucb|sbts"), one_of(lambda: ("sbucb", "sbts"), MEANT_KINDS))
     seed: int = option(0, COUNT, whole(0, "it seeds the random numbers"))
 

@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 
 from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import reads, reads_tables
+from ibcb.cli.paths import check_input
 from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.reading import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
@@ -52,7 +53,9 @@ def takes(*, how: Any, **families: Sequence[Option]) -> Callable[[Callable[..., 
     def extend(command: Callable[..., None]) -> Callable[..., None]:
         own = sorted(declared(how), key=lambda each: each.name == "as_json")
         options = [*own, *(each for family in families.values() for each in family)]
-        seldom = {each.name for family in families.values() for each in family if not each.usual}
+        # Where no option is more usual than the others, help shows all of them.
+        several = [family for family in families.values() if any(each.usual for each in family)]
+        seldom = {each.name for family in several for each in family if not each.usual}
 
         @wraps(command)
         def run(*, help_all: bool = False, **values: Any) -> None:
@@ -84,6 +87,7 @@ def given(family: Iterable[Option], texts: Mapping[str, Any]) -> dict[str, Any]:
     if (path := values.pop("options", None)) is not None:
         from ibcb.io import load_options
 
+        check_input(Path(path), "a file of options")
         reads(Path(path))
         values = _overruled(load_options(path), values)
     try:
@@ -106,6 +110,9 @@ def bad_usage(error: Exception, family: Iterable[Option]) -> typer.BadParameter:
 
 
 def _check_together(reading: dict[str, Any]) -> None:
+    for name in ("items", "arm_features"):
+        if name in reading:
+            check_input(Path(reading[name]), "a table")
     reads_tables(reading)
     if not reading:
         return

@@ -1,4 +1,4 @@
-"""What a verb is given to read: paths that are there, and saved models."""
+"""What a verb is given to read: a log that is there, and a saved model, each in its place."""
 
 from __future__ import annotations
 
