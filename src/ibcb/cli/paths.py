@@ -16,7 +16,7 @@ __all__ = ["check_input", "is_model", "model_of"]
 def check_input(path: Path, what: str) -> None:
     """Refuse a path that does not exist, with the name next to it in its folder."""
     if not path.exists():
-        there = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        there = [each.name for each in path.parent.iterdir() if each.exists()] if path.parent.is_dir() else []
         near = nearest(path.name, sorted(there))
         remedy = f"did you mean {path.with_name(near)}?" if near else f"give the path of {what}."
         raise FileNotFoundError(f"{path} does not exist; {remedy}")

@@ -51,7 +51,7 @@ def _solvers() -> Sequence[str]:
 def _check_rate(name: str, value: Any) -> None:
     positive("it is a share of the decider's choices")(name, value)
     if value > 1:
-        raise ValueError(f"{name}={value!r} must be at most 1: it is the share of the decider's choices that it has.")
+        raise ValueError(f"{name}={value!r} must be at most 1: it is the share of the decider's choices in the log.")
 
 
 def _check_forecast(name: str, value: Any) -> None:
