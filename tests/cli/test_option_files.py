@@ -112,6 +112,10 @@ WRONG = {
     "no TOML": ("one_hot = [", r"bad\.toml: not a readable TOML file"),
     "wrong value": ("missing = 'guess'", r"bad\.toml: missing='guess' is unknown"),
     "text for a list": ("one_hot = 'a'", r"bad\.toml: one_hot='a' is text; give a list"),
+    "several": (
+        "delimiter = 3\nsort = 'no'\ncolumns = 'x'",
+        r"bad\.toml: 3 problems. \(1\) columns='x' is no mapping.*\(2\) sort='no' must be True.*\(3\) delimiter=3",
+    ),
     "two cuts": ("episode_every = '1d'\nepisode_size = 3", r"bad\.toml: episode_every and episode_size exclude"),
 }
 

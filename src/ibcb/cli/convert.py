@@ -10,7 +10,7 @@ import typer
 
 import ibcb
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import HOW_TO_READ, Log, Printed, takes
+from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
 from ibcb.cli.paths import check_input
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, option
@@ -19,7 +19,7 @@ __all__ = ["convert"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _ConvertOptions(Printed):
     """How a log is converted.
 
     Attributes
@@ -31,12 +31,12 @@ class _Options(Printed):
     long: bool = option(False, FLAG)
 
 
-@takes(how=_Options, reading=HOW_TO_READ)
+@takes(how=_ConvertOptions, reading=HOW_TO_READ)
 def convert(
-    log: Log,
+    log: LogPath,
     out: Annotated[Path, typer.Argument(help="File to write: .parquet, .csv, .arrow, .npz, .vw or .dsjson.")],
     *,
-    how: _Options,
+    how: _ConvertOptions,
     reading: dict[str, Any],
 ) -> None:
     """Write a log in another format; Parquet keeps everything.

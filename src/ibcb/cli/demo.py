@@ -21,7 +21,7 @@ __all__ = ["demo"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _DemoOptions(Printed):
     """What is shown.
 
     Attributes
@@ -39,8 +39,8 @@ class _Options(Printed):
     seed: int = option(0, COUNT, whole(0, "it seeds the random numbers"))
 
 
-@takes(how=_Options)
-def demo(*, how: _Options) -> None:
+@takes(how=_DemoOptions)
+def demo(*, how: _DemoOptions) -> None:
     """Simulate a log, fit it, and write a report.
 
     Needs no data. Compares the fit with behaviour cloning, and leaves the log, which

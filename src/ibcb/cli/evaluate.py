@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.options import REMEMBERED, Model, Printed, prepared, takes
+from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
 from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, print_table, say_notes
 
@@ -28,7 +28,7 @@ _METRICS = {
 
 @takes(how=Printed, reading=REMEMBERED)
 def evaluate(
-    model: Model,
+    model: ModelPath,
     run: Annotated[Path, typer.Argument(help="A folder written by ibcb simulate, or a log.")],
     *,
     how: Printed,

@@ -10,7 +10,7 @@ import typer
 
 import ibcb
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import REMEMBERED, Model, Printed, prepared, takes
+from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
 from ibcb.cli.paths import model_of
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
 from ibcb.log.option import COUNT, PATH, option, whole
@@ -22,7 +22,7 @@ _WIDEST = 28
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _ExplainOptions(Printed):
     """What is listed.
 
     Attributes
@@ -40,8 +40,8 @@ class _Options(Printed):
     most: int = option(20, COUNT, whole(1, "it counts steps to print"))
 
 
-@takes(how=_Options, reading=REMEMBERED)
-def explain(model: Model, *, how: _Options, reading: dict[str, Any]) -> None:
+@takes(how=_ExplainOptions, reading=REMEMBERED)
+def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) -> None:
     """List the choices that do not fit, most doubtful first.
 
     Each row has the candidate chosen, the one that the policy of that episode

@@ -15,7 +15,7 @@ import typer
 import ibcb
 from ibcb.cli.doubts import known_of, refuse_doubts, told_once
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import HOW_TO_READ, Log, Printed, takes
+from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
 from ibcb.cli.paths import check_input
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 from ibcb.estimators.parameters import FITTING
@@ -47,7 +47,7 @@ _FIGURES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _FitOptions(Printed):
     """What becomes of the model, and how a large log is gone through.
 
     Attributes
@@ -71,8 +71,8 @@ class _Options(Printed):
     scheduler: str | None = option(None, text("ADDRESS"))
 
 
-@takes(how=_Options, fitting=FITTING, reading=HOW_TO_READ)
-def fit(log: Log, *, how: _Options, fitting: dict[str, Any], reading: dict[str, Any]) -> None:
+@takes(how=_FitOptions, fitting=FITTING, reading=HOW_TO_READ)
+def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dict[str, Any]) -> None:
     """Recover what a decider values, and its policies, from a log.
 
     Saves the model, prints its weights and a verdict on how far to rely on them.

@@ -20,11 +20,11 @@ from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.reading import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = ["HOW_TO_READ", "REMEMBERED", "Log", "Model", "Printed", "Verb", "bad_usage", "prepared", "takes"]
+__all__ = ["HOW_TO_READ", "REMEMBERED", "LogPath", "ModelPath", "Printed", "Verb", "bad_usage", "prepared", "takes"]
 
 _LOG = "The log: a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
-Log = Annotated[Path, typer.Argument(help=_LOG, readable=False)]
-Model = Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.", readable=False)]
+LogPath = Annotated[Path, typer.Argument(help=_LOG, readable=False)]
+ModelPath = Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.", readable=False)]
 #: options of verbs that read a log
 HOW_TO_READ = (OPTIONS_FILE, *(each for each in READING if each.form is not None))
 #: of verbs that are given a model, which knows how its log was read
@@ -111,8 +111,8 @@ def bad_usage(error: Exception, family: Iterable[Option]) -> typer.BadParameter:
 
 def _check_together(reading: dict[str, Any]) -> None:
     for name in ("items", "arm_features"):
-        if name in reading:
-            check_input(Path(reading[name]), "a table")
+        if isinstance(path := reading.get(name), str):
+            check_input(Path(path), "a table")
     reads_tables(reading)
     if not reading:
         return
@@ -151,14 +151,13 @@ def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = 
     return reading
 
 
-#: of help texts, in their order
+# -- help ------------------------------------------------------------------------------------------------------------
+
+#: in their order
 _HEADINGS = (
     *("Arguments", "Options", "Decider", "Expert", "World", "Reading: file", "Reading: columns", "Reading: layout"),
     *("Reading: episodes", "Algorithm 2", "Large logs"),
 )
-
-
-# -- help ------------------------------------------------------------------------------------------------------------
 
 
 class Verb(TyperCommand):

@@ -11,7 +11,7 @@ import typer
 
 import ibcb
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import REMEMBERED, Log, Model, Printed, prepared, takes
+from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
 from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import COUNT, FLAG, PATH, option, whole
@@ -23,7 +23,7 @@ _FURTHEST = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _PredictOptions(Printed):
     """What is predicted.
 
     Attributes
@@ -44,8 +44,8 @@ class _Options(Printed):
     at_episode: int | None = option(None, COUNT, whole(0, "episodes are counted from 0"))
 
 
-@takes(how=_Options, reading=REMEMBERED)
-def predict(model: Model, log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
+@takes(how=_PredictOptions, reading=REMEMBERED)
+def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: dict[str, Any]) -> None:
     """Choose a candidate at every step, as the decider would.
 
     Uses the policy right after the fitted log, without exploration. Writes the

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import ibcb
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import REMEMBERED, Log, Model, Printed, prepared, takes
+from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
 from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option
@@ -23,7 +23,7 @@ _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _PropensitiesOptions(Printed):
     """What is written.
 
     Attributes
@@ -39,8 +39,8 @@ class _Options(Printed):
     ahead: bool = option(False, FLAG)
 
 
-@takes(how=_Options, reading=REMEMBERED)
-def propensities(model: Model, log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
+@takes(how=_PropensitiesOptions, reading=REMEMBERED)
+def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, reading: dict[str, Any]) -> None:
     """Compute the probability of every candidate of every step.
 
     For the log that the model was fitted on, the policy in force in each episode

@@ -20,7 +20,7 @@ __all__ = ["report"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _ReportOptions(Printed):
     """What the page shows, and of which log.
 
     Attributes
@@ -44,7 +44,7 @@ class _Options(Printed):
     strict: bool = option(False, FLAG)
 
 
-@takes(how=_Options, reading=REMEMBERED)
+@takes(how=_ReportOptions, reading=REMEMBERED)
 def report(
     model: Annotated[
         Path,
@@ -55,7 +55,7 @@ def report(
         ),
     ],
     *,
-    how: _Options,
+    how: _ReportOptions,
     reading: dict[str, Any],
 ) -> None:
     """Write a report: what a model found, and how far to trust it.

@@ -21,7 +21,7 @@ def _numbers(texts: Sequence[str]) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _ReproduceOptions(Printed):
     """What is computed, and where it is kept.
 
     Attributes
@@ -51,8 +51,8 @@ class _Options(Printed):
     page: Path = option(Path("results.md"), PATH)
 
 
-@takes(how=_Options)
-def reproduce(*, how: _Options) -> None:
+@takes(how=_ReproduceOptions)
+def reproduce(*, how: _ReproduceOptions) -> None:
     """Compute the paper's tables again, beside its own figures.
 
     Each finished cell is recorded at once and never computed twice: after an

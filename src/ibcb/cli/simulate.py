@@ -28,7 +28,7 @@ def _experts() -> tuple[str, ...]:
 
 
 @dataclass(kw_only=True)
-class _Simulation:
+class _SimulateOptions:
     """What a user may say about a run; see `ibcb.simulate`, which checks it.
 
     Attributes
@@ -100,7 +100,7 @@ class _Simulation:
     temperature: float = option(None, NUMBER)
 
 
-_SIMULATION = declared(_Simulation)
+_SIMULATION = declared(_SimulateOptions)
 
 
 @takes(how=Printed, asked=_SIMULATION)

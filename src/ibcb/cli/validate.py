@@ -10,7 +10,7 @@ import typer
 
 import ibcb
 from ibcb.cli.inputs import check_output, reads, saved
-from ibcb.cli.options import HOW_TO_READ, Log, Printed, prepared, takes
+from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, prepared, takes
 from ibcb.cli.paths import check_input, model_of
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 from ibcb.log.option import FLAG, PATH, option
@@ -19,7 +19,7 @@ __all__ = ["validate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options(Printed):
+class _ValidateOptions(Printed):
     """What is checked and kept.
 
     Attributes
@@ -37,8 +37,8 @@ class _Options(Printed):
     save_options: Path | None = option(None, PATH)
 
 
-@takes(how=_Options, reading=HOW_TO_READ)
-def validate(log: Log, *, how: _Options, reading: dict[str, Any]) -> None:
+@takes(how=_ValidateOptions, reading=HOW_TO_READ)
+def validate(log: LogPath, *, how: _ValidateOptions, reading: dict[str, Any]) -> None:
     """Check a log: what it holds, and what would make a fit fail.
 
     Exits with code 1 if there are errors, with --strict also if there are warnings.

@@ -18,6 +18,7 @@ from ibcb.log.option import (
     FLAG,
     Form,
     Option,
+    boolean,
     check_all,
     declared,
     names,
@@ -98,6 +99,10 @@ def _crosses(texts: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _check_roles(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise WrongTypeError(
+            f"{name}={shown(value)} is no mapping; give roles and their columns, {{'step': 'request'}}."
+        )
     for role in value:
         if role not in ROLES:
             near = nearest(str(role), ROLES, _MEANT)
@@ -122,19 +127,20 @@ def _check_crosses(name: str, value: Any) -> None:
 
 def _check_alternatives(name: str, value: Any) -> None:
     _check_names(name, value)
-    if value and len({each.casefold() for each in value}) < max(2, len(value)):
+    if value and len({str(each).casefold() for each in value}) < max(2, len(value)):
         raise ValueError(
             f"{name}={shown(list(value))} must be two or more different names; with fewer there is nothing to choose."
         )
 
 
 def _check_sign(name: str, value: Any) -> None:
-    if value is not None and (len(value) != 1 or not value.isascii() or value.isalnum() or value in "\r\n\"'"):
+    plain = isinstance(value, str) and len(value) == 1 and value.isascii() and not value.isalnum()
+    if value is not None and not (plain and value not in "\r\n\"'"):
         raise ValueError(f"{name}={shown(value)} cannot be used; give a single character, such as a comma.")
 
 
 def _check_date_format(name: str, value: Any) -> None:
-    if value is not None and "%" not in value:
+    if value is not None and "%" not in str(value):
         raise ValueError(f"{name}={shown(value)} has no %; write it as in %d.%m.%Y %H:%M.")
 
 
@@ -291,7 +297,7 @@ class ReadOptions:
     )
     cross: Sequence[Sequence[str]] = option((), Form("'A,B'", _crosses, repeated=True), _check_crosses, **_OWN)
     missing: str = option("refuse", text("refuse|mean|zero"), one_of(lambda: ("refuse", "mean", "zero")), **_OWN)
-    standardize: bool = option(False, FLAG, **_OWN)
+    standardize: bool = option(False, FLAG, boolean, **_OWN)
     arm: str | None = option(None, _NAME, heading="Reading: layout", **_OFTEN)
     alternatives: Sequence[str] = option((), _NAMES, _check_alternatives, usual=True, kept="place")
     items: Any = option(None, _FILE, usual=True, kept="place")
@@ -303,14 +309,14 @@ class ReadOptions:
     warmup: int | None = option(
         None, COUNT, whole(0, "it is the number of leading episodes that were random"), usual=True
     )
-    sort: bool = option(False, FLAG)
+    sort: bool = option(False, FLAG, boolean)
     format: str | None = option(None, _NAME, heading="Reading: file", kept="place")
     delimiter: str | None = option(None, _CHAR, _check_sign, kept="place")
     decimal: str = option(".", _CHAR, _check_sign, kept="place")
     date_format: str | None = option(None, text("PATTERN"), _check_date_format)
     max_memory: int | str | None = option(None, text("SIZE"), _check_memory, **_OWN)
-    deduplicate: bool = option(False, FLAG)
-    skip_unlabelled: bool = option(False, FLAG)
+    deduplicate: bool = option(False, FLAG, boolean)
+    skip_unlabelled: bool = option(False, FLAG, boolean)
     choices: bool = option(True, **_OWN)
     preparation: Preparation | None = option(None, **_OWN)
 
