@@ -13,7 +13,7 @@ import ibcb
 from ibcb.cli import app
 from ibcb.estimators.parameters import FITTING, PARAMETERS
 from ibcb.io import load_options, save_options
-from ibcb.log.reading import READING, ReadOptions
+from ibcb.log.read_options import READING, ReadOptions
 
 VERBS = list(get_command(app).commands)
 SMALL = ["--episodes", "4", "--batch-size", "50", "--candidates", "4", "--features", "3", "--warmup", "60"]

@@ -17,7 +17,7 @@ from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import reads, reads_tables
 from ibcb.cli.paths import check_input
 from ibcb.log.option import FLAG, Option, check_all, declared, option
-from ibcb.log.reading import CUTS, OPTIONS_FILE, READING
+from ibcb.log.read_options import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = ["HOW_TO_READ", "REMEMBERED", "LogPath", "ModelPath", "Printed", "Verb", "bad_usage", "prepared", "takes"]
@@ -117,7 +117,7 @@ def _check_together(reading: dict[str, Any]) -> None:
     if not reading:
         return
     from ibcb.io.formats import format_called
-    from ibcb.log.reading import ReadOptions
+    from ibcb.log.read_options import ReadOptions
 
     ReadOptions(**reading)
     if "format" in reading:

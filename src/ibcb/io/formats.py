@@ -29,7 +29,7 @@ from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
 from ibcb.log.option import documented, nearest
-from ibcb.log.reading import OPTIONS_FILE, READING, ReadOptions
+from ibcb.log.read_options import OPTIONS_FILE, READING, ReadOptions
 from ibcb.log.steps import Source
 from ibcb.log.validation.updates import find_updates
 from ibcb.numerics.checks import WrongTypeError
@@ -85,7 +85,7 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         (`ibcb.io.lists`), or with columns for each alternative (``alternatives``). Rows of a step stand together, steps
         in the order of time.
     **options
-        See `ibcb.log.reading.ReadOptions`.
+        See `ibcb.log.read_options.ReadOptions`.
 
     Examples
     --------

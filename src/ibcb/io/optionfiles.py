@@ -21,7 +21,7 @@ from typing import Any
 from ibcb.io.files import atomic, regular
 from ibcb.log.arrays import shown
 from ibcb.log.option import nearest
-from ibcb.log.reading import READING, ReadOptions
+from ibcb.log.read_options import READING, ReadOptions
 from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = ["load_options", "save_options"]

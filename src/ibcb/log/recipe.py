@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_feature_names
 from ibcb.log.arrays import LogFormatError, shown
-from ibcb.log.reading import READING
+from ibcb.log.read_options import READING
 
 __all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
 

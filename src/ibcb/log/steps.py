@@ -1,7 +1,7 @@
 """Steps on their way into a log: batches of whole steps from any format, before they are cut into episodes.
 
 A `Source` is a place to read steps from, again and again, a bounded number at a time. `numbered` cuts the steps into
-episodes, as `ibcb.log.reading.ReadOptions` say.
+episodes, as `ibcb.log.read_options.ReadOptions` say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, shown
 from ibcb.log.notes import Note
-from ibcb.log.reading import ROLES, ReadOptions, window_seconds
+from ibcb.log.read_options import ROLES, ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 
