@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ibcb.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from ibcb import io, report
+    from ibcb import io, plots, report
     from ibcb.deciders import SBTS, SBUCB, EGreedy, FixedPolicy, Softmax, TopK
     from ibcb.estimators.choice_model import ChoiceModel
     from ibcb.estimators.ibcb import IBCB
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ibcb.paper import metrics
     from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
     from ibcb.paper.simulate import Run, simulate
-    from ibcb.report import plots
     from ibcb.report.explaining import explain
 
 #: where each public name lives; it is imported when somebody asks for it, so that `import ibcb` is quick
@@ -64,7 +63,7 @@ _HOMES = {
     "validate": "ibcb.log.validation",
     "write_log": "ibcb.io",
 }
-_MODULES = {"io": "ibcb.io", "metrics": "ibcb.paper.metrics", "plots": "ibcb.report.plots", "report": "ibcb.report"}
+_MODULES = {"io": "ibcb.io", "metrics": "ibcb.paper.metrics", "plots": "ibcb.plots", "report": "ibcb.report"}
 
 __all__ = [
     "BICB",
