@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ibcb.log.validation.updates import find_updates
     from ibcb.paper import metrics
     from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
-    from ibcb.paper.simulate import Run, simulate
+    from ibcb.paper.simulation import Run, simulate
     from ibcb.report.explaining import explain
 
 #: where each public name lives; it is imported when somebody asks for it, so that `import ibcb` is quick
@@ -49,7 +49,7 @@ _HOMES = {
     "FixedPolicy": "ibcb.deciders",
     "InfeasibleError": "ibcb.inverse.solvers",
     "LogFormatError": "ibcb.log",
-    "Run": "ibcb.paper.simulate",
+    "Run": "ibcb.paper.simulation",
     "Softmax": "ibcb.deciders",
     "SolverError": "ibcb.inverse.solvers",
     "TopK": "ibcb.deciders",
@@ -59,7 +59,7 @@ _HOMES = {
     "open_log": "ibcb.io",
     "read_log": "ibcb.io",
     "save_model": "ibcb.estimators.models",
-    "simulate": "ibcb.paper.simulate",
+    "simulate": "ibcb.paper.simulation",
     "validate": "ibcb.log.validation",
     "write_log": "ibcb.io",
 }

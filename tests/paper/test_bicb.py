@@ -51,8 +51,8 @@ def test_rewards_are_drawn_from_their_dense_conditional(rng):
 
     def drawn(white):
         (sweep,) = gibbs.prepare(block._replace(rewards=white[:, None]), beliefs, reward_coef)
-        after, info = gibbs.step(state, sweep, beliefs)
-        return after.rewards, means + info.noise.T
+        after, noise = gibbs.step(state, sweep, beliefs)
+        return after.rewards, means + noise.T
 
     rewards, rho = drawn(np.zeros(T))
     mean, covariance = plain.reward_conditional(steps.x, rho, reward_coef, B)
@@ -103,9 +103,9 @@ def test_sweeps_are_those_of_the_plain_sampler(rng):
     for block in gibbs.draws(random, 60, T, d):
         for sweep in gibbs.prepare(block, beliefs, reward_coef):
             means = (beliefs.inverse @ state.moments.T[:, :, None])[:, :, 0]
-            state, info = gibbs.step(state, sweep, beliefs)
+            state, noise = gibbs.step(state, sweep, beliefs)
             rho, rewards = next(found)
-            np.testing.assert_allclose(means + info.noise.T, rho, atol=1e-6)
+            np.testing.assert_allclose(means + noise.T, rho, atol=1e-6)
             np.testing.assert_allclose(state.rewards[1:], rewards, atol=1e-6)
 
 
