@@ -135,16 +135,6 @@ def test_fit_is_the_plain_algorithm(pinv):
     assert model.prior_weight_ == pytest.approx(b, rel=1e-5)
 
 
-def test_hoisting_in_the_plain_sampler_changes_nothing(rng):
-    """The benchmark's second yardstick is the same algorithm."""
-    _, _, contexts, chosen, reward_coef = world(rng, T=12)
-    one, two = (
-        plain.bicb_expectation(contexts, chosen, B, reward_coef, generator(0), 20, 0, hoist=hoist)
-        for hoist in (False, True)
-    )
-    np.testing.assert_allclose(one[1], two[1], atol=1e-9)
-
-
 # -- the estimator -------------------------------------------------------------------------------------------------
 
 SHORT = {"n_iterations": 2, "n_sweeps": 20, "n_dropped": 10}
