@@ -17,6 +17,7 @@ import ibcb
 from ibcb.cli import app
 from ibcb.estimators.model_file import read_model_file, write_model_file
 from ibcb.io.parquet import write_steps
+from ibcb.log.steps import Steps
 from ibcb.report import facts, render, write_report
 from ibcb.report.lessons import step_keys
 from ibcb.report.rendering import json_for_script
@@ -384,8 +385,8 @@ def test_ten_million_rows_on_disk_take_less_than_a_gibibyte(tmp_path):
                 S = X[np.arange(B), chosen]
                 chosen_contexts.append(S)
                 rewards.append(S @ theta + 0.1 * rng.normal(size=B))
-                origin = (number, piece * B)
-                yield number, ibcb.BehaviorLog.part(X.reshape(-1, d), np.full(B, M), chosen, origin=origin)
+                steps = Steps(X.reshape(-1, d), np.full(B, M), chosen)
+                yield number, ibcb.BehaviorLog.part(steps, (number, piece * B))
             expert.update(np.concatenate(chosen_contexts), np.concatenate(rewards))
 
     write_steps(parts(), tmp_path / "log.parquet")

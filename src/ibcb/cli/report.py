@@ -9,7 +9,8 @@ import typer
 
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
 
@@ -57,6 +58,7 @@ def report(
     known = told_once(known_of(disk, scanning), imitator)
     refuse_doubts([*known, *imitator.notes_], strict)
     write_page(found, out, (*disk.notes, *known))
+    saved(out)
     say_notes(known)
     for text in found.notes:
         say(f"note: {text}")

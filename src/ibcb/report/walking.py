@@ -193,7 +193,8 @@ class Walking:
         X = in_double(part)[: offsets[-1]]
         block = Block(X, part.chosen_rows[:steps], offsets, part.candidates_per_step, 0, 0)
         certain = kind.certain(policy, None if track is None else track.added[self._number])
-        p = kind.propensities(block, self._outlook.now, certain, _DRAWS, scale=self._fit.scale)
+        columns = kind.rule.columns(block, self._outlook.now)
+        p = kind.propensities(columns, certain, _DRAWS, scale=self._fit.scale)
         expected = X @ policy
         best = expected >= np.repeat(np.maximum.reduceat(expected, offsets[:-1]), np.diff(offsets))
         self._sums.update(drawn=steps - float(p[best].sum()), drawn_steps=steps)
