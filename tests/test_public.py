@@ -180,7 +180,7 @@ def test_the_wheel_installs_and_imports_outside_the_tree(tmp_path):
     inside = zipfile.ZipFile(wheel).namelist()
     assert "ibcb/py.typed" in inside
     assert "ibcb/paper/tables/paper.csv" in inside
-    assert {"ibcb/report/page.html", "ibcb/report/page.css", "ibcb/report/page.js"} <= set(inside)
+    assert {"ibcb/report/page.html", "ibcb/report/page.css", "ibcb/report/parts/overview.html"} <= set(inside)
     assert not [name for name in inside if name.startswith("tests")]
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel]

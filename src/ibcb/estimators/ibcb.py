@@ -575,6 +575,7 @@ class IBCB(Parameters, Imitator):
         Parameters
         ----------
         log : BehaviorLog, or what `ibcb.open_log` gave
+            Another one than the fitted one raises ValueError, with the first episode that differs.
 
         Returns
         -------
