@@ -19,8 +19,8 @@ from ibcb.log.steps import seconds_since_1970
 from ibcb.log.validation import updates as module
 from ibcb.log.validation.constancy import change_at, find_change
 from ibcb.log.validation.step_sample import Sample
+from ibcb.log.validation.updates.evidence import PACES, CutEvidence
 from ibcb.log.validation.updates.schedules import Schedule, log_prior
-from ibcb.log.validation.updates.walk import PACES, Walk
 from ibcb.numerics.contexts import is_sparse
 
 DAY = 86_400
@@ -235,7 +235,7 @@ def test_what_find_updates_refuses():
 def walk():
     log = small_run(n_episodes=2, batch_size=150, warmup=0).log
     steps = log.recut([0])
-    return Walk(Sample.of(steps, np.arange(steps.n_steps), 0))
+    return CutEvidence(Sample.of(steps, np.arange(steps.n_steps), 0))
 
 
 def test_the_expansion_is_exact_where_it_is_made():

@@ -28,7 +28,7 @@ from ibcb.log.validation.step_sample import Sample, per_step
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import stray_rate, summarise
 
-__all__ = ["Pace", "Walk"]
+__all__ = ["PACES", "CutEvidence", "Pace"]
 
 Matrix = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def _steps(paces: Sequence[Pace], before: NDArray[np.int64], edges: NDArray[np.i
     return variance
 
 
-class Walk:
+class CutEvidence:
     """The choices of a sample of steps, summed up so that any cut can be judged; cuts are in steps of the sample.
 
     ``warmup`` is the number of steps before them.
@@ -154,11 +154,11 @@ class Walk:
     def evidences(self, cuts: Sequence[Sequence[int]]) -> Matrix:
         """The same of many cuts, those of about as many episodes together."""
         order = sorted(range(len(cuts)), key=lambda place: len(cuts[place]))
-        found = np.empty(len(cuts))
+        values = np.empty(len(cuts))
         for first in range(0, len(order), _TOGETHER):
             some = order[first : first + _TOGETHER]
-            found[some] = self._filtered([cuts[place] for place in some], [self.pace] * len(some))
-        return found
+            values[some] = self._filtered([cuts[place] for place in some], [self.pace] * len(some))
+        return values
 
     def _filtered(self, cuts: Sequence[Sequence[int]], paces: Sequence[Pace]) -> Matrix:
         """Log-evidence of cuts, each at its pace: a Kalman filter for all of them at once, one episode at a time."""
