@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, product
+from itertools import chain
+from itertools import product as combinations_of
 from typing import Any
 
 import numpy as np
@@ -155,14 +156,14 @@ class Preparation:
         ]
         seen: set[tuple[int, ...]] = set()
         for cross in self.crosses:
-            found = []
-            for factors in product(*cross):
+            products = []
+            for factors in combinations_of(*cross):
                 key = tuple(sorted(factors))
                 columns = [encoded[place] for place in key if encoded[place] is not None]
                 if key not in seen and len(set(columns)) == len(columns):
                     seen.add(key)
-                    found.append(factors)
-            yield cross, found
+                    products.append(factors)
+            yield cross, products
 
     @property
     def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
