@@ -512,6 +512,11 @@ class BehaviorLog(Log):
             yield self if last - first == self.n_steps else self._steps(first, last)
             first = last
 
+    def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
+        for _, episode in self.episodes():
+            if episode.number == number:
+                yield episode._steps(first, last)
+
     # -- checks ----------------------------------------------------------------------------------------------
 
     def _check_choices(self) -> None:

@@ -116,6 +116,10 @@ class Log(ABC):
         for _, episode in self.episodes():
             yield from episode.step_counts()
 
+    @abstractmethod
+    def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
+        """Steps first to last - 1 of the episode with that number, in parts."""
+
     def _repr_html_(self) -> str:
         return log_html(self)
 

@@ -7,23 +7,23 @@ from ibcb.log import Log
 from ibcb.log.validation import Validation, validated
 from ibcb.log.validation.scan import Scan
 
-__all__ = ["Scanning"]
+__all__ = ["Validating"]
 
 
-class Scanning(Subscriber):
+class Validating(Subscriber):
     """Scans a log while it goes by."""
 
     def __init__(self) -> None:
         self._scan = Scan()
         self._said: Validation | None = None
 
-    def step(self, episode: Episode) -> Scanning:
+    def step(self, episode: Episode) -> Validating:
         """One more episode."""
         for part in episode.rows.parts():
             self._scan.add(episode.number, part)
         return self
 
-    def finish(self) -> Scanning:
+    def finish(self) -> Validating:
         """Itself."""
         return self
 
