@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, shown
+from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, runs, shown
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation
@@ -185,30 +186,25 @@ class _Episodes:
                 f"episode {labels[at]} is below 0 and not a whole number; store the numbers as integers, or say how "
                 "many leading episodes were random: warmup=1 (--warmup 1).",
             )
-        return (
-            self._given(labels.astype(np.int64)) if kind in "iu" and self._warmup is None else self._relabelled(labels)
-        )
+        whole_numbers = kind in "iu" and self._warmup is None
+        return self._given(labels.astype(np.int64)) if whole_numbers else self._relabelled(labels)
 
     def _given(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole numbers stay as they are; they must not fall."""
-        before = np.concatenate([labels[:1] if self._last is None else [self._last], labels[:-1]])
-        falls = labels < before
-        if falls.any():
-            at = int(np.argmax(falls))
+        last = labels[0] if self._last is None else self._last
+        at = _first_fall(labels, last)
+        if at is not None:
+            before = labels[at - 1] if at else last
             raise self._error(
-                at,
-                f"episode {labels[at]} follows {before[at]}; sort the rows by episode, or read with sort=True "
-                "(--sort).",
+                at, f"episode {labels[at]} follows {before}; sort the rows by episode, or read with sort=True (--sort)."
             )
         self._last = int(labels[-1])
         return labels
 
     def _relabelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Any labels become 0, 1, ... in the order in which they appear; none may come back."""
-        changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
-        starts = np.concatenate([[0], changes])
         numbers = np.empty(len(labels), dtype=np.int64)
-        for first, end in zip(starts, [*changes, len(labels)], strict=True):
+        for first, end in pairwise(runs(labels)):
             label = labels[first]
             if self._number < 0 or label != self._last:
                 if label in self._seen:
@@ -218,8 +214,7 @@ class _Episodes:
                         "read with sort=True (--sort).",
                     )
                 self._seen.add(label)
-                self._last = label
-                self._number += 1
+                self._last, self._number = label, self._number + 1
             numbers[first:end] = self._number
         return numbers
 
@@ -254,19 +249,25 @@ class _Episodes:
         windows = seen // seconds
         # Windows must not fall: what comes later was chosen later.
         last = self._time or (windows[0], timestamps[0])
-        falls = windows < np.concatenate([[last[0]], windows[:-1]])
-        if falls.any():
-            at = int(np.argmax(falls))
+        fall = _first_fall(windows, last[0])
+        if fall is not None:
+            before = timestamps[fall - 1] if fall else last[1]
             raise self._error(
-                at,
-                f"its time {timestamps[at]} is before {timestamps[at - 1] if at else last[1]} of the step before it; "
-                "sort the rows by time, or read with sort=True (--sort).",
+                fall,
+                f"its time {timestamps[fall]} is before {before} of the step before it; sort the rows by time, or read "
+                "with sort=True (--sort).",
             )
         self._time = windows[-1], timestamps[-1]
         return windows
 
     def _error(self, at: int, reason: str) -> LogFormatError:
         return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+
+
+def _first_fall(values: NDArray[np.int64], last: int) -> int | None:
+    """Where a value is below the one before it, ``last`` being before the first."""
+    falls = values < np.concatenate([[last], values[:-1]])
+    return int(np.argmax(falls)) if falls.any() else None
 
 
 def seconds_since_1970(timestamps: NDArray[Any]) -> NDArray[np.float64] | None:
