@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.columns import listed, matches
-from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, some
+from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Cross, FeatureColumn, Preparation
@@ -169,7 +169,8 @@ class _Crossed(MappedSource):
 
     def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
         for steps in batches:
-            for part in _pieces(steps, self._d):
+            for some_steps, rows in cuts(steps.counts, BATCH_NUMBERS // self._d):
+                part = steps.taken(some_steps, rows)
                 yield part._replace(contexts=self._products(part.contexts))
 
     def _products(self, X: Contexts) -> Contexts:
@@ -235,17 +236,3 @@ def _placed(X: Any, columns: NDArray[np.int64], d: int) -> Any:
     rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     kept = moved >= 0
     return sparse.csr_array((X.data[kept], (rows[kept], moved[kept])), shape=(X.shape[0], d))
-
-
-def _pieces(steps: Steps, d: int) -> Iterator[Steps]:
-    """Whole steps, few enough that their rows with d features are a few million numbers."""
-    ends = np.cumsum(steps.counts)
-    if len(ends) == 0 or ends[-1] * d <= BATCH_NUMBERS:
-        yield steps
-        return
-    first = row = 0
-    while first < len(ends):
-        last = max(int(np.searchsorted(ends, row + BATCH_NUMBERS // d, side="right")), first + 1)
-        some, rows = slice(first, last), slice(row, int(ends[last - 1]))
-        yield steps.taken(some, rows)
-        first, row = last, rows.stop

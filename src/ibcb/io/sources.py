@@ -24,6 +24,7 @@ __all__ = [
     "OTHER_KINDS",
     "MappedSource",
     "asked_names",
+    "cuts",
     "existing",
     "kept_features",
     "labelled",
@@ -202,6 +203,20 @@ def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) 
     if not keys:
         raise LogFormatError("nothing to sort by: the log holds neither times nor episodes; read it without sort.")
     return np.lexsort(keys)
+
+
+def cuts(counts: NDArray[np.int64], most: int) -> Iterator[tuple[slice, slice]]:
+    """Consecutive steps of at most so many rows, or a single one, and their rows.
+
+    >>> list(cuts(np.array([2, 1, 9]), 4))
+    [(slice(0, 2, None), slice(0, 3, None)), (slice(2, 3, None), slice(3, 12, None))]
+    """
+    ends = np.cumsum(counts)
+    first = row = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, row + most, side="right")), first + 1)
+        yield slice(first, last), slice(row, int(ends[last - 1]))
+        first, row = last, int(ends[last - 1])
 
 
 def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, BehaviorLog]]:
