@@ -723,7 +723,7 @@ CASES = {
     "npz, episode huge": Case(
         stored(npz_bytes(episode=np.array([0, 0, 2**63, 2**63], np.uint64)), "log.npz"), "is above 9223.*0, 1, 2"
     ),
-    "npz, episode nan": Case(stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2: the episode is nan; give"),
+    "npz, episode nan": Case(stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2: the episode is nan"),
     "npz, time missing": Case(
         stored(npz_bytes(timestamps=np.array(["NaT"] * 4, "datetime64[s]")), "log.npz"),
         "the time is NaT; .*Or leave",

@@ -74,6 +74,7 @@ def test_rewards_and_propensities_change_nothing(feedback, actions):
         ({"n_actions": 5}, r"n_actions is 5 but action_context has 4 rows"),
         ({"context": np.ones((3, 2))}, r"context has 3 rows but action has 12"),
         ({"action_context": np.ones(4)}, r"action_context has shape \(4,\)"),
+        ({"n_actions": 4.0, "action_context": None}, r"n_actions is 4\.0; it is the number of actions, a whole number"),
         ({"context": None, "action_context": None}, r"neither context nor action_context"),
     ],
 )

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from ibcb.io.cells import time_of
 from ibcb.io.files import binary, text_lines
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, refused, same_features, some, sorted_steps, unlabelled_steps
-from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, as_array, names_to_write
+from ibcb.io.sources import refuse_roles, refused, same_features, some, unlabelled_steps
+from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, names_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import DAMAGE
@@ -89,7 +89,6 @@ class DSJsonSource(SparseSource):
         self._unnamed = True
         #: of episode, step id and time: what the lines so far hold
         self._kinds: list[str] | None = None
-        self._order: NDArray[np.int64] | None = None
         super().__init__(path, options)
         if self._unnamed and options.preparation is None and options.features is None and not options.drop:
             self.feature_names = self.preparation = None
@@ -98,35 +97,15 @@ class DSJsonSource(SparseSource):
 
     def _decisions(self) -> Iterator[Decision]:
         self._left_out.clear()
-        keys: list[tuple[Any, Any]] = []
-        lines: list[tuple[int, int]] = []
-        offset, empty = 0, True
+        empty = True
         for number, raw in text_lines(self._path, self._options.memory):
             decision = self._decision(raw, number)
             if decision is not None:
-                if self._options.sort:
-                    keys.append((decision.episode, decision.timestamp))
-                    lines.append((offset, number))
                 empty = False
                 yield decision
-            offset += len(raw)
         if empty and self._left_out:
-            lines_read = plural(self._left_out.total(), "line")
-            raise LogFormatError(f"no decision in {lines_read}; a decision has its candidates in c._multi.")
-        if keys:
-            episodes, times = (as_array(list(values)) for values in zip(*keys, strict=True))
-            self._order = np.array(lines, dtype=np.int64)[sorted_steps(episodes, times)]
-
-    def _in_order(self) -> Iterator[Decision]:
-        if self._order is None:
-            yield from self._decisions()
-            return
-        with binary(self._path) as file:
-            for offset, number in self._order.tolist():
-                file.seek(offset)
-                decision = self._decision(file.readline(), number)
-                if decision is not None:
-                    yield decision
+            lines = plural(self._left_out.total(), "line")
+            raise LogFormatError(f"no decision in {lines}; a decision has its candidates in c._multi.")
 
     def _remarks(self) -> list[Note]:
         remarks, left_out = [], self._left_out

@@ -110,10 +110,13 @@ class _Arms:
                 "actions; add one of them."
             )
         refuse_roles(options, self.name)
+        arms = source.get("n_actions")
+        if isinstance(arms, bool) or not isinstance(arms, (int, np.integer, type(None))):
+            raise LogFormatError(f"n_actions is {shown(arms)}; it is the number of actions, a whole number.")
         context = _matrix(source["context"], "context")
         log = BehaviorLog.from_arms(
             [(context, source["action"])],
-            n_arms=source.get("n_actions"),
+            n_arms=arms,
             feature_names=list(_columns("context", context)),
             propensities=None if source.get(_PSCORE) is None or _PSCORE in options.drop else _pscore(source),
         )

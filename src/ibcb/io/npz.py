@@ -53,13 +53,13 @@ from ibcb.io.sources import (
     asked_names,
     cuts,
     existing,
+    in_order,
     kept_features,
     refuse_keep,
     refuse_one_hot,
     refuse_roles,
     same_features,
     some,
-    sorted_steps,
 )
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
@@ -153,7 +153,7 @@ class NpzSource:
         if contexts is None:
             raise _missing("contexts", "a log has contexts and chosen", arrays)
         sparse = "contexts_columns" in arrays
-        self._is_streamed = not (sparse or contexts.fortran or options.sort)
+        self._is_streamed, self._is_sorted = not (sparse or contexts.fortran), options.sort
         self._check_memory(math.prod(contexts.shape[:1]))
         self._sparse = self._read_sparse() if sparse else None
         shape = contexts.shape if self._sparse is None else self._sparse.shape
@@ -162,7 +162,12 @@ class NpzSource:
                 f"contexts has shape {shape}; expected (rows, features) with step_offsets, or (steps, "
                 "candidates, features), and none of them 0."
             )
-        if contexts.dtype.kind not in ("f" if sparse else "fiub") or contexts.dtype in (np.float16, np.longdouble):
+        half = contexts.dtype == np.float16
+        if (
+            half
+            or contexts.dtype.kind not in ("f" if sparse else "fiub")
+            or contexts.dtype.itemsize not in (1, 2, 4, 8)
+        ):
             raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
         self._d = shape[-1]
         counts = self._read_counts(shape)
@@ -179,7 +184,6 @@ class NpzSource:
             self._load("candidate_ids", "row", rows),
             self._read_propensities(counts, chosen, options),
         )
-        self._order = sorted_steps(self._beside.episode, self._beside.timestamps) if options.sort else None
         options = replace(options, drop=[name for name in options.drop if name != "propensities"])
         self.feature_names, self._columns = self._features(options)
         stored = self._read_preparation()
@@ -195,7 +199,7 @@ class NpzSource:
     def _check_memory(self, steps: int) -> None:
         """Refuse what does not fit: all arrays but contexts are held, and these too where they are not streamed."""
         held = [self._arrays[name] for name in _ARRAYS if name in self._arrays]
-        held = [array for array in held if array.name != "contexts" or not self._is_streamed]
+        held = [array for array in held if array.name != "contexts" or not self._is_streamed or self._is_sorted]
         # Numbers of steps and candidates are made on the way.
         size = 2 * sum(array.nbytes for array in held) + 8 * steps
         if size > self._memory:
@@ -372,19 +376,17 @@ class NpzSource:
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
-        counts, order = self._beside.counts, self._order
-        starts, most = np.cumsum(counts) - counts, min(BATCH_NUMBERS, self._memory // 64) // self._d
+        return in_order(self._batches(), self._memory) if self._is_sorted else self._batches()
+
+    def _batches(self) -> Iterator[Steps]:
+        most = min(BATCH_NUMBERS, self._memory // 64) // self._d
         with self._contexts() as read:
-            for steps, rows in cuts(counts if order is None else counts[order], most):
-                if order is None:
-                    yield self._beside.taken(steps, rows)._replace(contexts=self._made(read(rows)))
-                    continue
-                places = np.concatenate([np.arange(starts[t], starts[t] + counts[t]) for t in order[steps]])
-                yield self._beside.taken(order[steps], places)._replace(contexts=self._made(read(places)))
+            for steps, rows in cuts(self._beside.counts, most):
+                yield self._beside.taken(steps, rows)._replace(contexts=self._made(read(rows)))
 
     @contextlib.contextmanager
-    def _contexts(self) -> Iterator[Callable[[Any], Contexts]]:
-        """What gives rows of the contexts: of all in memory, or of a file, where they are asked for in its order."""
+    def _contexts(self) -> Iterator[Callable[[slice], Contexts]]:
+        """What gives rows of the contexts, asked for in order: from the file, or of all in memory."""
         array, d = self._arrays["contexts"], self._d
         if not self._is_streamed:
             contexts = self._whole(array).reshape(-1, d) if self._sparse is None else self._sparse

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.behavior_log import optional
 from ibcb.log.disk import IndexedSource
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.numerics.contexts import stacked
 
 __all__ = [
     "BATCH_NUMBERS",
@@ -26,6 +29,7 @@ __all__ = [
     "asked_names",
     "cuts",
     "existing",
+    "in_order",
     "kept_features",
     "labelled",
     "refuse_keep",
@@ -35,7 +39,6 @@ __all__ = [
     "same_features",
     "shared_features",
     "some",
-    "sorted_steps",
     "source_name",
     "unlabelled_steps",
 ]
@@ -184,7 +187,25 @@ def refused(kind: str) -> str:
     )
 
 
-def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
+def in_order(batches: Iterable[Steps], memory: int) -> Iterator[Steps]:
+    """The steps by episode and time, in batches; what is equal stays as it is. All of them are held in memory."""
+    parts, size = list[Steps](), 0
+    for part in batches:
+        parts.append(part)
+        size += 2 * part.nbytes
+        if size > memory:
+            raise beyond(f"the steps, which are sorted all at once, take {amount(size)} or more", memory)
+    columns = zip(*(part[1:] for part in parts), strict=True)
+    every = Steps(stacked([part.contexts for part in parts]), *map(optional, columns))  # type: ignore[arg-type]
+    order = _sorted_steps(every.episode, every.timestamps)
+    starts, counts = np.cumsum(every.counts) - every.counts, every.counts[order]
+    begins = np.repeat(starts[order] - np.cumsum(counts) + counts, counts)
+    places = begins + np.arange(len(begins))
+    for steps, rows in cuts(counts, BATCH_NUMBERS // every.contexts.shape[1]):
+        yield every.taken(order[steps], places[rows])
+
+
+def _sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
     """The order of the steps by episode and time; what is equal stays as it is.
 
     Episodes that are no numbers have no order of their own: they are ordered by time, and where there is no time by

@@ -23,6 +23,7 @@ from ibcb.io.sources import (
     MOST_FEATURES,
     asked_names,
     existing,
+    in_order,
     refuse_keep,
     refuse_one_hot,
     shared_features,
@@ -37,7 +38,7 @@ from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
-__all__ = ["NO_CHOICE", "Decision", "SparseSource", "as_array", "names_to_write"]
+__all__ = ["NO_CHOICE", "Decision", "SparseSource", "names_to_write"]
 
 #: why a decision was left out: it does not say what was chosen
 NO_CHOICE = "no choice"
@@ -109,10 +110,6 @@ class SparseSource:
     def _decisions(self) -> Iterator[Decision]:
         """All decisions in the order of the file; raises where one is broken."""
         raise NotImplementedError
-
-    def _in_order(self) -> Iterator[Decision]:
-        """All decisions in the order in which they are to be read."""
-        return self._decisions()
 
     def _remarks(self) -> list[Note]:
         """What the first pass met that a reader should know."""
@@ -241,8 +238,8 @@ class SparseSource:
             held += size
             return batch
 
-        for _, decisions in groupby(self._in_order(), number):
-            yield self._steps(decisions)
+        batches = (self._steps(decisions) for _, decisions in groupby(self._decisions(), number))
+        return in_order(batches, self._options.memory) if self._options.sort else batches
 
     def _steps(self, decisions: Iterable[Decision]) -> Steps:
         columns, d, row = self._columns, len(self._columns), 0
@@ -270,12 +267,12 @@ class SparseSource:
             flat[where] = numbers
             contexts = flat.reshape(-1, d)
         counts, chosen, *extras = zip(*each, strict=True)
-        episode, step_ids, timestamps = (as_array(list(values)) for values in extras)
+        episode, step_ids, timestamps = (_as_array(list(values)) for values in extras)
         told = np.asarray(logged) if self._has_propensities else None
         return Steps(contexts, np.array(counts), np.array(chosen), episode, step_ids, timestamps, propensities=told)
 
 
-def as_array(values: list[Any]) -> NDArray[Any] | None:
+def _as_array(values: list[Any]) -> NDArray[Any] | None:
     """One entry per step as an array: whole numbers, numbers, times, or text as objects; None where there are none."""
     if not values or values[0] is None:
         return None
