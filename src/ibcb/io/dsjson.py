@@ -98,7 +98,7 @@ class DSJsonSource(SparseSource):
     def _decisions(self) -> Iterator[Decision]:
         self._left_out.clear()
         empty = True
-        for number, raw in text_lines(self._path, self._options.memory):
+        for number, raw in text_lines(self._opened, self._options.memory):
             decision = self._decision(raw, number)
             if decision is not None:
                 empty = False

@@ -17,6 +17,7 @@ from ibcb.io.cells import one_array
 from ibcb.io.files import beginning, refuse_disguise, text_blocks
 from ibcb.io.format import table_format
 from ibcb.io.lists import flat_fields, flat_struct
+from ibcb.io.opened import Opened
 from ibcb.io.tables import Tables
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
@@ -34,8 +35,8 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     head = beginning(path)
     if not head.startswith(b"\x1f\x8b"):
         refuse_disguise(head, "a JSON lines file")
-    schema = pa.schema([])
-    for block, line in text_blocks(path, _BLOCK, options.memory):
+    opened, schema = Opened(path), pa.schema([])
+    for block, line in text_blocks(opened, _BLOCK, options.memory):
         found = _parsed(block, line, None).schema
         try:
             schema = pa.unify_schemas([schema, found], promote_options="permissive")
@@ -56,7 +57,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         tops = {name.partition(".")[0] for name in columns} | set(columns)
         wanted = pa.schema([field for field in schema if field.name in tops])
-        for block, line in text_blocks(path, _BLOCK, options.memory):
+        for block, line in text_blocks(opened, _BLOCK, options.memory):
             table = _parsed(block, line, wanted)
             cells = flat_struct(one_array(table.to_struct_array()))
             yield pa.table([cells[name] for name in columns], schema=pa.schema([flat.field(name) for name in columns]))

@@ -341,6 +341,12 @@ def looks_like_openbandit(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def beside(path: Path) -> list[Path]:
+    """The files that are read with a file of impressions."""
+    items = _items_in(path.parent)
+    return [items] if items not in (None, path) and looks_like_openbandit(path) else []
+
+
 def _format_of(path: Path) -> Format | None:
     """The format of a table, by its name."""
     return next((format for format in _TABLES if has_suffix(path, *format.suffixes)), None)

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
-from ibcb.log.behavior_log import optional
 from ibcb.log.disk import IndexedSource
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps
-from ibcb.numerics.contexts import stacked
 
 __all__ = [
     "BATCH_NUMBERS",
@@ -55,11 +53,15 @@ class MappedSource:
     """A source whose steps are made of those of another, some at a time."""
 
     def __init__(
-        self, source: Source, preparation: Preparation, feature_names: tuple[str, ...] | None, notes: tuple[Note, ...]
+        self,
+        source: Source,
+        preparation: Preparation | None,
+        feature_names: tuple[str, ...] | None,
+        notes: tuple[Note, ...],
     ) -> None:
         self._source, self._notes = source, notes
         self.name = source.name
-        self.preparation: Preparation | None = preparation
+        self.preparation = preparation
         self.feature_names = feature_names
         # Of formats with namespaces: see `ibcb.io.sparse`.
         self.separator = getattr(source, "separator", None)
@@ -195,8 +197,7 @@ def in_order(batches: Iterable[Steps], memory: int) -> Iterator[Steps]:
         size += 2 * part.nbytes
         if size > memory:
             raise beyond(f"the steps, which are sorted all at once, take {amount(size)} or more", memory)
-    columns = zip(*(part[1:] for part in parts), strict=True)
-    every = Steps(stacked([part.contexts for part in parts]), *map(optional, columns))  # type: ignore[arg-type]
+    every = Steps.joined(parts)
     order = _sorted_steps(every.episode, every.timestamps)
     starts, counts = np.cumsum(every.counts) - every.counts, every.counts[order]
     begins = np.repeat(starts[order] - np.cumsum(counts) + counts, counts)

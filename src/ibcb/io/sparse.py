@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ibcb.io.opened import Opened
 from ibcb.io.sources import (
     BATCH_NUMBERS,
     MOST_FEATURES,
@@ -78,8 +79,8 @@ class SparseSource:
     step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        self._path = existing(path)
-        self.name = self._path.name
+        self._opened = Opened(existing(path))
+        self.name = self._opened.path.name
         self._options = options
         self._with_shared = bool(options.cross or (options.preparation is not None and options.preparation.crosses))
         refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")

@@ -83,7 +83,7 @@ class VWSource(SparseSource):
         """The lines between blank ones, with their numbers."""
         block: list[tuple[int, str]] = []
         size, memory = 0, self._options.memory
-        for number, raw in text_lines(self._path, memory):
+        for number, raw in text_lines(self._opened, memory):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
             except UnicodeDecodeError as error:
