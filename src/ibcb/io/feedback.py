@@ -116,7 +116,7 @@ class _Arms:
         context = _matrix(source["context"], "context")
         log = BehaviorLog.from_arms(
             [(context, source["action"])],
-            n_arms=arms,
+            n_arms=None if arms is None else int(arms),
             feature_names=list(_columns("context", context)),
             propensities=None if source.get(_PSCORE) is None or _PSCORE in options.drop else _pscore(source),
         )

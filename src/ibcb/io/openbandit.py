@@ -137,7 +137,7 @@ class OpenBanditSource:
             raise LogFormatError(f"column 'item_id' is missing; it has {some(items.column_names, 10)}.")
         if items.num_rows == 0:
             raise LogFormatError("no items; a step needs at least one candidate.")
-        items = items.append_column(_ROW, pa.array(np.arange(items.num_rows)))
+        items = _numbered(items, 0)
         ids = _ids(items)
         order = np.argsort(ids)
         self._ids = ids[order]
@@ -260,25 +260,17 @@ class OpenBanditSource:
 
     def _rows(self) -> Iterator[pa.Table]:
         """The columns that are needed and the number of each row, some rows at a time; all at once to sort them."""
-        names = ("timestamp", "item_id", *([_PROPENSITY] if self._has_propensities else []))
-        names = (*names, *(column.name for column in self._plan.preparation.columns))
-        names = tuple(name for name in names if name in self._tables.schema.names)
-        held, rows, size = list[pa.Table](), 0, 0
-        for table in self._tables.read(names, False):
-            table = table.append_column(_ROW, pa.array(np.arange(rows, rows + len(table))))
-            rows += len(table)
-            if not self._options.sort:
-                yield from [table] if len(table) else []
-                continue
-            held.append(table)
-            size += 2 * table.nbytes
-            if size > self._options.memory:
-                raise beyond(
-                    f"{plural(rows, 'row')}, which are sorted all at once, take {amount(size)}", self._options.memory
-                )
-        if rows and held:
-            every = pa.concat_tables(held)
-            yield every.take(pa.array(np.argsort(_times(every), kind="stable")))
+        names = {"timestamp", "item_id", *(column.name for column in self._plan.preparation.columns)}
+        names |= {_PROPENSITY} if self._has_propensities else set()
+        some_tables = self._tables._replace(schema=pa.schema([f for f in self._tables.schema if f.name in names]))
+        if self._options.sort:
+            every = _numbered(whole_table(some_tables, self._options.memory), 0)
+            yield from [every.take(pa.array(np.argsort(_times(every), kind="stable")))] if len(every) else []
+            return
+        row = 0
+        for table in some_tables.read(some_tables.schema.names, False):
+            yield from [_numbered(table, row)] if len(table) else []
+            row += len(table)
 
     def _positions(self, table: pa.Table) -> NDArray[np.int64]:
         """Which item was shown at each step."""
@@ -409,6 +401,10 @@ def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
                 f"{_row(table, pc.index(values.is_null(), True).as_py())}: {column.name} is missing; expected a finite "
                 f"number. Impute it (--missing zero), or leave the column out: {dropped(name)}."
             )
+
+
+def _numbered(table: pa.Table, first: int) -> pa.Table:
+    return table.append_column(_ROW, pa.array(np.arange(first, first + len(table))))
 
 
 def _row(table: pa.Table, at: int) -> str:
