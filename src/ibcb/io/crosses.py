@@ -162,12 +162,15 @@ class _Crossed(MappedSource):
         return self._sparsely(X) if self._is_sparse else self._densely(dense(X))
 
     def _densely(self, X: NDArray[Any]) -> NDArray[Any]:
-        blocks = [X[:, self._alone]]
+        result = np.empty((len(X), self._d), dtype=X.dtype)
+        first = len(self._alone)
+        result[:, :first] = X[:, self._alone]
         for factors, places in self._grids:
             each = np.unravel_index(places, [len(factor) for factor in factors])
-            columns = [X[:, factor[at]] for factor, at in zip(factors, each, strict=True)]
-            blocks.append(reduce(np.multiply, columns))
-        return np.concatenate(blocks, axis=1)
+            columns = (X[:, factor[at]] for factor, at in zip(factors, each, strict=True))
+            result[:, first : first + len(places)] = reduce(np.multiply, columns)
+            first += len(places)
+        return result
 
     def _sparsely(self, X: Contexts) -> Contexts:
         X = sparse.csr_array(X)
