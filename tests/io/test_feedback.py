@@ -92,7 +92,7 @@ def even(log):
     return log.with_propensities(np.repeat(1 / counts, counts))
 
 
-def test_feedback_of_a_log_is_the_log_that_is_read_from_it(feedback):
+def test_feedback_of_a_log_is_the_log_that_is_read_from_it(tmp_path, feedback):
     log = ibcb.read_log(feedback, episode_size=12)
     back = ibcb.io.to_feedback(log)
     for key in ("n_rounds", "n_actions", "action", "action_context", "pscore"):
@@ -101,6 +101,11 @@ def test_feedback_of_a_log_is_the_log_that_is_read_from_it(feedback):
     again = ibcb.read_log(back, episode_size=12)
     for array in ("contexts", "chosen", "step_offsets", "propensities", "candidate_ids"):
         np.testing.assert_array_equal(getattr(again, array), getattr(log, array))
+    np.savez(tmp_path / "log.npz", **back)
+    with pytest.raises(LogFormatError, match=r"'contexts' is missing: .*read_log\(numpy\.load\(path\)\)"):
+        ibcb.read_log(tmp_path / "log.npz")
+    with np.load(tmp_path / "log.npz") as stored:
+        np.testing.assert_array_equal(ibcb.read_log(stored, episode_size=12).contexts, log.contexts)
     full = ibcb.io.to_feedback(even(log))
     np.testing.assert_allclose(full["pi_b"], feedback["pi_b"])
     np.testing.assert_allclose(full["pscore"], full["pi_b"][np.arange(12), full["action"], full["position"]])

@@ -68,10 +68,10 @@ def _arrays(source: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, NDA
     chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
     features = _matrix(source["action_context"], "action_context")
     n, k = len(chosen), len(features)
-    told = source.get("n_actions", k)
-    if isinstance(told, bool) or not isinstance(told, (int, float, np.number)) or told != k:
+    told = np.asarray(source.get("n_actions", k))
+    if told.dtype.kind not in "iuf" or told.shape or told != k:
         raise LogFormatError(
-            f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
+            f"n_actions is {shown(told.tolist())} but action_context has {k} rows; give it one for each action."
         )
     outside = (chosen < 0) | (chosen >= k)
     if outside.any():
@@ -110,9 +110,9 @@ class _Arms:
                 "actions; add one of them."
             )
         refuse_roles(options, self.name)
-        arms = source.get("n_actions")
-        if isinstance(arms, bool) or not isinstance(arms, (int, np.integer, type(None))):
-            raise LogFormatError(f"n_actions is {shown(arms)}; it is the number of actions, a whole number.")
+        arms = None if source.get("n_actions") is None else np.asarray(source["n_actions"])
+        if arms is not None and (arms.dtype.kind not in "iu" or arms.shape):
+            raise LogFormatError(f"n_actions is {shown(arms.tolist())}; it is the number of actions, a whole number.")
         context = _matrix(source["context"], "context")
         log = BehaviorLog.from_arms(
             [(context, source["action"])],

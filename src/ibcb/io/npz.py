@@ -151,7 +151,9 @@ class NpzSource:
         arrays = self._arrays = _headers(self._path)
         contexts = arrays.get("contexts")
         if contexts is None:
-            raise _missing("contexts", "a log has contexts and chosen", arrays)
+            feedback = "; feedback (see `ibcb.io.to_feedback`) is read from memory: read_log(numpy.load(path))"
+            hint = feedback if "action" in arrays else ""
+            raise _missing("contexts", f"a log has contexts and chosen{hint}", arrays)
         sparse = "contexts_columns" in arrays
         self._is_streamed, self._is_sorted = not (sparse or contexts.fortran), options.sort
         self._check_memory(math.prod(contexts.shape[:1]))
