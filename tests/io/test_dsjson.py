@@ -79,7 +79,6 @@ def test_a_log_comes_back_to_the_bit_but_for_its_float_type(tmp_path_factory, lo
     [
         np.arange(6, dtype=np.int32),
         np.arange(6, dtype=np.uint64) + 2**63,
-        np.linspace(0, 1, 6),
         np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(6),
         np.datetime64("2024-02-29") + np.arange(6),
         np.array([f"étape {i}" for i in range(6)]),
@@ -96,7 +95,6 @@ def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
 
 UNWRITABLE = {
     "private name": ({"feature_names": ["_x"]}, "'_x': in dsjson keys that begin with _ are not features; rename"),
-    "half a character": ({"feature_names": ["\ud800"]}, "cannot be written as UTF-8"),
     "time long ago": ({"timestamps": np.array(["1066-10-14"], "M8[D]")}, "timestamps holds 1066-10-14.*1678 to 2261"),
     "time nan": ({"timestamps": [np.nan]}, "timestamps holds nan"),
     "id true": ({"step_ids": [True]}, "step_ids holds True"),
@@ -316,7 +314,6 @@ BROKEN = {
     "huge": ([decision({"x": 10**400})], r"line 1: candidate 0: feature 'x' is not finite"),
     "--json": ([{"_multi": [{"x": 1}]}], r"line 1: _multi stands at the top: this is Vowpal Wabbit's --json"),
     "no candidates": ([decision()], r"line 1: c has no list _multi of candidates"),
-    "no _multi": ([decision(c={"x": 1})], r"line 1: c has no list _multi"),
     "conditional": (
         [decision(c={"_multi": [{"x": 1}], "_slots": [{"_inc": [0]}]})],
         r"line 1: .*it is of a conditional contextual bandit \(ccb\): .*write each slot as a step of its own",
@@ -349,7 +346,6 @@ BROKEN = {
     ),
     "time of no day": ([decision({"x": 1}, Timestamp="2020-02-30T00:00Z")], r"line 1: Timestamp is '2020-02-30"),
     "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], r"line 1: Timestamp is '1066-10-14"),
-    "time a list": ([decision({"x": 1}, Timestamp=[1])], r"line 1: the time is \[1\]; expected a number or a text"),
     "time missing": (
         [TIMED, dict(TIMED, Timestamp=None)],
         r"line 2: Timestamp is missing, but a time in .*--drop Timestamp",
