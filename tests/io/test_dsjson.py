@@ -180,22 +180,9 @@ def test_costs_and_probabilities_leave_no_trace_in_what_is_fitted(tmp_path):
 
 
 def test_lines_without_a_decision_are_counted(tmp_path):
-    line = decision({"x": 1})
-    lines = [
-        {"EventId": "1", "RewardValue": 0.5},
-        line,
-        "[1, 2]",
-        "",
-        decision({"y": 1}, _skipLearn=True),
-        decision({"x": 2}, _skipLearn=False),
-        "3",
-    ]
-    source = source_of(tmp_path, *lines)
+    lines = [{"EventId": "1", "RewardValue": 0.5}, decision({"x": 1}), "[1, 2]", "", "3"]
+    source = source_of(tmp_path, *lines, decision({"y": 1}, _skipLearn=True), decision({"x": 2}, _skipLearn=False))
     assert the_only(source).contexts.tolist() == [[1], [2]]
-    assert [(note.code, note.severity, *note.figures.values()) for note in source.notes] == [
-        ("lines-without-decision", "info", 3),
-        ("decisions-not-learned-from", "info", 1),
-    ]
     assert tuple(map(str, source.notes)) == (
         "3 lines without a decision (rewards that came later, checkpoints) left out.",
         "1 decision marked _skipLearn, from which the decider never learned, left out.",
@@ -235,24 +222,13 @@ def test_columns_name_keys_within_objects(tmp_path):
 
 
 def test_sorting_by_time_and_episode(tmp_path, rng, monkeypatch):
-    order = rng.permutation(20)
     times = [f"2020-01-01T00:00:{second:02}Z" for second in range(20)]
-    lines = [
-        line
-        for i in order.tolist()
-        for line in (decision({"x": i}, Timestamp=times[i], model="ab"[i // 12]), {"EventId": "é", "RewardValue": 1})
-    ]
+    lines = [decision({"x": i}, Timestamp=times[i], at="ab"[i // 12]) for i in rng.permutation(20).tolist()]
     monkeypatch.setattr(sparse, "BATCH_NUMBERS", 3)
-    source = source_of(tmp_path, *lines, sort=True)
+    source = source_of(tmp_path, *lines, "{}", sort=True)
     for _ in range(2):
         assert [value for batch in source.batches() for value in batch.contexts[:, 0]] == list(range(20))
-    numbered = [
-        dict(line, ibcb_episode=(line["c"]["_multi"][0]["x"] + 10) // 20) if "c" in line else line for line in lines
-    ]
-    log = assembled(source_of(tmp_path, *numbered, sort=True))
-    assert log.contexts[:, 0].tolist() == list(range(20))
-    assert log.episode_offsets.tolist() == [0, 10, 20]
-    labelled = source_of(tmp_path, *lines, sort=True, columns={"episode": "model"}, drop=["Timestamp"])
+    labelled = source_of(tmp_path, *lines, sort=True, columns={"episode": "at"}, drop=["Timestamp"])
     labels = np.concatenate([batch.episode for batch in labelled.batches()])
     assert np.count_nonzero(labels[1:] != labels[:-1]) == 1
     refused(tmp_path, [decision({"x": 1})], "nothing to sort by", sort=True)
@@ -376,21 +352,10 @@ def test_deep_objects_are_flattened_or_refused(tmp_path):
         assert source.feature_names == (".".join("a" * 600),)
 
 
-@pytest.mark.parametrize(
-    "lines, expected",
-    [
-        ([GOOD], True),
-        ([{"RewardValue": 1}, "", GOOD], True),
-        ([], False),
-        (["episode,step"], False),
-        ([{"episode": 0, "c": 1}], False),
-        ([b"\xff\xfe"], False),
-    ],
-)
-def test_dsjson_is_recognised_by_its_first_lines(tmp_path, lines, expected):
-    path = tmp_path / "log.json"
-    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
-    assert looks_like_dsjson(path) is expected
+def test_dsjson_is_recognised_by_its_first_lines(tmp_path):
+    assert looks_like_dsjson(written(tmp_path, {"RewardValue": 1}, "", GOOD))
+    for lines in ([], ["episode,step"], [{"episode": 0, "c": 1}], [b"\xff\xfe"]):
+        assert not looks_like_dsjson(written(tmp_path, *lines))
 
 
 # -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------

@@ -62,26 +62,13 @@ def test_names_numbers_and_choices_come_back_to_the_bit(tmp_path_factory, log):
     assert again.contexts.tobytes() == log.contexts.astype(np.float64).tobytes()
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["a b", "a\tb"],
-        ["a|b", "a:b"],
-        ["%20", "%_"],
-        ["", "%"],
-        ["^", "a^"],
-        ["^a", "a^b"],
-        ["a^b", "a^c"],
-        ["a^b c", "a b^c"],
-        ["a\nb", "a\r"],
-        ["'a", "shared"],
-        ["prix en €", "\u2028"],
-        ["0:1:0.5", "\x0b\x0c\x85\0"],
-        ["\ufeff", "\ufeffa"],
-    ],
-)
-def test_names_of_any_kind_come_back(tmp_path, names):
-    log = BehaviorLog([[1.0, 2.0], [3.0, 4.0]], [0, 2], [1], [0, 1], feature_names=names)
+NAMES = ["a b", "a\tb", "a|b", "a:b", "%20", "%_", "", "%", "^", "a^", "^a", "a^b", "a^b c", "a\nb", "a\r", "'a"]
+NAMES += ["shared", "prix en €", "\u2028", "0:1:0.5", "\x0b\x0c\x85\0", "\ufeff"]
+
+
+def test_names_of_any_kind_come_back(tmp_path):
+    contexts = np.arange(1.0, 2 * len(NAMES) + 1).reshape(2, -1)
+    log = BehaviorLog(contexts, [0, 2], [1], [0, 1], feature_names=NAMES)
     write_vw(in_parts(log), tmp_path / "log.vw")
     assert_same_log(assembled(VWSource(tmp_path / "log.vw", ONE_EPISODE), ONE_EPISODE), log)
 
@@ -275,24 +262,13 @@ def test_missing_files_and_folders(tmp_path):
         VWSource(tmp_path, ReadOptions())
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        (EXAMPLE, True),
-        (GOOD, True),
-        ("\n\n'tag| x\n", True),
-        ("ccb shared |User b\n", True),
-        ("1:1:1.0 2:2 3:3 | a b\n", True),
-        ("", False),
-        ("episode,step\n", False),
-        ("a,b|c\n", False),
-        ('{"c": "|"}\n', False),
-        ("episode | step\n", False),
-    ],
-)
-def test_vw_is_recognised_by_its_first_line(tmp_path, text, expected):
-    (tmp_path / "log.txt").write_text(text)
-    assert looks_like_vw(tmp_path / "log.txt") is expected
+def test_vw_is_recognised_by_its_first_line(tmp_path):
+    for text in (EXAMPLE, GOOD, "\n\n'tag| x\n", "ccb shared |User b\n", "1:1:1.0 2:2 3:3 | a b\n"):
+        (tmp_path / "log.txt").write_text(text)
+        assert looks_like_vw(tmp_path / "log.txt")
+    for text in ("", "episode,step\n", "a,b|c\n", '{"c": "|"}\n', "episode | step\n"):
+        (tmp_path / "log.txt").write_text(text)
+        assert not looks_like_vw(tmp_path / "log.txt")
 
 
 # -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
