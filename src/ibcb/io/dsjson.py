@@ -41,14 +41,13 @@ from numpy.typing import NDArray
 from ibcb.io.cells import time_of
 from ibcb.io.files import binary, text_lines
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, refused, same_features, some, unlabelled_steps
-from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, names_to_write
+from ibcb.io.sources import refuse_roles, refused, some, unlabelled_steps
+from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import DAMAGE
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
-from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
 
@@ -354,29 +353,24 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
     that their order comes back; the others leave out those that are 0.
     """
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
-        names: tuple[str, ...] = ()
-        for number, part in same_features(parts):
-            every = not names
-            names = names or names_to_write(part)
-            private = [name for name in names if name.startswith("_")]
+        times: list[dict[str, Any]] | None = None
+        ids: list[dict[str, Any]] | None = None
+        for number, part, step, multi in steps_to_write(parts):
+            private = [name for name in multi[0] if name.startswith("_")]
             if private:
                 raise LogFormatError(
                     f"feature {private[0]!r}: in dsjson keys that begin with _ are not features; rename it to write "
                     "the log so."
                 )
-            of_part = {"ibcb_episode": number} | ({"ibcb_unnamed": True} if part.feature_names is None else {})
-            times = [{}] * part.n_steps if part.timestamps is None else _times(part.timestamps)
-            ids = [{}] * part.n_steps if part.step_ids is None else _ids(part.step_ids)
-            start = 0
-            for step, end in enumerate(part.step_offsets[1:].tolist()):
-                multi = []
-                for row in dense(part.contexts[start:end]).tolist():
-                    multi.append({n: v for n, v in zip(names, row, strict=True) if every or v != 0 or str(v) == "-0.0"})
-                    every = False
-                logged = None if part.propensities is None else part.propensities[start:end].tolist()
-                line = _line(int(part.chosen[step]), multi, times[step], ids[step], logged) | of_part
-                file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
-                start = end
+            if step == 0:
+                times = None if part.timestamps is None else _times(part.timestamps)
+                ids = None if part.step_ids is None else _ids(part.step_ids)
+            of_step = {} if times is None else times[step], {} if ids is None else ids[step]
+            rows = slice(*part.step_offsets[step : step + 2])
+            logged = None if part.propensities is None else part.propensities[rows].tolist()
+            line = _line(int(part.chosen[step]), multi, *of_step, logged) | {"ibcb_episode": number}
+            line |= {"ibcb_unnamed": True} if part.feature_names is None else {}
+            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
 
 def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:

@@ -68,10 +68,10 @@ def _arrays(source: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, NDA
     chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
     features = _matrix(source["action_context"], "action_context")
     n, k = len(chosen), len(features)
-    told = np.asarray(source.get("n_actions", k))
-    if told.dtype.kind not in "iuf" or told.shape or told != k:
+    told = _count(source, k)
+    if isinstance(told, bool) or not isinstance(told, (int, float)) or told != k:
         raise LogFormatError(
-            f"n_actions is {shown(told.tolist())} but action_context has {k} rows; give it one for each action."
+            f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
         )
     outside = (chosen < 0) | (chosen >= k)
     if outside.any():
@@ -110,13 +110,13 @@ class _Arms:
                 "actions; add one of them."
             )
         refuse_roles(options, self.name)
-        arms = None if source.get("n_actions") is None else np.asarray(source["n_actions"])
-        if arms is not None and (arms.dtype.kind not in "iu" or arms.shape):
-            raise LogFormatError(f"n_actions is {shown(arms.tolist())}; it is the number of actions, a whole number.")
+        arms = _count(source, None)
+        if isinstance(arms, bool) or not isinstance(arms, (int, type(None))):
+            raise LogFormatError(f"n_actions is {shown(arms)}; it is the number of actions, a whole number.")
         context = _matrix(source["context"], "context")
         log = BehaviorLog.from_arms(
             [(context, source["action"])],
-            n_arms=None if arms is None else int(arms),
+            n_arms=arms,
             feature_names=list(_columns("context", context)),
             propensities=None if source.get(_PSCORE) is None or _PSCORE in options.drop else _pscore(source),
         )
@@ -133,6 +133,12 @@ class _Arms:
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All rounds at once; they are in memory."""
         yield self._steps
+
+
+def _count(source: Mapping[str, Any], default: int | None) -> Any:
+    """The number of actions, as somebody has it."""
+    told = source.get("n_actions", default)
+    return told.item() if isinstance(told, (np.ndarray, np.generic)) and told.ndim == 0 else told
 
 
 def _pscore(source: Mapping[str, Any]) -> NDArray[np.float64]:

@@ -523,17 +523,17 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
             names, d, dtype = part.feature_names, part.n_features, part.contexts.dtype
             preparation, sparse = part.preparation, is_sparse(part.contexts)
             waiting.write(np.ascontiguousarray(part.contexts.data if sparse else part.contexts).data)
-            if sparse:
-                small.setdefault("contexts_columns", []).append(part.contexts.indices)
-                small.setdefault("sizes", []).append(np.diff(part.contexts.indptr))
             rows += part.n_rows
-            small.setdefault("counts", []).append(np.diff(part.step_offsets))
-            small.setdefault("chosen", []).append(part.chosen)
-            small.setdefault("episode", []).append(np.full(part.n_steps, number, dtype=np.int64))
+            episode = np.full(part.n_steps, number, dtype=np.int64)
+            columns: dict[str, NDArray[Any]] = {}
+            if sparse:
+                columns = {"contexts_columns": part.contexts.indices, "sizes": np.diff(part.contexts.indptr)}
+            columns |= {"counts": np.diff(part.step_offsets), "chosen": part.chosen, "episode": episode}
             for name in ("timestamps", "step_ids", "candidate_ids", "propensities"):
                 values = getattr(part, name)
-                if values is not None:
-                    small.setdefault(name, []).append(_storable(values, name))
+                columns |= {} if values is None else {name: _storable(values, name)}
+            for name, values in columns.items():
+                small.setdefault(name, []).append(values)
         arrays = {name: np.concatenate(values) for name, values in small.items()}
         arrays["step_offsets"] = np.concatenate([[0], np.cumsum(arrays.pop("counts"))])
         shape: tuple[int, ...] = (rows, d)
@@ -548,8 +548,7 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             with archive.open(zipfile.ZipInfo("contexts.npy"), "w", force_zip64=True) as file:
                 descr = np.lib.format.dtype_to_descr(dtype)
-                header = {"descr": descr, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
+                np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
                 shutil.copyfileobj(waiting, file, 2**22)
             for name, values in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:

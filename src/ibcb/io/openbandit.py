@@ -398,7 +398,7 @@ def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
             )
         if values.null_count and column.fill is None:
             raise LogFormatError(
-                f"{_row(table, pc.index(values.is_null(), True).as_py())}: {column.name} is missing; expected a finite "
+                f"{_row(table, pc.index(values.is_null(), True).as_py())}: {some([column.name])} is missing; expected a finite "
                 f"number. Impute it (--missing zero), or leave the column out: {dropped(name)}."
             )
 

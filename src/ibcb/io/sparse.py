@@ -11,7 +11,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from ibcb.io.sources import (
     in_order,
     refuse_keep,
     refuse_one_hot,
+    same_features,
     shared_features,
     some,
     unlabelled_steps,
@@ -37,9 +38,9 @@ from ibcb.log.notes import Note
 from ibcb.log.propensities import wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
-from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
+from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
 
-__all__ = ["NO_CHOICE", "Decision", "SparseSource", "names_to_write"]
+__all__ = ["NO_CHOICE", "Decision", "SparseSource", "steps_to_write"]
 
 #: why a decision was left out: it does not say what was chosen
 NO_CHOICE = "no choice"
@@ -289,12 +290,27 @@ def _as_array(values: list[Any]) -> NDArray[Any] | None:
     return result
 
 
-def names_to_write(part: BehaviorLog) -> tuple[str, ...]:
-    """The names of a log's features; x0, x1, ... where they have none."""
-    names = part.feature_names or tuple(f"x{column}" for column in range(part.n_features))
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise LogFormatError(f"feature name {name!r} cannot be written as UTF-8; rename the feature.") from None
-    return names
+def steps_to_write(
+    parts: Iterable[tuple[int, BehaviorLog]],
+) -> Iterator[tuple[int, BehaviorLog, int, list[dict[str, float]]]]:
+    """Every step: number of its episode, part of the log, its place there, and its candidates by names.
+
+    Features are called x0, x1, ... where they have no names. The first candidate has all of them, so that their order
+    comes back; the others leave out those that are 0.
+    """
+    names: tuple[str, ...] = ()
+    for number, part in same_features(parts):
+        every = not names
+        names = names or part.feature_names or tuple(f"x{column}" for column in range(part.n_features))
+        for name in names if every else ():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise LogFormatError(f"feature name {name!r} cannot be written as UTF-8; rename the feature.") from None
+        for step, (start, end) in enumerate(pairwise(part.step_offsets.tolist())):
+            candidates = []
+            for row in dense(part.contexts[start:end]).tolist():
+                # Of the zeros, -0.0 is written.
+                candidates.append({n: v for n, v in zip(names, row, strict=True) if v or every or repr(v) == "-0.0"})
+                every = False
+            yield number, part, step, candidates

@@ -31,14 +31,13 @@ import numpy as np
 from ibcb.io.columns import dropped
 from ibcb.io.files import binary, text_lines
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features
-from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, names_to_write
+from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused
+from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
 from ibcb.log.steps import ReadOptions
-from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
 
@@ -236,21 +235,16 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
     usual. Characters that the format cannot hold are written as %20 and the like.
     """
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
-        columns: list[tuple[str, str]] | None = None
-        for _, part in same_features(parts):
-            every = columns is None
-            if columns is None:
-                columns = [_column(name) for name in names_to_write(part)]
-            start = 0
-            logged = np.ones(part.n_steps) if part.propensities is None else part.propensities[part.chosen_rows]
-            labels = [f"{chosen + 1}:0:{_probability(p)} " for chosen, p in zip(part.chosen, logged, strict=True)]
-            choices = zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), labels, strict=True)
-            for chosen, end, label in choices:
-                for index, row in enumerate(dense(part.contexts[start:end]).tolist()):
-                    file.write(f"{label if index == chosen else ''}{_line(columns, row, every)}\n")
-                    every = False
-                file.write("\n")
-                start = end
+        columns: dict[str, tuple[str, str]] = {}
+        for _, part, step, candidates in steps_to_write(parts):
+            columns = columns or {name: _column(name) for name in candidates[0]}
+            chosen = int(part.chosen[step])
+            logged = 1.0 if part.propensities is None else float(part.propensities[part.step_offsets[step] + chosen])
+            # The shortest text that is the same number, 1 where there is none.
+            label = f"{chosen + 1}:0:{'1' if np.isnan(logged) or logged == 1 else repr(logged)} "
+            for index, candidate in enumerate(candidates):
+                file.write(f"{label if index == chosen else ''}{_line(columns, candidate)}\n")
+            file.write("\n")
 
 
 def looks_like_vw(path: str | os.PathLike[str]) -> bool:
@@ -268,23 +262,16 @@ def looks_like_vw(path: str | os.PathLike[str]) -> bool:
     return re.match(rf"\s*({label})?('\S*\s*|[\w./#-]*)\|", line) is not None
 
 
-def _probability(logged: float) -> str:
-    """As labels have it: the shortest text that is the same number, 1 where there is none."""
-    return "1" if np.isnan(logged) or logged == 1 else repr(float(logged))
-
-
-def _line(columns: list[tuple[str, str]], row: list[float], every: bool) -> str:
-    """One candidate's features, those of a namespace together; zeros only where ``every`` feature is to be there."""
+def _line(columns: dict[str, tuple[str, str]], candidate: dict[str, float]) -> str:
+    """One candidate's features, those of a namespace together."""
     pieces: list[str] = []
     current: str | None = None
-    for (namespace, feature), value in zip(columns, row, strict=True):
-        text = repr(value)
-        if text == "0.0" and not every:
-            continue
+    for name, value in candidate.items():
+        namespace, feature = columns[name]
         if namespace != current:
             pieces.append(f"|{namespace}")
             current = namespace
-        pieces.append(f"{feature}:{text}")
+        pieces.append(f"{feature}:{value!r}")
     return " ".join(pieces) or "|"
 
 
