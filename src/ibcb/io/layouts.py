@@ -6,16 +6,17 @@ their own (`ibcb.io.items`); repeated rows go, and times in other forms are unde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ibcb.io.cells import as_texts, parsed_times
-from ibcb.io.columns import ROW_NUMBERS, assign_roles, normal_name
+from ibcb.io.columns import ROW_NUMBERS
 from ibcb.io.items import with_items
 from ibcb.io.lists import candidate_lists, listed_rows
-from ibcb.io.rows import Tables, whole_table
+from ibcb.io.roles import assign_roles, normal_name
+from ibcb.io.rows import Tables, in_memory, whole_table
 from ibcb.io.wide import wide_rows
 from ibcb.log.arrays import LogFormatError, plural
 from ibcb.log.notes import Note
@@ -40,49 +41,37 @@ def arranged(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions]
 def _distinct(tables: Tables, options: ReadOptions) -> Tables:
     """Without rows that repeat an earlier one, but for row numbers and columns that are dropped; in memory."""
     whole = whole_table(tables, options.memory)
-    compared = [
-        name for name in whole.column_names if name not in options.drop and normal_name(name) not in ROW_NUMBERS
-    ]
-    keys, row = [f"{place}" for place in range(len(compared))], "row"
-    cells = [whole[name] if _has_hash(whole[name].type) else as_texts(whole[name]) for name in compared]
-    numbered = pa.table([*cells, pa.array(np.arange(whole.num_rows))], names=[*keys, row])
-    kept = np.sort(numbered.group_by(keys).aggregate([(row, "min")])[f"{row}_min"].to_numpy())
+    left_out = {name for name in whole.column_names if name in options.drop or normal_name(name) in ROW_NUMBERS}
+    compared = [whole[name] for name in whole.column_names if name not in left_out]
+    keys = [f"{place}" for place in range(len(compared))]
+    cells = [as_texts(c) if pa.types.is_nested(c.type) or pa.types.is_dictionary(c.type) else c for c in compared]
+    numbered = pa.table([*cells, pa.array(np.arange(whole.num_rows))], names=[*keys, "row"])
+    kept = np.sort(numbered.group_by(keys).aggregate([("row", "min")])["row_min"].to_numpy())
     repeated = whole.num_rows - len(kept)
-    if repeated:
-        whole = whole.take(pa.array(kept))
+    if not repeated:
+        return in_memory(tables.name, whole)
     text = f"{plural(repeated, 'row')} left out that {'repeats' if repeated == 1 else 'repeat'} an earlier one."
-    notes = (Note("repeated-rows", "info", text, {"rows": repeated}),) if repeated else ()
-    return Tables(
-        tables.name, tables.schema, lambda columns, _: iter([whole.select(list(columns))]), notes=lambda: notes
-    )
-
-
-def _has_hash(kind: pa.DataType) -> bool:
-    return not pa.types.is_nested(kind) and not pa.types.is_dictionary(kind)
+    note = Note("repeated-rows", "info", text, {"rows": repeated})
+    return in_memory(tables.name, whole.take(pa.array(kept)))._replace(notes=lambda: (*tables.notes(), note))
 
 
 def _dated(tables: Tables, options: ReadOptions, form: str) -> Tables:
     """With the texts of the timestamp as times."""
-    roles, _ = assign_roles(tables.schema.names, options)
-    if "timestamp" not in roles:
+    name = assign_roles(tables.schema.names, options)[0].get("timestamp")
+    if name is None:
         raise LogFormatError(
             "cannot apply date_format (--date-format): no column holds times; name it: "
             "columns={'timestamp': ...} (--column timestamp=NAME)."
         )
-    name = roles["timestamp"]
     place = tables.schema.get_field_index(name)
-    kind = tables.schema.field(place).type
-    if pa.types.is_temporal(kind):
+    if pa.types.is_temporal(tables.schema.field(place).type):
         return tables
     schema = tables.schema.set(place, pa.field(name, pa.timestamp("us")))
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        row = 0
-        for table in tables.read(columns, whole):
-            if name in columns:
-                times = parsed_times(table[name], name, form, row)
-                table = table.set_column(table.column_names.index(name), name, times)
-            row += table.num_rows
-            yield table
+    def make(rows: pa.Table, columns: Sequence[str], row: int) -> pa.Table:
+        if name not in columns:
+            return rows
+        times = parsed_times(rows[name], name, form, row)
+        return rows.set_column(rows.column_names.index(name), name, times)
 
-    return tables._replace(schema=schema, read=read, groups=None)
+    return tables.derived(schema, list, make)

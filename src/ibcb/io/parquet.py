@@ -23,12 +23,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.io.cells import KEY, VERSION, check_size, sound
+from ibcb.io.cells import check_size, sound
 from ibcb.io.files import beginning, refuse_disguise
-from ibcb.io.format import table_format
+from ibcb.io.format import Format
 from ibcb.io.longform import extras, long_tables, write_tables
 from ibcb.io.parquet_footer import pages, row_groups
-from ibcb.io.tables import RowGroups, Tables
+from ibcb.io.rows import RowGroups, Tables
+from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.memory import amount, beyond
@@ -287,7 +288,7 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) if kind.num_fields else 1
 
 
-FORMAT = table_format(
+FORMAT = Format(
     name="Parquet file",
     suffixes=(".parquet", ".pq"),
     tables=_tables,

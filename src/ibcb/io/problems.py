@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ibcb.log.arrays import LogFormatError
 
@@ -46,6 +46,12 @@ class Problems:
                 self.add(message)
         except LogFormatError as error:
             self.add(str(error))
+
+    def each(self, names: Iterable[str], check: Callable[[str], None]) -> None:
+        """Keep what a check raises of some columns."""
+        for name in names:
+            with self.noted():
+                check(name)
 
     def settle(self) -> None:
         """Raise what was noted: a single problem as it is, several with numbers."""
