@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.cells import is_number, is_text, plain_values, shown_type, value_counts
-from ibcb.io.problems import Problems
 from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
-from ibcb.io.words import argument, dropped, listed, no_column, taken_back
+from ibcb.io.words import Problems, argument, dropped, listed, no_column, taken_back
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation

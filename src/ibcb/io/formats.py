@@ -11,14 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
+from ibcb.io import csvfiles, dsjson, feedback, ipc, jsonlines, npz, openbandit, parquet, vw
 from ibcb.io.armtables import ArmRows
+from ibcb.io.cells import plain_table
 from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format
 from ibcb.io.optionfiles import load_options
-from ibcb.io.rows import whole_table
+from ibcb.io.rows import in_memory, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.io.tables import table_source
@@ -33,10 +34,16 @@ from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "known_by_name", "open_log", "read_log", "write_log"]
 
+#: tables in memory: of pandas, polars, DuckDB, pyarrow, or whatever else has the Arrow interface
+_FRAMES = Format(
+    name="table",
+    tables=lambda source, _: in_memory(source_name(source), plain_table(pa.table(source))),
+    looks_like=lambda source: hasattr(source, "__arrow_c_stream__"),
+)
 _TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
 FORMATS = (
-    frames.FORMAT,
+    _FRAMES,
     feedback.FORMAT,
     openbandit.FORMAT,
     folder_format(_TABLES),
@@ -271,7 +278,7 @@ def _no_table(source: Any) -> WrongTypeError:
 
 def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     """A table beside the log, in memory."""
-    format, own = frames.FORMAT, ReadOptions()
+    format, own = _FRAMES, ReadOptions()
     if isinstance(source, (str, os.PathLike)):
         source = Path(source)
         if not source.exists():

@@ -14,11 +14,10 @@ from ibcb.io.cells import changes, check_digits, complete, marked, named_by, nam
 from ibcb.io.columns import feature_matrix, plan_features
 from ibcb.io.labels import StepOrder, plain_label, read_labels
 from ibcb.io.logged import Logged, of_every_candidate
-from ibcb.io.problems import Problems
 from ibcb.io.roles import assign_roles, check_roles, fitted_roles, role_missing
 from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
-from ibcb.io.words import dropped, taken_back
+from ibcb.io.words import Problems, dropped, taken_back
 from ibcb.io.written import metadata, selected
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.memory import amount, beyond

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from ibcb.io.cells import shown_type
-from ibcb.io.problems import Problems
-from ibcb.io.words import listed, name_it, no_column
+from ibcb.io.words import Problems, listed, name_it, no_column
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.steps import ROLES, ReadOptions
 

@@ -18,26 +18,9 @@ from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps
 
-__all__ = [
-    "BATCH_NUMBERS",
-    "MOST_FEATURES",
-    "OTHER_KINDS",
-    "MappedSource",
-    "asked_names",
-    "existing",
-    "kept_features",
-    "labelled",
-    "refuse_keep",
-    "refuse_one_hot",
-    "refuse_roles",
-    "refused",
-    "same_features",
-    "shared_features",
-    "some",
-    "sorted_steps",
-    "source_name",
-    "unlabelled_steps",
-]
+__all__ = ["BATCH_NUMBERS", "MOST_FEATURES", "OTHER_KINDS", "MappedSource", "asked_names", "existing"]
+__all__ += ["kept_features", "labelled", "refuse_keep", "refuse_one_hot", "refuse_roles", "refused", "same_features"]
+__all__ += ["shared_features", "some", "sorted_steps", "source_name", "unlabelled_steps"]
 
 #: contexts are handed on in batches of about so many numbers
 BATCH_NUMBERS = 4_000_000

@@ -1,14 +1,18 @@
-"""Words for columns, which messages share."""
+"""Words for columns, which messages share; and all problems of a table in one message, repaired in one round."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ibcb.log.arrays import shown
+from ibcb.log.arrays import LogFormatError, shown
 
-__all__ = ["argument", "dropped", "enumerated", "listed", "name_it", "no_column", "taken_back"]
+__all__ = ["Problems", "argument", "dropped", "enumerated", "listed", "name_it", "no_column", "taken_back"]
+
+#: names and problems in a message
+_MOST = 12
 
 
 def name_it(role: str) -> str:
@@ -46,5 +50,63 @@ def listed(names: Iterable[str]) -> str:
 def enumerated(texts: Iterable[str]) -> str:
     """At most a dozen texts."""
     every = list(texts)
-    more = f" and {len(every) - 12} more" if len(every) > 12 else ""
-    return ", ".join(every[:12]) + more
+    more = f" and {len(every) - _MOST} more" if len(every) > _MOST else ""
+    return ", ".join(every[:_MOST]) + more
+
+
+class Problems:
+    """Messages on their way into one error.
+
+    >>> problems = Problems()
+    >>> for name in ("a", "b"):
+    ...     with problems.noted():
+    ...         raise LogFormatError(f"column {name!r} is empty.")
+    >>> try:
+    ...     problems.settle()
+    ... except LogFormatError as error:
+    ...     print(error)
+    2 problems. (1) column 'a' is empty. (2) column 'b' is empty.
+    """
+
+    def __init__(self) -> None:
+        self._messages: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+    def add(self, message: str) -> None:
+        """One more."""
+        self._messages[message] = None
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keep what is raised for later."""
+        try:
+            yield
+        except _SeveralError as error:
+            for message in error.messages:
+                self.add(message)
+        except LogFormatError as error:
+            self.add(str(error))
+
+    def each(self, names: Iterable[str], check: Callable[[str], None]) -> None:
+        """Keep what a check raises of some columns."""
+        for name in names:
+            with self.noted():
+                check(name)
+
+    def settle(self) -> None:
+        """Raise what was noted: a single problem as it is, several with numbers."""
+        messages = list(self._messages)
+        if len(messages) == 1:
+            raise LogFormatError(messages[0])
+        if messages:
+            each = " ".join(f"({place}) {message}" for place, message in enumerate(messages[:_MOST], start=1))
+            more = f" And {len(messages) - _MOST} more." if len(messages) > _MOST else ""
+            raise _SeveralError(f"{len(messages)} problems. {each}{more}", messages)
+
+
+class _SeveralError(LogFormatError):
+    def __init__(self, text: str, messages: list[str]) -> None:
+        super().__init__(text)
+        self.messages = messages
