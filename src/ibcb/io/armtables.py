@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ibcb.io.cells import complete, flattened, is_list, is_number, one_array, shown_type, value_counts
-from ibcb.io.columns import as_text, feature_matrix, plan_features
+from ibcb.io.columns import ROW_NUMBERS, as_text, feature_matrix, plan_features
 from ibcb.io.labels import read_labels
 from ibcb.io.logged import Logged
-from ibcb.io.roles import assign_roles, check_roles
+from ibcb.io.roles import assign_roles, check_roles, normal_name
 from ibcb.io.rows import Tables, in_memory
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import Moments, with_moments
-from ibcb.io.words import listed, no_column
+from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
@@ -71,6 +71,10 @@ class ArmRows:
         self._logged = None if logged is None else Logged(logged, told)
         self._plan = plan_features(tables, self._roles, rest, options, optional=True)
         self._notes = list(self._plan.notes)
+        time = self._roles.get("timestamp")
+        if time is not None and "timestamp" not in options.columns and is_number(schema.field(time).type):
+            text = f"{shown(time)} read as the times of the steps (the name suggests it): no feature. If it is one, "
+            self._notes.append(Note("times-read", "info", f"{text}{taken_back(time)}.", {"column": time}))
         if known is None:
             self._arms = self._all_arms(options)
             recipe = self._standardized(options)
@@ -137,8 +141,9 @@ class ArmRows:
                 f"{listed(absent)} has no row {where}, which has {listed(names)}; add "
                 f"{'it' if len(absent) == 1 else 'them'}."
             )
-        own = ReadOptions(missing=options.missing, one_hot=True)
-        rest = [name for name in table.column_names if name != self._column]
+        rest = [name for name in table.column_names if name != self._column and normal_name(name) not in ROW_NUMBERS]
+        # What every arm has is no outcome of a choice, whatever it is called, nor does it name a step.
+        own = ReadOptions(missing=options.missing, one_hot=True, keep=rest)
         plan = plan_features(in_memory("arms", table), {"arm": self._column}, rest, own)
         values, features = dense(feature_matrix(table, plan, 0)[0]), plan.preparation.feature_names
         bad = np.argwhere(~np.isfinite(values))
