@@ -46,15 +46,15 @@ class Given(Subscriber):
     """Propensities that are given, in the place of those that are recovered."""
 
     def __init__(self, values):
-        self.left, self.found = values, ()
+        self.left, self.values = values, ()
 
     def step(self, episode):
         own, self.left = np.split(self.left, [episode.lesson.n_rows])
-        self.found = (*self.found, own)
+        self.values = (*self.values, own)
         return self
 
     def finish(self):
-        return np.concatenate(self.found)
+        return np.concatenate(self.values)
 
 
 def tracks_before(log, kind):

@@ -52,6 +52,21 @@ def strings(path):
     return {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
 
 
+def test_the_page_begins_with_a_sentence_whose_every_word_is_code():
+    head = PAGE.partition("## ")[0]
+    (sentence,) = re.findall(r"^\*\*([^*]+)\*\*$", head, flags=re.MULTILINE)
+    assert head.index(sentence) < head.index("|")
+    assert sentence.count(". ") == 0
+    told = " ".join(sentence.split())
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", head, flags=re.MULTILINE)[1:]
+    assert len(rows) == 9
+    for words, places in rows:
+        assert all(word in told for word in words.split(", ")), words
+        for place in re.findall(r"`([\w.]+)`", places):
+            module, _, name = place.rpartition(".")
+            assert callable(getattr(importlib.import_module(module), name)), place
+
+
 def test_the_picture_has_every_room_in_the_order_of_the_contract():
     assert re.findall(r"│ (\w+) ", drawn("Eleven rooms")) == rooms()
     assert {folder.parent.name for folder in SOURCE.glob("*/__init__.py")} == set(rooms())
@@ -183,8 +198,9 @@ def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
     monkeypatch.setitem(MOTIONS, "shrinking", shrinking)
     run = ibcb.simulate(expert="sbts", n_episodes=4, batch_size=100, seed=0)
     track = tracked(run.log, forgetful)
-    assert [name for name in track.names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
-    assert len(track.seen.evidence) == len(track.names)
+    names = track.models.names
+    assert [name for name in names if name.startswith("shrinking")] == ["shrinking(q=0.1)", "shrinking(q=1)"]
+    assert len(track.seen.evidence) == len(names)
     assert np.isfinite(track.next_policy).all()
 
 

@@ -80,7 +80,6 @@ def test_explain_fails_in_one_line(fitted):
         ([folder / "choice.safetensors", "--log", path], "holds a ChoiceModel"),
         ([folder / "m.safetensors", "--log", folder / "other.parquet"], "another log than the model was fitted on"),
         ([folder / "m.safetensors", "--log", path, "-o", folder / "steps.txt"], "must end in .csv or .parquet"),
-        ([folder / "m.safetensors", "--log", path, "-o", path], "is an input"),
     ):
         result = ibcb_command("explain", *arguments)
         assert (result.exit_code, result.stdout) == (1, "")

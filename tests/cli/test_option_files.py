@@ -128,7 +128,7 @@ def test_options_that_cannot_be_kept_are_refused(tmp_path, shop):
         save_options({"arm_features": pa.table({"a": [1]})}, tmp_path / "log.toml")
     result = ibcb_command("validate", shop / "shop.csv", *OPTIONS, "--save-options", tmp_path / "log.txt")
     assert result.exit_code == 1
-    assert "ends in .toml" in result.stderr
+    assert "must end in .toml" in result.stderr
     result = ibcb_command("validate", shop / "shop.csv", "--options", tmp_path / "none.toml")
     assert result.exit_code == 1
     assert "does not exist" in result.stderr

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import ibcb_command, succeeds
+from commands import succeeds
 from conftest import small_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,16 +109,6 @@ def test_names_do_not_act_on_the_terminal(tmp_path):
 
 
 # -- files that are written over -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", ["log.parquet", "./log.parquet", "nodir/../log.parquet", "link.parquet"])
-def test_no_way_of_writing_the_path_overwrites_the_input(tmp_path, monkeypatch, way):
-    monkeypatch.chdir(tmp_path)
-    before = times_log(tmp_path / "log.parquet").read_bytes()
-    (tmp_path / "link.parquet").symlink_to("log.parquet")
-    result = ibcb_command("convert", "log.parquet", way)
-    assert (result.exit_code, "is an input; give another path" in result.stderr) == (1, True)
-    assert (tmp_path / "log.parquet").read_bytes() == before
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])

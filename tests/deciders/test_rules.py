@@ -29,7 +29,7 @@ from ibcb.deciders.rule import PARTS
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge, ridge
-from ibcb.tracking import forecast, interval
+from ibcb.tracking import forecast, interval, rewards
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def test_a_decider_with_two_bonuses_is_tracked(name):
         episodes.append((X, chosen))
     kind = EVERY[name](l2=0.3)
     track = tracked(BehaviorLog.from_episodes(episodes), kind)
-    found = track.rewards().theta
+    found = rewards(track).theta
     assert found @ theta > 0.99 * np.linalg.norm(found) * np.linalg.norm(theta)
     assert track.next_added.shape == (2,)
     assert (track.next_added > 0).all()

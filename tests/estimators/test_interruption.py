@@ -38,7 +38,7 @@ PLACES = {
     "motion": ("ibcb.tracking.motions", "Learner.move"),
     "sample": ("ibcb.tracking.context_sample", "ContextSample.extend"),
     "logit observes": ("ibcb.deciders.softmax", "observed"),
-    "selection judges": ("ibcb.tracking.contenders", "Judged.of"),
+    "selection judges": ("ibcb.tracking.contenders", "Comparison.of"),
     "selection chooses": ("ibcb.tracking.selection", "choose"),
     "publishing": ("ibcb.estimators.ibcb", "published"),
     "what moves": ("ibcb.estimators.published", "how_it_moves"),

@@ -14,6 +14,7 @@ from replayed import tracked
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.deciders import KINDS
+from ibcb.tracking import rewards
 
 SIZE = {"n_episodes": 5, "batch_size": 80}
 EXPERTS = [*KINDS, "auto"]
@@ -76,8 +77,8 @@ def test_the_track_is_that_estimate(expert):
     track = tracked(log_of(expert), KINDS[expert](l2=0.3))
     assert_allclose(model.policy_coefs_, 0.4 * track.policies, rtol=1e-12)
     assert_allclose(model.next_policy_coef_, 0.4 * track.next_policy, rtol=1e-12)
-    assert_allclose(model.coef_, 0.4 * track.rewards().theta, rtol=1e-12)
-    assert model.intercept_ == pytest.approx(0.4 * track.rewards().c, rel=1e-12)
+    assert_allclose(model.coef_, 0.4 * rewards(track).theta, rtol=1e-12)
+    assert model.intercept_ == pytest.approx(0.4 * rewards(track).c, rel=1e-12)
 
 
 @pytest.mark.parametrize("expert", [name for name, kind in KINDS.items() if kind.learns])

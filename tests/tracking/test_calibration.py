@@ -9,10 +9,10 @@ from replayed import episodes_of
 from same import assert_same
 
 import ibcb
-from ibcb.deciders import KINDS, RANDOM_SHARES
+from ibcb.deciders import KINDS, RANDOM_SHARES, share_likelihoods
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking import Track
-from ibcb.tracking.calibration import Exploration, no_evidence, share_likelihoods, share_of, with_share
+from ibcb.tracking.calibration import Exploration, no_evidence, share_of, with_share
 from ibcb.tracking.look import Passed
 from ibcb.tracking.motions import Update, motions_of
 from ibcb.tracking.smoothing import smoothed
@@ -23,7 +23,7 @@ def at_random(rng, shares, steps=2000, M=5):
     found = []
     for share in shares:
         best = rng.random(steps) >= share * (1 - 1 / M)
-        found.append(share_likelihoods(best.astype(float), np.full(steps, M)))
+        found.append(share_likelihoods(best.astype(float), np.full(steps, 1 / M)))
     return np.array(found)
 
 
@@ -86,7 +86,7 @@ def test_smoothing_is_conditioning_on_the_whole_log(kind):
     log = ibcb.simulate("synthetic", expert=kind, seed=3, n_episodes=4, batch_size=150, n_features=3, warmup=60).log
     track, begun, met = passed_through(log, KINDS[kind](l2=0.3))
     found = smoothed(track)
-    family, member = track.model_at(track.believed_place)
+    family, member = track.models.model_at(track.believed_place)
     parameters = track.seen.models[family][member]
     motion = motions_of(
         track.kind, tuple((parameters,) if n == family else each for n, each in enumerate(begun.models))

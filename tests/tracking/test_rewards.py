@@ -8,8 +8,9 @@ from replayed import tracked
 import ibcb
 from ibcb.deciders import KINDS
 from ibcb.numerics.ridge import Chosen, Frame, Regularization
-from ibcb.tracking import reward_interval
-from ibcb.tracking.rewards import RewardFit
+from ibcb.tracking import reward_interval, rewards
+from ibcb.tracking.forecast import _rewards_now
+from ibcb.tracking.reward_fit import RewardFit
 
 D = 4
 
@@ -43,10 +44,10 @@ class World:
         for n, (p, ridge, total) in enumerate(self.known):
             p = p if policies is None else policies[n]
             if fit is None:
-                fit = RewardFit.begin(p, ridge, total, self.within, self.second)
+                fit = RewardFit.begin(p, ridge, total, self.within, np.linalg.inv(self.second))
             else:
                 C = 1e-4 * np.eye(D) if covariances is None else covariances[n]
-                fit = fit.after(p, C, ridge, total, self.within, self.second)
+                fit = fit.after(p, C, ridge, total, self.within, np.linalg.inv(self.second))
         return fit
 
 
@@ -62,8 +63,8 @@ def test_exact_policies_give_back_the_rewards(seed):
 
 
 def test_without_a_pull_they_are_exact_to_rounding(monkeypatch):
-    monkeypatch.setattr("ibcb.tracking.rewards._SIZE", 0.0)
-    monkeypatch.setattr("ibcb.tracking.rewards._LEVEL", 0.0)
+    monkeypatch.setattr("ibcb.tracking.reward_fit._SIZE", 0.0)
+    monkeypatch.setattr("ibcb.tracking.reward_fit._LEVEL", 0.0)
     for seed in range(3):
         world = World(seed)
         found = world.fit().solve()
@@ -71,8 +72,8 @@ def test_without_a_pull_they_are_exact_to_rounding(monkeypatch):
 
 
 def test_measured_from_an_origin_too(monkeypatch):
-    monkeypatch.setattr("ibcb.tracking.rewards._SIZE", 0.0)
-    monkeypatch.setattr("ibcb.tracking.rewards._LEVEL", 0.0)
+    monkeypatch.setattr("ibcb.tracking.reward_fit._SIZE", 0.0)
+    monkeypatch.setattr("ibcb.tracking.reward_fit._LEVEL", 0.0)
     frame = Frame("standardized", np.array([1.0, 2.0, 0.5, 1.0]), np.array([1.0, 0.0, -0.5, 2.0]))
     world = World(1, frame=frame)
     found = world.fit().solve()
@@ -135,9 +136,9 @@ def test_units_of_the_features_do_not_matter():
         ridge = Regularization(0.3, frame).ridge(chosen)
         p, C = policies[n] / factors, covariances[n] / factors / factors[:, None]
         if fit is None:
-            fit = RewardFit.begin(p, ridge, chosen.total, within, second)
+            fit = RewardFit.begin(p, ridge, chosen.total, within, np.linalg.inv(second))
         else:
-            fit = fit.after(p, C, ridge, chosen.total, within, second)
+            fit = fit.after(p, C, ridge, chosen.total, within, np.linalg.inv(second))
     other = fit.solve()
     assert_allclose(other.theta * factors, one.theta, rtol=1e-5)
     assert other.c == pytest.approx(one.c, rel=1e-5)
@@ -166,10 +167,10 @@ def test_where_nothing_was_learned_there_are_no_rewards():
     assert found.c == 0.0
     assert not found.covariance.any()
     # Nothing before the first policy: its episode tells nothing, and later ones do.
-    fit = RewardFit.begin(np.zeros(D), world.known[0][1], world.known[0][2], world.within, world.second)
+    fit = RewardFit.begin(np.zeros(D), world.known[0][1], world.known[0][2], world.within, np.linalg.inv(world.second))
     assert not fit.normal.any()
     p, ridge, total = world.known[3]
-    later = fit.after(p, 1e-4 * np.eye(D), ridge, total, world.within, world.second)
+    later = fit.after(p, 1e-4 * np.eye(D), ridge, total, world.within, np.linalg.inv(world.second))
     assert later.normal.any()
     assert not fit.normal.any()
 
@@ -179,7 +180,7 @@ def test_a_fit_is_never_changed_and_intervals_are_normal():
     fit = world.fit()
     copy = fit.normal.copy(), fit.right.copy(), fit.squares
     p, ridge, total = world.known[-1]
-    fit.after(p, np.eye(D), ridge, total, world.within, world.second)
+    fit.after(p, np.eye(D), ridge, total, world.within, np.linalg.inv(world.second))
     assert_array_equal(fit.normal, copy[0])
     assert_array_equal(fit.right, copy[1])
     assert fit.squares == copy[2]
@@ -221,7 +222,7 @@ def test_rewards_that_are_found_lead_to_the_deciders_own_policies(kind, units, s
     """Theta and c can hardly be told apart where choices are always alike; what they teach together can."""
     log, decider, theta, c = simulated(kind, units, seed)
     track = tracked(log, decider)
-    found, V = track.rewards(), track.seen.within
+    found, V = rewards(track), track.seen.within
     scale, origin = (np.ones(3), np.zeros(3)) if decider.frame is None else (decider.frame.scale, decider.frame.origin)
     for known in range(4, len(log) + 2):
         stored = [episode for _, episode in log.episodes()][:known]
@@ -242,14 +243,14 @@ def test_rewards_that_are_found_lead_to_the_deciders_own_policies(kind, units, s
 def test_kinds_of_which_it_is_not_known_how_they_learn_have_no_rewards():
     log = simulated("sbucb", "own", episodes=3, steps=60)[0]
     for name in ("topk", "stationary", "other"):
-        assert tracked(log, KINDS[name]()).rewards() is None
-        assert tracked(log, KINDS[name]()).current_rewards() is None
+        assert rewards(tracked(log, KINDS[name]())) is None
+        assert _rewards_now(tracked(log, KINDS[name]())) is None
 
 
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
 def test_an_estimator_publishes_the_rewards_of_its_track(kind):
     log, decider, _, _ = simulated(kind, "own", episodes=5, steps=120)
-    found = tracked(log, decider).rewards()
+    found = rewards(tracked(log, decider))
     for alpha in (1.0, 0.4):
         model = ibcb.IBCB(expert=kind, l2=0.5, alpha=alpha).fit(log)
         assert_allclose(model.coef_, alpha * found.theta, rtol=1e-12)
@@ -265,5 +266,5 @@ def test_rewards_of_one_episode_at_a_time_are_those_of_all(kind):
     whole, parts = tracked(log, decider), tracked(log[:2], decider)
     assert_array_equal(parts.policies, whole.policies[:2])
     for track in (whole, parts):
-        assert track.rewards() is not None
-    assert not np.array_equal(parts.rewards().theta, whole.rewards().theta)
+        assert rewards(track) is not None
+    assert not np.array_equal(rewards(parts).theta, rewards(whole).theta)

@@ -15,7 +15,7 @@ from ibcb.deciders import KINDS, experts
 from ibcb.deciders.logit import policy_alone
 from ibcb.engine import blocks
 from ibcb.tracking import Track, rules, selection
-from ibcb.tracking.contenders import Judged, Tracks
+from ibcb.tracking.contenders import Comparison, Tracks
 
 SIZE = {"n_episodes": 8, "batch_size": 300, "n_candidates": 8, "n_features": 8}
 
@@ -391,7 +391,7 @@ def test_a_judgement_is_the_sum_over_steps(rng):
         steps = own.shape[1]
         chances = np.full(steps, 0.25)
         looks = [type("Look", (), {"likelihoods": each, "chances": chances, "agreement": 0.5})() for each in own]
-        parts.append(Judged.of([*looks, None]))
+        parts.append(Comparison.of([*looks, None]))
     both = parts[0] + parts[1]
     assert (both.steps, both.candidates) == (100, 400)
     for one in range(3):

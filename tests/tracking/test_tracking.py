@@ -19,9 +19,10 @@ from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.contexts import best_rows
 from ibcb.numerics.gaussians import Beliefs, Site, Transition
 from ibcb.numerics.ridge import Frame, ridge
-from ibcb.tracking import Track, certainty, forecast, interval, unidentified
+from ibcb.tracking import Track, certainty, forecast, interval, next_models, unidentified
 from ibcb.tracking.context_sample import MOST, ContextSample, picked
 from ibcb.tracking.motions import Learner, Update, Walk
+from ibcb.tracking.rules import evidence_of_settling
 
 
 def follow(log: ibcb.BehaviorLog, l2: float, kind: str) -> Track:
@@ -165,7 +166,7 @@ def test_evidence_is_of_all_episodes_and_fades_where_a_kind_lets_it(run, kind):
 def test_a_softmax_that_learns_is_seen_to_settle(expert, settles, seed):
     sizes = {"n_episodes": 8, "batch_size": 300, "n_arms": 5, "n_features": 3, "warmup": 40}
     log = ibcb.simulate("arms", expert=expert, seed=seed, **sizes).log
-    over_still, over_restless = tracked(log, KINDS["softmax"](l2=1.0)).evidence_of_settling
+    over_still, over_restless = evidence_of_settling(tracked(log, KINDS["softmax"](l2=1.0)))
     # One that never moves loses nothing by standing still; one that walks does, but never settles.
     assert (over_still > 3) == (expert != "stationary")
     assert (over_restless > 1) == settles
@@ -406,7 +407,7 @@ def with_user(run: ibcb.Run, names: tuple[str, ...] | None = None) -> ibcb.Behav
 def test_certainty_is_the_share_of_drawn_policies_that_agree(run, fitted):
     """Drawn again from what each model of the family believes, as far as it is likely, by another route."""
     model, rng = fitted, np.random.default_rng(1)
-    beliefs, evidence = model._fit.track.next_beliefs
+    beliefs, evidence = next_models(model._fit.track)
     weights = np.exp(evidence - evidence.max())
     models = rng.choice(len(weights), size=6000, p=weights / weights.sum())
     parts = [

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, reads_logs
 from ibcb.cli.printing import print_json, say, say_notes
 
@@ -34,6 +35,7 @@ def convert(
     check_output(out, ibcb.io.WRITABLE, log)
     disk = ibcb.open_log(log, **reading)
     ibcb.write_log(disk, out, long=long)
+    saved(out)
     lost = ibcb.io.LOST.get(out.suffix.lower())
     say_notes(disk.notes)
     if lost is not None:

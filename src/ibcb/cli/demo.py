@@ -10,6 +10,7 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import saved
 from ibcb.cli.options import ExpertKind, Json
 from ibcb.cli.printing import Row, print_json, print_table, program, say
 
@@ -57,6 +58,7 @@ def demo(
     ibcb.save_model(model, model_path)
     say("Writing the report ...")
     write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
+    saved(page)
     cosine = _cosine(model.next_policy_coef_, run.expert.coef_)
     if as_json:
         places = {"log": str(log_path), "model": str(model_path), "report": str(page)}

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import typer
 
 import ibcb
-from ibcb.cli.printing import say
+from ibcb.cli.inputs import files_of_a_command
+from ibcb.cli.printing import escaping_stdout, let_go, say
 
-__all__ = ["check_output", "reports_errors"]
+__all__ = ["reports_errors"]
 
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -26,26 +25,30 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            with _signals_raise():
-                command(*args, **kwargs)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read our output has seen enough (`| head`). Python must not flush the rest at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt as interrupt:
-            raise _interrupted(interrupt) from None
-        except MemoryError as error:
-            say(f"error: not enough memory ({error}); use a smaller log, or fewer features.")
-            raise typer.Exit(1) from None
-        except Exception as error:
-            if (cause := _interrupt_behind(error)) is not None:
-                raise _interrupted(cause) from None
-            if not _users_can_cause(error):
-                raise
-            say(f"error: {_in_words(error)}")
-            raise typer.Exit(1) from None
+        with files_of_a_command() as saved, escaping_stdout():
+            try:
+                with _signals_raise():
+                    command(*args, **kwargs)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # Whoever read our output has seen enough (`| head`).
+                let_go(sys.stdout)
+                if saved:
+                    say(f"note: {saved[-1]} is saved; nobody reads what comes after it.")
+                raise typer.Exit(0) from None
+            except KeyboardInterrupt as interrupt:
+                raise _interrupted(interrupt) from None
+            except Exception as error:
+                if (cause := _interrupt_behind(error)) is not None:
+                    raise _interrupted(cause) from None
+                if not _users_can_cause(error):
+                    raise
+                if saved:
+                    let_go(sys.stdout)
+                    say(f"note: {saved[-1]} is saved; what comes after it could not be told: {_in_words(error)}")
+                    raise typer.Exit(0) from None
+                say(f"error: {_in_words(error)}")
+                raise typer.Exit(1) from None
 
     return run
 
@@ -103,7 +106,7 @@ def _signals_raise() -> Iterator[None]:
 
 def _users_can_cause(error: Exception) -> bool:
     """Any other error is a mistake of ours, to be shown in full."""
-    if isinstance(error, (ImportError, ValueError, OSError)):
+    if isinstance(error, (ImportError, MemoryError, ValueError, OSError)):
         return True
     from ibcb.engine.cluster import ClusterError
     from ibcb.numerics.checks import WrongTypeError
@@ -113,6 +116,8 @@ def _users_can_cause(error: Exception) -> bool:
 
 def _in_words(error: Exception) -> str:
     """The message; of what the system says of a path, without its number."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error}); use a smaller log, or fewer features."
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}; check the path and its permissions."
     if type(error).__name__ == "LinAlgError":
@@ -121,18 +126,3 @@ def _in_words(error: Exception) -> str:
             "candidates, copies of each other, or of very different sizes; ibcb validate names them."
         )
     return str(error)
-
-
-def check_output(out: Path, suffixes: Sequence[str], *inputs: Path) -> None:
-    """Refuse, before any work is done, a place where the result could not or must not be written."""
-    # Resolved, as it will be written: new/../log.parquet is log.parquet, though no folder is called new yet.
-    target = out.resolve()
-    if any(target.exists() and given.exists() and target.samefile(given) for given in inputs):
-        raise ValueError(f"{out} is an input; give another path for the output.")
-    if out.suffix.lower() not in suffixes and not (out.exists() and not out.is_file()):
-        raise ValueError(f"{out} must end in {' or '.join(suffixes)}.")
-    if out.is_dir():
-        raise IsADirectoryError(f"{out} is a folder; give the path of a file.")
-    folder = next(parent for parent in out.resolve().parents if parent.exists())
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{out} cannot be written: no permission in {folder}.")

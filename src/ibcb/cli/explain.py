@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
 
@@ -54,6 +55,7 @@ def explain(
     table, astray = found.ranked(), int((found.strayed > 0.5).sum())
     if out is not None:
         _write(table, out)
+        saved(out)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, most).to_pylist()
     if as_json:

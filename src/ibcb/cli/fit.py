@@ -13,7 +13,8 @@ import typer
 
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import (
     LOG,
     Json,
@@ -27,7 +28,7 @@ from ibcb.cli.options import (
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
 if TYPE_CHECKING:
-    from ibcb.report.kinds import Compared
+    from ibcb.report.kinds_compared import Compared
 
 __all__ = ["EXAMPLE", "fit"]
 
@@ -153,12 +154,17 @@ def fit(
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
-    from ibcb.report.kinds import compared, exploration
-    from ibcb.report.scanning import Scanning
+    from ibcb.io.locks import sole_writer
+    from ibcb.report.kinds_compared import compared, exploration
+    from ibcb.report.scanning import Validating
 
+    kept, streamed = checkpoint_of(out), stream or resume or scheduler is not None
     check_output(out, (".safetensors",), log)
+    if streamed:
+        check_output(kept, ())
+    if resume and not kept.exists():
+        say(f"note: there is no checkpoint {kept} to resume from; the log is fitted from its beginning.")
     disk = ibcb.open_log(log, **reading)
-    streamed = stream or resume or scheduler is not None
     model = ibcb.IBCB(
         expert=expert,
         alpha=alpha,
@@ -174,8 +180,8 @@ def fit(
         n_jobs=jobs,
         verbose=True,
     )
-    behaviour: Any = disk if streamed else disk.read()
-    scanning, start = Scanning(), time.perf_counter()
+    behaviour: Any = disk
+    scanning, start = Validating(), time.perf_counter()
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
@@ -186,21 +192,28 @@ def fit(
             with _cluster(scheduler) as client:
                 model = fit_in_steps(model, disk, out, accept=accept, resume=resume, client=client, **along)
         except (KeyboardInterrupt, ClusterError):
-            kept = checkpoint_of(out)
             if kept.exists():
                 say(f"the episodes finished so far are kept in {kept}; run the same command with --resume to continue.")
             raise
         except typer.Exit:
-            say(f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it.")
+            say(f"the fitted model is kept in {kept}; --resume without --strict saves it.")
             raise
     else:
-        model.fit_along(behaviour, **along)
-        accept(model)
-        ibcb.save_model(model, out)
+        with sole_writer(out):
+            behaviour = disk.read()
+            start = time.perf_counter()
+            model.fit_along(behaviour, **along)
+            accept(model)
+            ibcb.save_model(model, out)
+    saved(out)
     seconds = time.perf_counter() - start
-    notes = [*told_once(known_of(behaviour, scanning), model), *model.notes_]
+    known = known_of(behaviour, scanning)
+    # What became of a log that was read whole is known to the log on disk.
+    since = [note for note in disk.notes if note not in known]
+    notes = [*told_once((*known, *since), model), *model.notes_]
     say_notes(notes)
-    verdict = model.verdict(behaviour)
+    verdict = _verdict(model, behaviour)
+    claimed = verdict is not None and verdict.supported
     if as_json:
         print_json(
             {
@@ -216,14 +229,14 @@ def fit(
                 "evidence": [entry._asdict() for entry in model.evidence_],
                 "solver": model.solver_,
                 "seconds": seconds,
-                "verdict": verdict.to_json(),
+                "verdict": None if verdict is None else verdict.to_json(),
                 "coef": model.coef_.tolist(),
                 "intercept": model.intercept_,
                 "policy_coefs": model.policy_coefs_.tolist(),
                 "next_policy_coef": model.next_policy_coef_.tolist(),
                 "forecast_model": model.forecast_model_,
                 "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
-                "last_policy": _interval(model, claimed=verdict.supported),
+                "last_policy": _interval(model, claimed=claimed),
                 "unidentified_features": model.unidentified_features_,
                 "diagnostics": [entry._asdict() for entry in model.diagnostics_],
                 "notes": [note.to_json() for note in notes],
@@ -238,7 +251,8 @@ def fit(
         print(wrapped(f"explores    {words}", 12))
     if model.forecast_note_ is not None:
         print(f"forecast    {_FORECASTS.get(model.forecast_note_.code, model.forecast_note_)}")
-    print_verdict(verdict)
+    if verdict is not None:
+        print_verdict(verdict)
     if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
         print("weights     not determined: no weights explain the choices better than zeros")
         print(f"saved       {out}")
@@ -252,11 +266,20 @@ def fit(
         # coef_ is the policy.
         del columns["weight"]
     if model.forecast_model_ is not None:
-        columns |= {"last": "last policy"} | ({"interval": "90% interval"} if verdict.supported else {})
+        columns |= {"last": "last policy"} | ({"interval": "90% interval"} if claimed else {})
     print_table(_weights(model), columns)
     told = f"choices reveal their direction, {model.decider_.words.length} their length"
     print()
     print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {told}.", 0))
+
+
+def _verdict(model: ibcb.IBCB, log: Any) -> Any:
+    """How far to rely on the model; None, with a note, where the log would have to be read again and cannot be."""
+    try:
+        return model.verdict(log)
+    except (ValueError, OSError) as error:
+        say(f"note: the model is saved, but there is no verdict on it ({error}); ibcb report gives one.")
+        return None
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from ibcb.cli.inputs import reads, reads_tables
+
 __all__ = [
     "LOG",
     "ExpertKind",
@@ -345,6 +347,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
         columns[role] = name
     features, one_hot = given["features"], given["one_hot"] or []
     path = given.pop("options")
+    reads(path)
     options = given | {
         "columns": columns,
         "features": None if features is None else [name.strip() for name in features.split(",")],
@@ -357,6 +360,7 @@ def _reading(given: dict[str, Any]) -> dict[str, Any]:
     }
     if path is not None:
         options = _overruled(load_options(path), options)
+    reads_tables(options)
     try:
         ReadOptions(**options)
         if given["format"] is not None:
@@ -402,7 +406,9 @@ def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = 
         kept = {} if is_ours(log) else model.preparation_.reading_again(choices=choices)
         if known_by_name(log):
             kept.pop("format", None)
-        return _overruled(kept, reading) | {"preparation": model.preparation_}
+        options = _overruled(kept, reading) | {"preparation": model.preparation_}
+        reads_tables(options)
+        return options
     if model.feature_names_in_ is not None and reading.get("features") is None:
         return reading | {"features": list(model.feature_names_in_)}
     return reading

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, say, say_notes
 
@@ -74,6 +75,7 @@ def predict(
     candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
         steps = write_predictions(imitator, candidates, out, **how)
+        saved(out)
         say_notes(candidates.notes)
         if as_json:
             print_json({"out": str(out), "steps": steps})

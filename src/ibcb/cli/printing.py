@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import io
 import json
 import math
+import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Row",
+    "escaping_stdout",
+    "let_go",
     "print_json",
     "print_table",
     "print_verdict",
@@ -31,6 +37,8 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+#: how unencodable signs are handled, by the name that Python knows it by
+_ESCAPED = "ibcb-escaped"
 
 
 def print_table(rows: list[Row], columns: dict[str, str]) -> None:
@@ -114,8 +122,52 @@ def printable(text: str) -> str:
 
 
 def say(message: str) -> None:
-    """A message on stderr, on one line: names in it may hold line breaks, or signs that a terminal acts on."""
-    print(wrapped(message, 2, sys.stderr), file=sys.stderr)
+    """A message on stderr, on one line: names in it may hold line breaks, or signs that a terminal acts on.
+
+    Where nobody reads stderr, it is lost: what a command does, and prints, does not depend on it.
+    """
+    if sys.stderr is None:
+        return
+    try:
+        print(wrapped(message, 2, sys.stderr), file=sys.stderr, flush=True)
+    except OSError:
+        let_go(sys.stderr)
+
+
+def let_go(stream: TextIO) -> None:
+    """Let a stream that cannot be written end nowhere: Python must not fail to flush the rest at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextlib.contextmanager
+def escaping_stdout() -> Iterator[None]:
+    """What the encoding of stdout cannot hold is written as escapes meanwhile, and a note says so."""
+    if sys.stdout is None:
+        # It was closed; what is printed goes nowhere.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    stdout = sys.stdout
+    if not isinstance(stdout, io.TextIOWrapper):
+        yield
+        return
+    lost = list[str]()
+
+    def escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+        lost.append(stdout.encoding)
+        return codecs.backslashreplace_errors(error)
+
+    before = stdout.errors
+    codecs.register_error(_ESCAPED, escaped)
+    stdout.reconfigure(errors=_ESCAPED)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            stdout.reconfigure(errors=before)
+        if lost:
+            say(
+                f"note: stdout is {lost[0]}, which has not all of its signs; set PYTHONIOENCODING=utf-8 for the others."
+            )
 
 
 def wrapped(text: str, indent: int, file: TextIO | None = None) -> str:

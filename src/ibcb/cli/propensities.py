@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, say, say_notes
 
@@ -76,6 +77,8 @@ def propensities(
         steps = steps.read()
     tables: list[Any] = []
     found = _recovered(imitator, steps, out, tables, ahead=ahead, as_json=as_json)
+    if out is not None:
+        saved(out)
     kind = imitator.decider_
     notes = [*steps.notes]
     notes += [] if found.fitted else [of_another_log()]

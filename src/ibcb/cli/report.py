@@ -9,7 +9,8 @@ import typer
 
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import check_output, reports_errors
+from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
 
@@ -43,7 +44,7 @@ def report(
     "facts", for pages of your own.
     """
     from ibcb.report import facts, write_page
-    from ibcb.report.scanning import Scanning
+    from ibcb.report.scanning import Validating
 
     check_output(out, (".html", ".htm"), log, model)
     imitator = ibcb.load_model(model)
@@ -52,11 +53,12 @@ def report(
             f"{model} holds a {type(imitator).__name__}; a report needs an IBCB model, which has a policy per episode."
         )
     disk = ibcb.open_log(log, **prepared(imitator, reading, log))
-    scanning = Scanning()
+    scanning = Validating()
     found = facts(imitator, disk, steps=not no_steps, title=title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)
     refuse_doubts([*known, *imitator.notes_], strict)
     write_page(found, out, (*disk.notes, *known))
+    saved(out)
     say_notes(known)
     for text in found.notes:
         say(f"note: {text}")

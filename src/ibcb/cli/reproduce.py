@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import Json
 from ibcb.cli.printing import print_json, say
 
@@ -46,10 +47,12 @@ def reproduce(
         raise typer.BadParameter(f"{reason}; the paper has tables 1 to 20. Use --table N, or --all.")
     if smoke:
         results, page = results.with_suffix(".smoke.jsonl"), page.with_suffix(".smoke.md")
+    check_output(page, (), results)
     done = tables.reproduce(tables.cells(wanted, seeds), results, jobs=jobs, smoke=smoke, progress=True)
     if done.torn:
         say(f"note: {results} ended in a torn line, left by an interruption; that cell was computed again.")
     tables.write_page(results, page)
+    saved(page)
     for failure in done.failed:
         say(f"failed: {failure}")
     if as_json:

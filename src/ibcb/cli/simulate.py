@@ -12,6 +12,7 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import saved
 from ibcb.cli.options import Json, above_zero, at_least_zero, kind_of_expert
 from ibcb.cli.printing import print_json, size
 
@@ -176,6 +177,7 @@ def simulate(
                 write_steps(log.parts(), stack.enter_context(atomic(out / f"{name}.parquet")))
         description.write_text(json.dumps(settings, indent=2) + "\n")
         (out / "run.json").unlink(missing_ok=True)
+    saved(out)
     if as_json:
         print_json({"folder": str(out), "settings": settings})
     else:

@@ -9,6 +9,7 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
+from ibcb.cli.inputs import check_output, reads, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 
@@ -38,6 +39,9 @@ def validate(
     Exits with code 1 if there are errors, with --strict also if there are warnings.
     With --model the log is read in the way the model's own log was read.
     """
+    reads(log, model)
+    if save_options is not None:
+        check_output(save_options, (".toml",))
     imitator = None if model is None else ibcb.load_model(model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
     found = ibcb.validate(disk)
@@ -45,6 +49,7 @@ def validate(
     notes = (*disk.notes, *notes)
     if save_options is not None:
         ibcb.io.save_options(reading, save_options)
+        saved(save_options)
     if as_json:
         more = {} if calibrated is None else {"calibration": calibrated.to_json()}
         print_json(found.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
@@ -63,7 +68,7 @@ def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
     from ibcb.estimators.propensity_tables import of_another_log
     from ibcb.log.fingerprint import log_fingerprint
-    from ibcb.report.calibration import calibration
+    from ibcb.report import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
         raise typer.BadParameter("--model needs an IBCB model fitted with --forecast: others have no propensities.")

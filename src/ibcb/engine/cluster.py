@@ -13,17 +13,17 @@ from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine.block import Block, Workup, block_edges
-from ibcb.engine.rows import MemoryRows, Rows
-from ibcb.engine.stream import StreamedRows, checked, reblocked
+from ibcb.engine.block import Block, Workup, block_edges, blocks
+from ibcb.engine.stream import checked
 from ibcb.engine.threads import one_blas_thread
 from ibcb.log import BehaviorLog, Log
+from ibcb.log.disk import gathered
 
 __all__ = ["ClusterError", "DaskRows", "distributed_rows"]
 
@@ -147,11 +147,35 @@ class _Connection:
             ) from error
 
 
+class _Partition(NamedTuple):
+    """On a worker: some steps of an episode, in whole blocks; the first step and row of them."""
+
+    steps: BehaviorLog
+    first_step: int
+    first_row: int
+
+    def blocks(self, work: list[Workup] | None) -> list[Block]:
+        """Its blocks, with what was worked out for them."""
+        at, row = self.first_step, self.first_row
+        own = [
+            replace(each, first_step=each.first_step + at, first_row=each.first_row + row)
+            for each in blocks(self.steps)
+        ]
+        return own if work is None else [block.with_work(its) for block, its in zip(own, work, strict=True)]
+
+
 class DaskRows:
-    """Partitions of blocks on the workers of a cluster, and of what has been worked out for their rows."""
+    """Partitions of an episode on the workers of a cluster, and what has been worked out for their rows.
+
+    ``here``: the episode, if it is in memory here.
+    """
 
     def __init__(
-        self, connection: _Connection, here: Rows, partitions: Sequence[Any], work: Sequence[Any] | None = None
+        self,
+        connection: _Connection,
+        here: BehaviorLog | None,
+        partitions: Sequence[Any],
+        work: Sequence[Any] | None = None,
     ) -> None:
         self._connection, self._partitions = connection, partitions
         self._here = here
@@ -170,36 +194,36 @@ class DaskRows:
         return DaskRows(self._connection, self._here, self._partitions, self._submitted(_workups, kernel))
 
     def parts(self) -> Iterator[BehaviorLog]:
-        # Not from the workers: what stands beside the rows has never been there.
-        return self._here.parts()
+        """Those that are here; else what the workers have read, one partition after the other."""
+        if self._here is not None:
+            yield self._here
+            return
+        for partition in self._partitions:
+            yield self._connection.result(self._connection.submit(_steps, partition))
 
     def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
         pairs = zip(self._partitions, self._work, strict=True)
         return [self._connection.submit(task, kernel, partition, work) for partition, work in pairs]
 
 
-def _results(kernel: Callable[[Block], T], partition: list[Block], work: list[Workup] | None) -> list[T]:
+def _results(kernel: Callable[[Block], T], partition: _Partition, work: list[Workup] | None) -> list[T]:
     with one_blas_thread():
-        return [kernel(block) for block in _with_work(partition, work)]
+        return [kernel(block) for block in partition.blocks(work)]
 
 
-def _first(kernel: Callable[[Block], T], partition: list[Block], work: list[Workup] | None) -> T:
+def _first(kernel: Callable[[Block], T], partition: _Partition, work: list[Workup] | None) -> T:
     with one_blas_thread():
-        return kernel(_with_work(partition, work)[0])
+        return kernel(partition.blocks(work)[0])
 
 
-def _workups(
-    kernel: Callable[[Block], Block], partition: list[Block], work: list[Workup] | None
-) -> list[Workup | None]:
+def _workups(kernel: Callable[[Block], Block], partition: _Partition, work: list[Workup] | None) -> list[Workup | None]:
     """Without the contexts: they are there already."""
     with one_blas_thread():
-        return [kernel(block).work for block in _with_work(partition, work)]
+        return [kernel(block).work for block in partition.blocks(work)]
 
 
-def _with_work(partition: list[Block], work: list[Workup] | None) -> list[Block]:
-    if work is None:
-        return partition
-    return [block.with_work(own) for block, own in zip(partition, work, strict=True)]
+def _steps(partition: _Partition) -> BehaviorLog:
+    return partition.steps
 
 
 # -- where partitions come from --------------------------------------------------------------------------------------
@@ -208,18 +232,15 @@ def _with_work(partition: list[Block], work: list[Workup] | None) -> list[Block]
 def distributed_rows(log: Log, client: Any) -> Iterator[tuple[int, DaskRows]]:
     """Every stored episode's number, and its rows on the cluster."""
     connection, where = _Connection(client), log.elsewhere
-    if where is not None:
-        for (_, episode), (number, counts) in zip(log.episodes(), log.step_counts(), strict=True):
-            runs = _runs(counts, log.n_features)
-            partitions = [connection.submit(_read, where, number, *run) for run in runs]
-            yield number, DaskRows(connection, StreamedRows(episode), partitions)
-        return
     for _, episode in log.episodes():
-        here = MemoryRows(episode.read()) if episode.in_memory else StreamedRows(episode)
-        pieces = list(reblocked(here.parts()))
-        runs_of_blocks = _grouped([block.contexts.size for block in pieces])
-        partitions = [connection.submit(list, pieces[slice(*run)]) for run in runs_of_blocks]
-        yield episode.number, DaskRows(connection, here, partitions)
+        ((number, counts),) = episode.step_counts()
+        runs = _runs(counts, log.n_features)
+        if where is None:
+            here = episode.read()
+            partitions = [connection.submit(_partition, list(here.steps(number, *run[:2])), *run) for run in runs]
+        else:
+            here, partitions = None, [connection.submit(_read, where, number, *run) for run in runs]
+        yield number, DaskRows(connection, here, partitions)
 
 
 def _runs(counts: NDArray[np.int64], d: int) -> list[tuple[int, int, int]]:
@@ -242,13 +263,16 @@ def _grouped(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return [*groups, (first, len(sizes))]
 
 
-def _read(where: tuple[Any, dict[str, Any]], number: int, first: int, last: int, first_row: int) -> list[Block]:
-    """On a worker: the blocks of some steps of an episode, read from disk."""
+def _read(where: tuple[Any, dict[str, Any]], number: int, first: int, last: int, first_row: int) -> _Partition:
+    """On a worker: some steps of an episode, read from disk."""
     from ibcb.io import open_log
 
     path, options = where
     parts = open_log(path, **options).steps(number, first, last)
-    return [
-        replace(block, first_step=block.first_step + first, first_row=block.first_row + first_row)
-        for block in reblocked(checked(parts))
-    ]
+    return _partition(list(checked(parts)), first, last, first_row)
+
+
+def _partition(parts: list[BehaviorLog], first: int, last: int, first_row: int) -> _Partition:
+    """Steps first to last - 1, in one piece."""
+    steps = parts[0] if len(parts) == 1 else gathered(parts, sum(part.n_rows for part in parts), tuple)
+    return _Partition(steps, first, first_row)

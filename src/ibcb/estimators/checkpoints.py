@@ -21,6 +21,7 @@ from ibcb.estimators.fitting import AnotherLogError, Progress
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
 from ibcb.estimators.state import number, pack, unpack
+from ibcb.io.locks import sole_writer
 from ibcb.log import Log
 
 __all__ = ["Unfinished", "checkpoint_of", "fit_in_steps"]
@@ -73,6 +74,8 @@ def fit_in_steps(
 ) -> IBCB:
     """As ``model.fit(log, client=client)``, to the same bits, and saved; until then it is stored after every episode.
 
+    Meanwhile nobody else fits to the same files: `ibcb.io.locks.HeldError`.
+
     Parameters
     ----------
     out : path
@@ -89,26 +92,28 @@ def fit_in_steps(
             "incremental=False (--full) solves all episodes at once, so nothing can be stored on the way; leave out "
             "--stream, --resume and --scheduler, or call fit."
         )
-    checkpoint = checkpoint_of(out)
-    begun = _resumed(model, checkpoint) if resume and checkpoint.exists() else None
-    unfinished = Unfinished(**model.get_params())
+    checkpoint, unfinished = checkpoint_of(out), Unfinished(**model.get_params())
 
     def store(progress: Progress) -> None:
         unfinished.n_features, unfinished.progress = progress.n_features, progress
         save_model(unfinished, checkpoint)
 
-    try:
-        model.fit_along(log, client=client, judge=judge, also=also, begun=begun, watch=store)
-    except AnotherLogError as error:
-        raise ValueError(
-            f"{checkpoint} was made on another log: the first {error.episodes} episodes of this one are not those that "
-            "were fitted; give the same log, or start again without --resume."
-        ) from None
-    if accept is not None:
-        accept(model)
-    save_model(model, out)
-    _sync(Path(out).resolve())
-    checkpoint.unlink(missing_ok=True)
+    with sole_writer(out, checkpoint):
+        begun = _resumed(model, checkpoint) if resume and checkpoint.exists() else None
+        try:
+            model.fit_along(log, client=client, judge=judge, also=also, begun=begun, watch=store)
+        except AnotherLogError as error:
+            raise ValueError(
+                f"{checkpoint} was made on another log: the first {error.episodes} episodes of this one are not those "
+                "that were fitted; give the same log, or start again without --resume."
+            ) from None
+        if accept is not None:
+            accept(model)
+        save_model(model, out)
+        # The model is there. Where it cannot be made to last, the checkpoint stays beside it.
+        with contextlib.suppress(OSError):
+            _sync(Path(out).resolve())
+            checkpoint.unlink(missing_ok=True)
     return model
 
 

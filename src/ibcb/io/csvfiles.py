@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import pyarrow.csv as pacsv
 from ibcb.io.files import refuse_disguise
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.longform import long_tables, write_tables
+from ibcb.io.opened import Opened
 from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed
@@ -43,7 +43,8 @@ _WORDS = {
 
 def _tables(path: Path, options: ReadOptions) -> Tables:
     """The rows of a CSV file, a block at a time; types are those of the first block."""
-    header = _header(path)
+    opened = Opened(path)
+    header = _header(opened)
     delimiter = options.delimiter or max(",;\t", key=header.count)
     # Values with line breaks must not be cut where a block ends.
     parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
@@ -53,7 +54,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     @contextmanager
     def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> Iterator[pacsv.CSVStreamingReader]:
         how = pacsv.ReadOptions(block_size=block, use_threads=threads)
-        with closing(_Unblank(path)) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
+        with closing(_Unblank(opened)) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
             yield reader
 
     @contextmanager
@@ -95,8 +96,8 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
 class _Unblank:
     """The bytes of a file, unpacked; blank lines without end, for which Arrow takes long, are refused."""
 
-    def __init__(self, path: Path) -> None:
-        self._file, self._blank, self.closed = _unpacked(path), 0, False
+    def __init__(self, opened: Opened) -> None:
+        self._file, self._blank, self.closed = _unpacked(opened), 0, False
 
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
@@ -112,14 +113,14 @@ class _Unblank:
         self.closed = True
 
 
-def _unpacked(path: Path) -> BufferedIOBase:
-    """The file, through gzip where it is called so: by Python's, as Arrow's loses memory with every damaged file."""
-    return gzip.open(path) if has_suffix(path, ".gz") else path.open("rb")
+def _unpacked(opened: Opened) -> BufferedIOBase:
+    """The file, through gzip where it is called so."""
+    return opened.unpacked(has_suffix(opened.path, ".gz"))
 
 
-def _header(path: Path) -> str:
+def _header(opened: Opened) -> str:
     """The first line; a file that has none, or is no text, is refused."""
-    with _unpacked(path) as file:
+    with _unpacked(opened) as file:
         head = file.read(_HEADER)
     refuse_disguise(head, "a CSV file")
     line = re.split(rb"[\r\n]", head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"), maxsplit=1)[0]

@@ -108,7 +108,7 @@ class DSJsonSource(SparseSource):
         if self._order is None:
             yield from (decision for _, _, decision in self._read())
             return
-        with binary(self._path) as file:
+        with self._opened.unpacked() as file:
             for offset, number in self._order.tolist():
                 file.seek(offset)
                 decision = self._decision(file.readline(), number)

@@ -7,24 +7,14 @@ import errno
 import gzip
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
+from ibcb.io.locks import made_folders, system_lock
+from ibcb.io.opened import Opened
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.memory import amount, beyond
-
-try:
-    import fcntl
-except ImportError:
-    # Windows: what a killed process leaves behind stays there.
-    _lock: Callable[[int], None] | None = None
-else:
-
-    def _lock(file: int) -> None:
-        """Lock an open file as long as the process lives, or raise OSError at once."""
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
 
 __all__ = ["atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]
 
@@ -79,14 +69,14 @@ def binary(path: Path) -> BufferedIOBase:
     return gzip.open(path, "rb") if beginning(path).startswith(b"\x1f\x8b") else path.open("rb")
 
 
-def text_lines(path: Path, memory: int) -> Iterator[tuple[int, bytes]]:
+def text_lines(file: Opened, memory: int) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, through gzip where it is one, with their numbers from 1.
 
     A line that never ends is refused before it fills the memory, and so are lines that never hold anything.
     """
     most, number, blank = _longest_line(memory), 0, 0
-    with binary(path) as file:
-        while raw := file.readline(most + 1):
+    with file.unpacked() as lines:
+        while raw := lines.readline(most + 1):
             number += 1
             if len(raw) > most:
                 raise _endless(number, memory)
@@ -96,11 +86,11 @@ def text_lines(path: Path, memory: int) -> Iterator[tuple[int, bytes]]:
             yield number, raw
 
 
-def text_blocks(path: Path, size: int, memory: int) -> Iterator[tuple[bytes, int]]:
+def text_blocks(file: Opened, size: int, memory: int) -> Iterator[tuple[bytes, int]]:
     """Whole lines of a file, about ``size`` bytes at a time, and the number of the first; blank blocks are left out."""
     number, blank, rest = 1, 0, b""
-    with binary(path) as file:
-        while piece := file.read(size):
+    with file.unpacked() as opened:
+        while piece := opened.read(size):
             text, newline, left = piece.rpartition(b"\n")
             if not newline:
                 rest += piece
@@ -161,27 +151,22 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         with _explained(path):
             yield target
         return
-    made = [folder for folder in target.parents if not folder.exists()]
     # Room for what is put around it: names may be 255 bytes long.
     prefix = f".{target.name.encode()[:200].decode(errors='ignore')}."
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(target.parent, prefix)
-        lock, temporary = _begun(target.parent, prefix)
-    except OSError as error:
-        raise type(error)(f"{path} cannot be written ({error.strerror}).") from None
-    with lock:
+    with contextlib.ExitStack() as stack:
         try:
-            with _explained(path):
-                yield temporary
-                temporary.chmod(_permissions(target))
-                os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            for folder in made:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-            raise
+            stack.enter_context(made_folders(target.parent))
+            _remove_leftovers(target.parent, prefix)
+            lock, temporary = _begun(target.parent, prefix)
+        except OSError as error:
+            raise type(error)(f"{path} cannot be written ({error.strerror}).") from None
+        stack.enter_context(lock)
+        # Gone by then, where all went well.
+        stack.callback(temporary.unlink, missing_ok=True)
+        with _explained(path):
+            yield temporary
+            temporary.chmod(_permissions(target))
+            os.replace(temporary, target)
 
 
 @contextlib.contextmanager
@@ -203,11 +188,11 @@ def _begun(folder: Path, prefix: str) -> tuple[contextlib.ExitStack, Path]:
         lock = contextlib.ExitStack()
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=folder)
         lock.callback(os.close, handle)
-        if _lock is None:
+        if system_lock is None:
             lock.close()
             return lock, Path(name)
         try:
-            _lock(handle)
+            system_lock(handle)
             mine = bool(os.fstat(handle).st_nlink)
         except BlockingIOError:
             mine = False
@@ -222,13 +207,13 @@ def _begun(folder: Path, prefix: str) -> tuple[contextlib.ExitStack, Path]:
 def _remove_leftovers(folder: Path, prefix: str) -> None:
     """Temporary files of writers that live no more: those hold no lock."""
     for name in os.listdir(folder):
-        if _lock is None or not (name.startswith(prefix) and name.endswith(_SUFFIX)):
+        if system_lock is None or not (name.startswith(prefix) and name.endswith(_SUFFIX)):
             continue
         # In use, not ours to open, or gone by now.
         with contextlib.suppress(OSError):
             handle = os.open(folder / name, os.O_RDWR)
             try:
-                _lock(handle)
+                system_lock(handle)
                 os.unlink(folder / name)
             finally:
                 os.close(handle)

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from ibcb.io.cells import plain_table
 from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
-from ibcb.io.format import Format
+from ibcb.io.format import Format, has_suffix
+from ibcb.io.opened import Opened
 from ibcb.io.optionfiles import load_options
 from ibcb.io.rows import in_memory, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
 from ibcb.io.tables import table_source
+from ibcb.io.watched import Watched
 from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.arrays import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
@@ -32,7 +35,18 @@ from ibcb.log.steps import ReadOptions, Source
 from ibcb.log.validation.updates import find_updates
 from ibcb.numerics.checks import WrongTypeError
 
-__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "known_by_name", "open_log", "read_log", "write_log"]
+__all__ = [
+    "FORMATS",
+    "LOST",
+    "WRITABLE",
+    "format_called",
+    "is_member",
+    "known_by_name",
+    "log_files",
+    "open_log",
+    "read_log",
+    "write_log",
+]
 
 #: tables in memory: of pandas, polars, DuckDB, pyarrow, or whatever else has the Arrow interface
 _FRAMES = Format(
@@ -180,12 +194,16 @@ def open_log(source: Any, **options: Any) -> DiskLog:
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
+    files = [Opened(path) for path in log_files(source, how.format)] if isinstance(source, Path) else []
     for option in ("items", "arm_features"):
         if getattr(how, option) is not None:
             how = replace(how, **{option: _side_table(getattr(how, option), how)})
     with named(source_name(source), format.name):
         steps = table_source(format.rows(source, how), how) if format.open is None else format.open(source, how)
-        if not isinstance(steps, ArmRows):
+        has_arms = isinstance(steps, ArmRows)
+        if isinstance(source, Path):
+            steps = Watched(steps, files, partial(log_files, source, how.format))
+        if not has_arms:
             steps = crossed(standardized(steps, how), how)
         if how.standardize or how.cross or how.arm is not None:
             # Whoever opens it again need not find the means, the arms, or what only steps have, again.
@@ -289,6 +307,20 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         raise _no_table(source)
     with named(source_name(source), format.name):
         return whole_table(format.rows(source, own), options.memory)
+
+
+def log_files(path: Path, format: str | None = None) -> list[Path]:
+    """The files that a path is read as: of a folder those that a format takes by name, or all where it was named."""
+    if not path.is_dir():
+        return [path, *openbandit.beside(path)]
+    return [each for each in sorted(path.rglob("*")) if each.is_file() and is_member(path, each, format)]
+
+
+def is_member(folder: Path, path: Path, format: str | None = None) -> bool:
+    """Whether a file, there or not yet, is one of those that a folder is read as; hidden ones are not."""
+    parts = path.relative_to(folder).parts
+    named = format is not None or has_suffix(path, *(suffix for each in FORMATS for suffix in each.suffixes))
+    return named and not any(part.startswith((".", "_")) for part in parts)
 
 
 def known_by_name(path: Path) -> bool:

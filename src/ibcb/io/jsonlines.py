@@ -16,6 +16,7 @@ import pyarrow.json as pajson
 from ibcb.io.cells import flat_fields, flat_struct, one_array
 from ibcb.io.files import beginning, refuse_disguise, text_blocks
 from ibcb.io.format import Format
+from ibcb.io.opened import Opened
 from ibcb.io.rows import Tables
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
@@ -33,8 +34,8 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     head = beginning(path)
     if not head.startswith(b"\x1f\x8b"):
         refuse_disguise(head, "a JSON lines file")
-    schema = pa.schema([])
-    for block, line in text_blocks(path, _BLOCK, options.memory):
+    opened, schema = Opened(path), pa.schema([])
+    for block, line in text_blocks(opened, _BLOCK, options.memory):
         found = _parsed(block, line, None).schema
         try:
             schema = pa.unify_schemas([schema, found], promote_options="permissive")
@@ -56,7 +57,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         tops = {name.partition(".")[0] for name in columns} | set(columns)
         wanted = pa.schema([field for field in schema if field.name in tops])
         target = pa.schema([flat.field(name) for name in columns])
-        for block, line in text_blocks(path, _BLOCK, options.memory):
+        for block, line in text_blocks(opened, _BLOCK, options.memory):
             cells = flat_struct(one_array(_parsed(block, line, wanted).to_struct_array()))
             yield pa.table([cells[name] for name in columns], schema=target)
 

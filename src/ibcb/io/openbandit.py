@@ -34,6 +34,7 @@ from scipy import sparse
 from ibcb.io.columns import category_codes, check_followed, check_one_hot, dropped, kept_categories, matches
 from ibcb.io.files import regular
 from ibcb.io.format import Format
+from ibcb.io.opened import Opened
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.memory import amount, beyond
@@ -71,6 +72,7 @@ class OpenBanditSource:
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._path = _impressions(Path(path))
+        self._opened = Opened(self._path)
         self.name = self._path.name
         refuse_roles(options, self.name)
         refuse_keep(
@@ -315,15 +317,16 @@ class OpenBanditSource:
             "convert_options": pacsv.ConvertOptions(include_columns=list(types), column_types=types),
         }
         try:
-            if self._options.sort:
-                table = _with_lines(pacsv.read_csv(self._path, **how), 2)
-                yield table.take(pa.array(np.argsort(self._times(table), kind="stable")))
-                return
-            line = 2
-            with pacsv.open_csv(self._path, **how) as reader:
-                for batch in reader:
-                    yield _with_lines(pa.Table.from_batches([batch]), line)
-                    line += len(batch)
+            with self._opened.read() as opened:
+                file, line = pa.PythonFile(opened, "r"), 2
+                if self._options.sort:
+                    table = _with_lines(pacsv.read_csv(file, **how), line)
+                    yield table.take(pa.array(np.argsort(self._times(table), kind="stable")))
+                    return
+                with pacsv.open_csv(file, **how) as reader:
+                    for batch in reader:
+                        yield _with_lines(pa.Table.from_batches([batch]), line)
+                        line += len(batch)
         except pa.ArrowInvalid as error:
             at = self._header_names.index(_PROPENSITY) if self._has_propensities else None
             without = f" Or read without {_PROPENSITY}: {dropped(_PROPENSITY)}."
@@ -505,6 +508,12 @@ def _utc(texts: pa.ChunkedArray) -> NDArray[Any] | None:
         if times.null_count == 0:
             return np.asarray(times.to_numpy(), dtype="datetime64[ns]")
     return None
+
+
+def beside(path: Path) -> list[Path]:
+    """The files that are read with a file of impressions."""
+    items = path.parent / _ITEMS
+    return [items] if path != items and looks_like_openbandit(path) else []
 
 
 FORMAT = Format(

@@ -34,11 +34,15 @@ class MappedSource:
     """A source whose steps are made of those of another, some at a time."""
 
     def __init__(
-        self, source: Source, preparation: Preparation, feature_names: tuple[str, ...] | None, notes: tuple[Note, ...]
+        self,
+        source: Source,
+        preparation: Preparation | None,
+        feature_names: tuple[str, ...] | None,
+        notes: tuple[Note, ...],
     ) -> None:
         self._source, self._notes = source, notes
         self.name = source.name
-        self.preparation: Preparation | None = preparation
+        self.preparation = preparation
         self.feature_names = feature_names
         # Of formats with namespaces: see `ibcb.io.sparse`.
         self.separator = getattr(source, "separator", None)

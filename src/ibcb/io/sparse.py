@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.files import text_lines
+from ibcb.io.opened import Opened
 from ibcb.io.sources import (
     BATCH_NUMBERS,
     MOST_FEATURES,
@@ -74,8 +75,8 @@ class SparseSource:
     step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        self._path = existing(path)
-        self.name = self._path.name
+        self._opened = Opened(existing(path))
+        self.name = self._opened.path.name
         self._options = options
         self.notes = ()
         self._with_shared = bool(options.cross or (options.preparation is not None and options.preparation.crosses))
@@ -113,7 +114,7 @@ class SparseSource:
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines of the file, with their numbers from 1."""
         try:
-            yield from text_lines(self._path, self._options.memory)
+            yield from text_lines(self._opened, self._options.memory)
         except LogFormatError as error:
             raise LogFormatError(f"{self.name}, {error}") from None
 

@@ -14,7 +14,7 @@ from ibcb.tracking.intervals import (
     undetermined,
     unidentified,
 )
-from ibcb.tracking.rewards import Rewards
+from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Predicted, Track
 
 __all__ = [

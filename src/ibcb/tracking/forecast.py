@@ -8,7 +8,7 @@ from ibcb.deciders import Learning
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.ridge import Ridge
-from ibcb.tracking.rewards import Rewards
+from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import unit_doubt, unit_of
 
@@ -95,4 +95,4 @@ def _expected(track: Track, before: Ridge, p: Vector) -> Vector:
     sample, kind = track.seen.sample, track.kind
     offsets = np.append(0, sample.counts.cumsum())
     block = Block(sample.contexts, offsets[:-1], offsets, None, 0, 0)
-    return kind.propensities(block, before, kind.certain(p, track.next_added), _OWN_DRAWS)
+    return kind.propensities(kind.rule.columns(block, before), kind.certain(p, track.next_added), _OWN_DRAWS)

@@ -14,7 +14,7 @@ from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, draws_root
 from ibcb.tracking.forecast import logged_policies
-from ibcb.tracking.rewards import Rewards
+from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import LEAST_UNIT, unit_column
 

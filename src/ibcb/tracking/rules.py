@@ -208,10 +208,15 @@ def _settles(track: Track | None) -> bool:
     """Whether a decider is seen to learn: motions that settle are likelier than one that stays and those that stray."""
     if track is None:
         return False
+    over_still, over_restless = evidence_of_settling(track)
+    return over_still >= _SEEN_TO_LEARN and over_restless >= _SEEN_TO_SETTLE
+
+
+def evidence_of_settling(track: Track) -> tuple[float, float]:
+    """Log-likelihood of all episodes by which motions that settle beat one that stays, and those that stray."""
     still, settling = track.models.still, track.models.settling
     settles = _likeliest(track, settling)
-    over_still, over_restless = settles - _likeliest(track, still), settles - _likeliest(track, ~still & ~settling)
-    return over_still >= _SEEN_TO_LEARN and over_restless >= _SEEN_TO_SETTLE
+    return settles - _likeliest(track, still), settles - _likeliest(track, ~still & ~settling)
 
 
 def given_l2(tracks: Tracks) -> list[int]:
