@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,17 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from ibcb.io import csvfiles, dsjson, feedback, frames, ipc, jsonlines, npz, openbandit, parquet, vw
+from ibcb.io import csvfiles, dsjson, feedback, ipc, jsonlines, npz, openbandit, parquet, vw
 from ibcb.io.armtables import ArmRows
+from ibcb.io.cells import plain_table
 from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic, regular
 from ibcb.io.folders import folder_format
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.opened import Opened
 from ibcb.io.optionfiles import load_options
-from ibcb.io.rows import distinct_columns, whole_table
+from ibcb.io.rows import in_memory, whole_table
 from ibcb.io.sources import source_name
 from ibcb.io.standardize import standardized
+from ibcb.io.tables import table_source
 from ibcb.io.watched import Watched
 from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.arrays import LogFormatError, shown, warmup_count
@@ -47,10 +49,16 @@ __all__ = [
     "write_log",
 ]
 
+#: tables in memory: of pandas, polars, DuckDB, pyarrow, or whatever else has the Arrow interface
+_FRAMES = Format(
+    name="table",
+    tables=lambda source, _: in_memory(source_name(source), plain_table(pa.table(source))),
+    looks_like=lambda source: hasattr(source, "__arrow_c_stream__"),
+)
 _TABLES = (parquet.FORMAT, csvfiles.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 #: what is read and written; the first that recognises a source opens it
 FORMATS = (
-    frames.FORMAT,
+    _FRAMES,
     feedback.FORMAT,
     openbandit.FORMAT,
     folder_format(_TABLES),
@@ -121,7 +129,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         if getattr(how, option) is not None:
             how = replace(how, **{option: _side_table(getattr(how, option), how)})
     with named(source_name(source), format.name):
-        steps = format.open(source, how)
+        steps = table_source(format.rows(source, how), how) if format.open is None else format.open(source, how)
         has_arms = isinstance(steps, ArmRows)
         if isinstance(source, Path):
             steps = Watched(steps, files, partial(log_files, source, how.format))
@@ -202,36 +210,33 @@ def _some_chosen(log: Log) -> Iterator[tuple[int, BehaviorLog]]:
 
 
 def _object_format(source: Any) -> Format:
-    found = next((format for format in FORMATS if format.recognises(source)), None)
-    if found is None:
-        lazy = "; collect it first: read_log(frame.collect())" if callable(getattr(source, "collect", None)) else ""
-        raise WrongTypeError(
-            "expected a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, pyarrow); got "
-            f"{type(source).__name__}{lazy}."
-        )
-    return found
+    format = next((format for format in FORMATS if format.recognises(source)), None)
+    if format is None:
+        raise _no_table(source)
+    return format
+
+
+def _no_table(source: Any) -> WrongTypeError:
+    lazy = "; collect it first: read_log(frame.collect())" if callable(getattr(source, "collect", None)) else ""
+    return WrongTypeError(
+        "expected a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, pyarrow); got "
+        f"{type(source).__name__}{lazy}."
+    )
 
 
 def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     """A table beside the log, in memory."""
-    source = Path(source) if isinstance(source, (str, os.PathLike)) else source
-    if not isinstance(source, Path):
-        table = frames.arrow_table(source)
-        with named(source_name(source)):
-            distinct_columns(table.column_names)
-        return table
-    if not source.exists():
-        raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
-    regular(source)
-    found = next((format for format in _TABLES if format.recognises(source)), None)
-    if found is None or found.tables is None:
-        known = ", ".join(suffix for format in _TABLES for suffix in format.suffixes)
-        raise LogFormatError(f"{source.name}: the name does not tell the format; it must end in one of {known}.")
-    with named(source.name, found.name):
-        how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
-        tables = found.tables(source, ReadOptions(**how))
-        distinct_columns(tables.schema.names)
-        return whole_table(tables, options.memory)
+    format, own = _FRAMES, ReadOptions()
+    if isinstance(source, (str, os.PathLike)):
+        source = Path(source)
+        if not source.exists():
+            raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
+        format = _by_name(regular(source), _TABLES)
+        own = ReadOptions(delimiter=options.delimiter, decimal=options.decimal, max_memory=options.max_memory)
+    elif not format.recognises(source):
+        raise _no_table(source)
+    with named(source_name(source), format.name):
+        return whole_table(format.rows(source, own), options.memory)
 
 
 def log_files(path: Path, format: str | None = None) -> list[Path]:
@@ -262,15 +267,17 @@ def _path_format(path: Path, name: str | None = None) -> Format:
     if name is not None:
         called = format_called(name)
         return folder_format([called]) if path.is_dir() and called in _TABLES else called
-    found = next((format for format in FORMATS if format.recognises(path)), None)
-    if found is None:
-        tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
-        known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
-        raise LogFormatError(
-            f"{path.name}: the name does not tell the format; it must end in one of {known}. Or name it: "
-            "format='csv' (--format csv)."
-        )
-    return found
+    tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
+    return _by_name(path, FORMATS, tables_first, " Or name it: format='csv' (--format csv).")
+
+
+def _by_name(path: Path, formats: Sequence[Format], shown_as: Sequence[Format] = (), more: str = "") -> Format:
+    """The format that recognises a path."""
+    format = next((format for format in formats if format.recognises(path)), None)
+    if format is None:
+        known = ", ".join(suffix for format in shown_as or formats for suffix in format.suffixes)
+        raise LogFormatError(f"{path.name}: the name does not tell the format; it must end in one of {known}.{more}")
+    return format
 
 
 def format_called(name: str) -> Format:
