@@ -54,6 +54,8 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     roles, _ = assign_roles([name for name in names if name not in parts.values()], replace(options, columns=given))
     roles.pop("candidate", None)
     chosen = roles.get("chosen") if options.choices else None
+    # Of candidate sets nobody asks what was chosen, nor how that is written.
+    unasked = roles.pop("chosen", None) if chosen is None else None
     picks: dict[str, int | None] = {}
     notes: tuple[Note, ...] = ()
     if chosen is not None:
@@ -90,7 +92,7 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     fields += [] if chosen is None else [pa.field(chosen, pa.bool_())]
     roles |= {"candidate": _ALTERNATIVE} | ({} if logged is None else {"propensity": logged})
     long, left = unfolded(tables, options, roles, fields, sources, candidates)
-    drop = [name for name in options.drop if name in long.schema.names]
+    drop = [name for name in (*options.drop, *([unasked] if unasked else ())) if name in long.schema.names]
     # What every alternative has is no outcome of the choice, whatever it is called, nor does it name anything.
     ordinary = [name for name in features if name != logged]
     known = ordinary if options.features is None and options.preparation is None else ()

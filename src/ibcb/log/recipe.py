@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_feature_names
 from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.read_options import READING
 
 __all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
 
 #: options of `ibcb.read_log` that say where things stand in a file
-_OF_FILES = frozenset(["format", "delimiter", "decimal", "alternatives", "items"])
+_PLACES = frozenset(each.name for each in READING if each.kept == "place")
 #: what older recipes do not have
 _LATER = frozenset(["center", "scale", "pooled", "crosses", "hidden", "arms", "reading"])
 #: products that a recipe may ask for; a log has fewer features
@@ -141,7 +142,7 @@ class Preparation:
 
     def reading_again(self, *, choices: bool) -> dict[str, Any]:
         """Options to read another log with; of candidate sets without choices those that say where things stand."""
-        return {name: value for name, value in self.reading if choices or name in _OF_FILES}
+        return {name: value for name, value in self.reading if choices or name in _PLACES}
 
     def products(self) -> Iterator[tuple[int, ...]]:
         """The factors of every product, by position."""
