@@ -369,10 +369,6 @@ def test_every_column_and_the_schema_have_a_digest(tmp_path, written):
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=other), more)
             with pytest.raises(LogFormatError, match="damaged"):
                 ibcb.read_log(tmp_path / "other.arrow")
-        with pa.ipc.new_file(tmp_path / "bare.arrow", schema) as writer:
-            writer.write_batch(batch)
-    with pytest.raises(LogFormatError, match=r"bare\.arrow: damaged: the digest of column '\w+' in record batch 0"):
-        ibcb.read_log(tmp_path / "bare.arrow")
 
 
 changes_of_bytes = st.lists(
@@ -451,17 +447,17 @@ def test_chunks_and_pages_are_those_that_arrow_knows(tmp_path, rng, compression,
     how = {"data_page_version": version, "data_page_size": 1 << 12, "row_group_size": 1700, "compression": compression}
     pq.write_table(table, path, use_dictionary=["text"], store_schema=False, **how)
     meta = pq.read_metadata(path)
-    groups = parquet_footer.row_groups(path)
+    content = io.BytesIO(path.read_bytes())
+    groups = parquet_footer.row_groups(content)
     assert [group.rows for group in groups] == [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-    with path.open("rb") as file:
-        for i, group in enumerate(groups):
-            for j, chunk in enumerate(group.chunks):
-                told = meta.row_group(i).column(j)
-                assert chunk.values == told.num_values
-                assert chunk.by_dictionary == any("DICTIONARY" in each for each in told.encodings)
-                found = parquet_footer.pages(file, chunk)
-                assert found.values == told.num_values
-                assert 0 < found.largest <= told.total_uncompressed_size
+    for i, group in enumerate(groups):
+        for j, chunk in enumerate(group.chunks):
+            told = meta.row_group(i).column(j)
+            assert chunk.values == told.num_values
+            assert chunk.by_dictionary == any("DICTIONARY" in each for each in told.encodings)
+            pages = parquet_footer.pages(content, chunk)
+            assert pages.values == told.num_values
+            assert 0 < pages.largest <= told.total_uncompressed_size
 
 
 READ_ALL = """
@@ -492,7 +488,7 @@ def test_of_two_damages_the_same_is_told_whole_and_part_by_part(tmp_path, writte
     """A header in the last row group, which is looked at first where all is read, and a page in the first one."""
     path = tmp_path / "log.parquet"
     path.write_bytes(written[".parquet"])
-    first, *_, last = parquet_footer.row_groups(path)
+    first, *_, last = parquet_footer.row_groups(io.BytesIO(path.read_bytes()))
     content = bytearray(written[".parquet"])
     content[last.chunks[1].start] = 0xFF
     content[first.chunks[0].start + first.chunks[0].length - 1] ^= 0xFF

@@ -470,8 +470,6 @@ CASES = {
                 {"feature_names": ["a", "b"], "preparation": {"columns": [], "roles": {}}},
                 "preparation makes other features",
             ),
-            ("column not there", long(), {"features": ["size"]}, "it names a column 'size', which is not there"),
-            ("role not there", long(), {"features": ["price"], "roles": {"step": "id"}}, "it names a column 'id'"),
             ("roles a list", long(), {"features": ["price"], "roles": [1]}, r"roles \[1\]"),
             ("columns a number", long(), {"features": 5}, "features 5"),
         )
