@@ -393,9 +393,10 @@ def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
                 f"correct it, or leave the column out: {dropped(name)}."
             )
         if values.null_count and column.fill is None:
+            place = _row(table, pc.index(values.is_null(), True).as_py())
             raise LogFormatError(
-                f"{_row(table, pc.index(values.is_null(), True).as_py())}: {some([column.name])} is missing; expected "
-                f"a finite number. Impute it (--missing zero), or leave the column out: {dropped(name)}."
+                f"{place}: {some([column.name])} is missing; expected a finite number. Impute it (--missing zero), or "
+                f"leave the column out: {dropped(name)}."
             )
 
 
