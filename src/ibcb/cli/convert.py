@@ -9,8 +9,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, reads_logs
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import print_json, say, say_notes
 
 __all__ = ["EXAMPLE", "convert"]

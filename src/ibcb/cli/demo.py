@@ -10,8 +10,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import saved
 from ibcb.cli.options import ExpertKind, Json
+from ibcb.cli.outputs import saved
 from ibcb.cli.printing import Row, print_json, print_table, program, say
 
 if TYPE_CHECKING:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["EXAMPLE", "explain"]
 
@@ -43,6 +40,8 @@ def explain(
     choices of the episode. Candidates, episodes and steps count from 0. Reads the
     log into memory.
     """
+    from ibcb.io.tablefiles import table_file
+
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
     imitator = ibcb.load_model(model)
@@ -54,7 +53,8 @@ def explain(
     found = ibcb.explain(imitator, behaviour)
     table, astray = found.ranked(), int((found.strayed > 0.5).sum())
     if out is not None:
-        _write(table, out)
+        with table_file(out) as file:
+            file.write(table)
         saved(out)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, most).to_pylist()
@@ -73,21 +73,6 @@ def explain(
         columns[label] = label.replace("_", " ")
         rows = [row | {label: _short(str(row[label]))} for row in rows]
     print_table(rows, columns | {"chosen": "chosen", "preferred": "preferred", "probability": "probability"})
-
-
-def _write(table: pa.Table, out: Path) -> None:
-    """The table as CSV or Parquet, by the suffix, whole or not at all."""
-    import pyarrow.parquet as pq
-
-    from ibcb.estimators.predictions import csv_writer
-    from ibcb.io import atomic
-
-    with atomic(out) as temporary:
-        if out.suffix.lower() == ".parquet":
-            pq.write_table(table, temporary)
-        else:
-            with temporary.open("wb") as file:
-                csv_writer(file)(table)
 
 
 def _plain(value: Any) -> Any:

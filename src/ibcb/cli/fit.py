@@ -14,7 +14,6 @@ import typer
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import (
     LOG,
     Json,
@@ -25,6 +24,7 @@ from ibcb.cli.options import (
     reads_logs,
     share,
 )
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ibcb.cli.inputs import reads, reads_tables
+from ibcb.cli.outputs import reads, reads_tables
 
 __all__ = [
     "LOG",

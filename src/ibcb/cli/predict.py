@@ -10,8 +10,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import print_json, say, say_notes
 
 __all__ = ["EXAMPLE", "predict"]
@@ -64,7 +64,8 @@ def predict(
     For a model of 20 episodes, --at-episode 0 is the first one, 19 the last, 20 the
     policy right after the log, and 30 the policy predicted ten updates later.
     """
-    from ibcb.estimators.predictions import csv_writer, predictions, write_predictions
+    from ibcb.cli.choice_tables import predictions
+    from ibcb.io.tablefiles import TableWriter, table_file
 
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
@@ -74,7 +75,12 @@ def predict(
         _check_certainty(imitator, scores, at_episode)
     candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
-        steps = write_predictions(imitator, candidates, out, **how)
+        steps = 0
+        with table_file(out) as file:
+            for table in predictions(imitator, candidates, **how):
+                # A row for each candidate says whether it is chosen; one for each step says which.
+                steps += int(table["chosen"].to_numpy().sum()) if scores else len(table)
+                file.write(table)
         saved(out)
         say_notes(candidates.notes)
         if as_json:
@@ -86,9 +92,9 @@ def predict(
         tables = list(predictions(imitator, candidates, **how))
         print_json({name: [v for table in tables for v in table[name].to_pylist()] for name in tables[0].column_names})
     else:
-        write = csv_writer(sys.stdout.buffer)
+        stdout = TableWriter(sys.stdout.buffer)
         for table in predictions(imitator, candidates, **how):
-            write(table)
+            stdout.write(table)
     say_notes(candidates.notes)
 
 

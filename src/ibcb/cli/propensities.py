@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +12,12 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import print_json, say, say_notes
 
 if TYPE_CHECKING:
-    from ibcb.estimators.propensity_tables import Told
+    from ibcb.cli.propensity_tables import Told
 
 __all__ = ["EXAMPLE", "propensities"]
 
@@ -64,7 +66,7 @@ def propensities(
     Messages tell the effective sample size for evaluating two policies, and how
     rare the rarest choices were.
     """
-    from ibcb.estimators.propensity_tables import not_drawn, of_another_log
+    from ibcb.cli.propensity_tables import not_drawn, of_another_log
 
     if out is not None:
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
@@ -105,8 +107,8 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
     import numpy as np
 
-    from ibcb.estimators.predictions import Spool, table_writer
-    from ibcb.estimators.propensity_tables import recover_tables
+    from ibcb.cli.propensity_tables import recover_tables
+    from ibcb.io.tablefiles import TableWriter, table_file
 
     def kept() -> Any:
         tables.clear()
@@ -115,20 +117,21 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     if out is None and as_json:
         return recover_tables(model, log, kept, ahead=ahead)
     if out is None:
-        with Spool() as spool:
-            found = recover_tables(model, log, spool.begin, ahead=ahead)
-            spool.copy_to(sys.stdout.buffer)
+        with tempfile.TemporaryFile() as file:
+            found = recover_tables(model, log, TableWriter(file).begin, ahead=ahead)
+            file.seek(0)
+            shutil.copyfileobj(file, sys.stdout.buffer)
         return found
     suffix = out.suffix.lower()
     if suffix in _TABLES:
-        with ibcb.io.atomic(out) as temporary, table_writer(temporary, suffix) as begin:
-            return recover_tables(model, log, begin, ahead=ahead)
+        with table_file(out) as writer:
+            return recover_tables(model, log, writer.begin, ahead=ahead)
     found = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
     whole = log.with_propensities(found.used)
     if suffix in _LABELS:
         ibcb.write_log(whole, out)
         return found
     feedback = ibcb.io.to_feedback(whole)
-    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
-        np.savez(file, **feedback)
+    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as archive:
+        np.savez(archive, **feedback)
     return found

@@ -10,8 +10,8 @@ import typer
 import ibcb
 from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
 
 __all__ = ["EXAMPLE", "report"]

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, saved
 from ibcb.cli.options import Json
+from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import print_json, say
 
 __all__ = ["EXAMPLE", "reproduce"]

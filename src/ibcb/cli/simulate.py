@@ -12,8 +12,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import saved
 from ibcb.cli.options import Json, above_zero, at_least_zero, kind_of_expert
+from ibcb.cli.outputs import saved
 from ibcb.cli.printing import print_json, size
 
 __all__ = ["EXAMPLE", "simulate"]

@@ -9,8 +9,8 @@ import typer
 
 import ibcb
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_output, reads, saved
 from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.outputs import check_output, reads, saved
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 
 __all__ = ["EXAMPLE", "validate"]
@@ -66,7 +66,7 @@ def validate(
 
 def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
-    from ibcb.estimators.propensity_tables import of_another_log
+    from ibcb.cli.propensity_tables import of_another_log
     from ibcb.log.fingerprint import log_fingerprint
     from ibcb.report.calibration import calibration
 
