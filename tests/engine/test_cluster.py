@@ -185,7 +185,7 @@ def test_a_choice_begun_on_a_cluster_goes_on_without_one(client, small_partition
 
     def interrupted(model, path):
         save(model, path)
-        if isinstance(model, Unfinished) and model.progress.episodes == 2:
+        if isinstance(model, Unfinished) and model.progress.last.episodes == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -278,7 +278,7 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
         # Named, so that the log is gone through once.
         with once_stored(2, kill), pytest.raises(ClusterError, match=r"scheduler at tcp://127\.0\.0\.1:\d+ was lost"):
             fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, client=client)
-    assert ibcb.load_model(checkpoint).progress.episodes == 2
+    assert ibcb.load_model(checkpoint).progress.last.episodes == 2
     done = fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="auto", l2=0.3).fit(log))
     assert not checkpoint.exists()

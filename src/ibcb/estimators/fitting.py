@@ -27,7 +27,6 @@ from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
 from ibcb.log import Log
-from ibcb.log.fingerprint import NO_LOG
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
@@ -116,24 +115,9 @@ class Progress:
         return 0 if self.tracks is None else self.tracks.n_features
 
     @property
-    def _last(self) -> History | Tracks | None:
-        """What knows the episodes so far."""
+    def last(self) -> History | Tracks | None:
+        """What knows the episodes so far: how many there were, and the name of the log up to there."""
         return self.tracks if self.fit is None else self.fit.evolution.history
-
-    @property
-    def stored(self) -> int:
-        """Episodes so far, the warm-up's counted."""
-        return 0 if self._last is None else self._last.stored
-
-    @property
-    def episodes(self) -> int:
-        """Those that the policy chose."""
-        return 0 if self._last is None else self._last.episodes
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the log so far."""
-        return NO_LOG if self._last is None else self._last.fingerprint
 
 
 class AnotherLogError(ValueError):
@@ -271,30 +255,32 @@ class _Resuming(Subscriber):
     Attributes
     ----------
     begun : Progress
-    stored : int
-        Episodes that went by.
+    seen : History or None
+        What lies behind, of the log that is gone through.
     """
 
     begun: Progress
-    stored: int = 0
+    seen: History | None = None
 
     def begin(self, heading: Heading) -> _Resuming:
         """The features, too, are those of that log."""
-        if self.begun.stored and self.begun.n_features != heading.n_features:
-            raise AnotherLogError(self.begun.episodes)
+        self._check(self.begun.n_features in (0, heading.n_features))
         return self
 
     def step(self, episode: Episode) -> _Resuming:
         """One more episode."""
-        after = episode.after
-        if after.stored == self.begun.stored and after.fingerprint != self.begun.fingerprint:
-            raise AnotherLogError(self.begun.episodes)
-        return replace(self, stored=after.stored)
+        last, after = self.begun.last, episode.after
+        self._check(last is None or after.stored != last.stored or after.fingerprint == last.fingerprint)
+        return replace(self, seen=after)
 
     def finish(self) -> None:
         """Raises where it ends before them."""
-        if self.stored < self.begun.stored:
-            raise AnotherLogError(self.begun.episodes)
+        last = self.begun.last
+        self._check(last is None or (self.seen is not None and self.seen.stored >= last.stored))
+
+    def _check(self, is_same: bool) -> None:
+        if not is_same:
+            raise AnotherLogError(0 if self.begun.last is None else self.begun.last.episodes)
 
 
 @dataclass(frozen=True)
@@ -320,12 +306,6 @@ class _Opening(Subscriber):
                 "version of ibcb; give the same log, or start again without --resume."
             )
         return Selecting(tracks, None if watch is None else lambda held: watch(Progress(held, None)))
-
-    def step(self, episode: Episode) -> _Opening:
-        raise TypeError("an episode came before the log began")
-
-    def finish(self) -> None:
-        raise TypeError("a log ended before it began")
 
 
 @dataclass(frozen=True)
