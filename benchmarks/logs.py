@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import ibcb
 from ibcb.io.longform import long_tables
 from ibcb.io.parquet import write_steps
+from ibcb.log.steps import Steps
 
 CHILD = """
 import re, sys
@@ -58,7 +59,7 @@ def parts(size: float) -> Iterator[tuple[int, ibcb.BehaviorLog]]:
             count = min(20_000, steps - first)
             contexts = rng.standard_normal((count * CANDIDATES, FEATURES), dtype=np.float32)
             chosen = rng.integers(CANDIDATES, size=count)
-            yield number, ibcb.BehaviorLog.part(contexts, np.full(count, CANDIDATES), chosen, origin=(number, first))
+            yield number, ibcb.BehaviorLog.part(Steps(contexts, np.full(count, CANDIDATES), chosen), (number, first))
             first += count
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
     from ibcb.paper.simulate import Run, simulate
     from ibcb.report import plots
-    from ibcb.report.explain import explain
+    from ibcb.report.explaining import explain
 
 #: where each public name lives; it is imported when somebody asks for it, so that `import ibcb` is quick
 _HOMES = {
@@ -54,7 +54,7 @@ _HOMES = {
     "Softmax": "ibcb.deciders",
     "SolverError": "ibcb.inverse.solvers",
     "TopK": "ibcb.deciders",
-    "explain": "ibcb.report.explain",
+    "explain": "ibcb.report.explaining",
     "find_updates": "ibcb.log.validation.updates",
     "load_model": "ibcb.estimators.models",
     "open_log": "ibcb.io",

@@ -10,7 +10,7 @@ import ibcb
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.report import facts
-from ibcb.report.scanning import Scanning
+from ibcb.report.scanning import Validating
 
 STEPS = 4 * 120
 
@@ -119,7 +119,7 @@ FITS = [
 def test_a_fit_with_its_verdict_and_its_warnings(path, passes, given, expected):
     """One pass where everything is named, one more where something is open."""
     log = ibcb.open_log(path)
-    model = ibcb.IBCB(**given).fit_along(log, judge=True, also=[Scanning()])
+    model = ibcb.IBCB(**given).fit_along(log, judge=True, also=[Validating()])
     assert model.verdict(log).level in ("good", "fair", "poor")
     assert passes() == expected
 
@@ -128,7 +128,7 @@ def test_a_fit_with_its_verdict_and_its_warnings(path, passes, given, expected):
 def test_in_memory(path, passes, memory_passes, given, expected):
     log = ibcb.read_log(path)
     assert passes() == 1
-    model = ibcb.IBCB(**given).fit_along(log, judge=True, also=[Scanning()])
+    model = ibcb.IBCB(**given).fit_along(log, judge=True, also=[Validating()])
     model.verdict(log)
     assert memory_passes() == expected
     assert passes() == 0
@@ -143,7 +143,7 @@ def test_the_robust_solver_follows_in_one_more(tmp_path, passes):
     log = named(BehaviorLog.from_episodes(zip(X, chosen.reshape(4, 120), strict=True)))
     ibcb.write_log(log, tmp_path / "log.parquet")
     disk = ibcb.open_log(tmp_path / "log.parquet")
-    model = ibcb.IBCB(expert="sbucb", l2=0.3).fit_along(disk, judge=True, also=[Scanning()])
+    model = ibcb.IBCB(expert="sbucb", l2=0.3).fit_along(disk, judge=True, also=[Validating()])
     assert model.solver_ == "robust"
     model.verdict(disk)
     assert passes() == 2
@@ -156,7 +156,7 @@ def test_what_is_asked_of_a_model_afterwards(path, passes, tmp_path):
     for asked in (
         lambda: model.propensities(log),
         lambda: model.propensities(log, ahead=True),
-        lambda: facts(model, log, also=[Scanning()]),
+        lambda: facts(model, log, also=[Validating()]),
         lambda: model.verdict(log),
         lambda: ibcb.validate(log),
     ):
@@ -186,7 +186,7 @@ def test_on_a_cluster(path, passes):
     with contextlib.ExitStack() as stack:
         options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
         client = stack.enter_context(distributed.Client(**options))
-        for given in ({}, {"judge": True, "also": [Scanning()]}):
+        for given in ({}, {"judge": True, "also": [Validating()]}):
             ibcb.IBCB(expert="sbucb", l2=0.3, solver="robust").fit_along(log, client=client, **given)
             assert passes() == 1, given
 

@@ -11,7 +11,6 @@ from browser import axe, missing
 from pages import HOSTILE, arms, compared, dirty, fitted, hostile, logged, plain, settled, shared, shop, wide
 
 from ibcb.report import facts, write_report
-from ibcb.report.cards import cards
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}: the page is NOT tested; run make browser")
 
@@ -391,14 +390,14 @@ def test_two_questions_are_answered_without_scrolling(visit, name):
 def test_the_cards_say_what_the_facts_say(visit):
     seen = visit("dirty")
     found = facts(*dirty()[:2], steps=False)
-    told = cards(found)
+    figures = found.verdict.figures
     names = seen.page.locator("#card-drivers bdi").all_inner_texts()
-    assert names == [driver.name for driver in told.drivers]
+    assert names == [driver.name for driver in found.drivers]
     arrows = seen.page.locator("#card-drivers .way").all_inner_texts()
-    assert arrows == ["▲" if driver.way == "up" else "▼" for driver in told.drivers]
-    assert seen.text("#card-predictable .big") == f"{told.predicted:.1%}"
-    assert f"{told.rival:.1%}" in seen.text("#card-predictable")
-    assert seen.text("#card-learning .big") == f"{told.first:.0%} → 100%"
+    assert arrows == ["▲" if driver.way == "up" else "▼" for driver in found.drivers]
+    assert seen.text("#card-predictable .big") == f"{figures.predicted:.1%}"
+    assert f"{figures.rival_predicted:.1%}" in seen.text("#card-predictable")
+    assert seen.text("#card-learning .big") == f"{found.episodes[0].today:.0%} → 100%"
     assert seen.text("#card-misfits .big") == f"{found.misfits.total:,}"
     seen.page.emulate_media(reduced_motion="reduce")
     seen.page.locator("#card-misfits .big a").click()

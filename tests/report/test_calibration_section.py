@@ -13,8 +13,8 @@ from replayed import Given
 import ibcb
 from ibcb.engine import History, replay
 from ibcb.report import calibration, facts, render
-from ibcb.report.calibration import Calibrating
-from ibcb.report.page import _curve
+from ibcb.report.calibrating import Calibrating
+from ibcb.report.rendering import _curve
 
 
 def compared(log, values):
@@ -165,7 +165,7 @@ def test_the_page_shows_it_where_there_is_any(every):
 
 def test_points_lie_where_their_propensities_are():
     found = facts(*logged(), steps=False)
-    drawn = _curve(found.calibration, found)
+    drawn = _curve(found)
     places = {text: x for x, _, text in drawn["ticks"]}
     assert places["1"] == drawn["size"]
     assert min(places.values()) == 0

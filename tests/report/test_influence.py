@@ -8,7 +8,7 @@ from pages import fitted, shared, shop
 
 import ibcb
 from ibcb.report import facts
-from ibcb.report.influence import StepSpread, groups_of, influences
+from ibcb.report.influence import StepSpread, groups_of
 
 NAMES = ["price", "genre=a", "genre=b", "genre=c", "stars"]
 GROUPS = groups_of(NAMES)
@@ -30,7 +30,7 @@ def shares_of(log, weights, names=NAMES):
     spread = StepSpread(weights, groups)
     for _, part in log.parts():
         spread.add(part)
-    return influences(weights, spread.found(), groups), spread.found()
+    return spread.finish()
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -38,12 +38,12 @@ def test_influences_add_up_to_one_and_do_not_depend_on_units(seed):
     rng, log = np.random.default_rng(seed), a_log(seed)
     weights, factors = rng.normal(size=5), 10.0 ** rng.uniform(-4, 4, size=5)
     factors[1:4] = factors[1]
-    found, _ = shares_of(log, weights)
+    found = shares_of(log, weights)
     assert found.features.sum() == pytest.approx(1)
     assert (found.features >= 0).all()
     assert found.groups["genre"] == pytest.approx(found.features[1:4].sum())
     other = ibcb.BehaviorLog(log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets)
-    np.testing.assert_allclose(shares_of(other, weights / factors)[0].features, found.features, rtol=1e-9)
+    np.testing.assert_allclose(shares_of(other, weights / factors).features, found.features, rtol=1e-9)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -53,16 +53,16 @@ def test_influence_is_the_weight_times_the_deviation_among_the_candidates_of_a_s
     moved = [abs(weights[0]) * np.sqrt(np.mean(apart[:, 0] ** 2))]
     moved += [np.sqrt(np.mean((apart[:, 1:4] @ weights[1:4]) ** 2))]
     moved += [abs(weights[4]) * np.sqrt(np.mean(apart[:, 4] ** 2))]
-    found, spreads = shares_of(log, weights)
+    found = shares_of(log, weights)
     shown = [found.features[0], found.groups["genre"], found.features[4]]
     np.testing.assert_allclose(shown, np.array(moved) / sum(moved), rtol=1e-9)
-    np.testing.assert_allclose(spreads.features, np.sqrt(np.mean(apart**2, axis=0)), rtol=1e-9)
+    np.testing.assert_allclose(found.spreads, np.sqrt(np.mean(apart**2, axis=0)), rtol=1e-9)
 
 
 def test_what_all_levels_share_decides_nothing():
     log, weights = a_log(3), np.array([0.01, 1.0, -1.0, 0.5, 2.0])
     higher = weights + np.array([0, 7.0, 7.0, 7.0, 0])
-    one, other = (shares_of(log, each)[0] for each in (weights, higher))
+    one, other = (shares_of(log, each) for each in (weights, higher))
     assert one.groups["genre"] == pytest.approx(other.groups["genre"])
 
 

@@ -12,7 +12,7 @@ from pages import fitted
 
 import ibcb
 from ibcb.report import facts, render
-from ibcb.report.kinds import compared, exploration
+from ibcb.report.kinds_compared import compared, exploration
 
 KINDS = ("sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other")
 

@@ -10,7 +10,6 @@ from pages import dirty, fitted, hostile
 
 import ibcb
 from ibcb.report import facts, render
-from ibcb.report.tables import misfit_csv
 
 
 def test_changed_records_are_named_and_hardly_any_others():
@@ -53,7 +52,7 @@ def test_a_log_on_disk_has_the_same(tmp_path, monkeypatch, limit):
     ibcb.write_log(log, tmp_path / "log.parquet")
     here = facts(model, log, steps=False).misfits
     monkeypatch.setattr("ibcb.io.parquet._STREAM_NUMBERS", 2000)
-    monkeypatch.setattr("ibcb.report.judging.READ_NUMBERS", limit)
+    monkeypatch.setattr("ibcb.report.reading.READ_NUMBERS", limit)
     there = facts(model, ibcb.open_log(tmp_path / "log.parquet"), steps=False).misfits
     if limit > 5000:
         assert there.counts == here.counts
@@ -66,12 +65,12 @@ def test_a_log_on_disk_has_the_same(tmp_path, monkeypatch, limit):
 def test_the_download_has_every_one_of_them():
     model, log = hostile(changed=True)
     found = facts(model, log)
-    rows = list(csv.DictReader(io.StringIO(unquote(misfit_csv(found).partition(",")[2]))))
+    rows = list(csv.DictReader(io.StringIO(unquote(found.misfit_csv.partition(",")[2]))))
     assert len(rows) == found.misfits.total > 0
     for row, each in zip(rows, found.misfits.listed, strict=True):
         assert (int(row["episode"]), int(row["step"]), int(row["chosen"])) == (each.episode, each.step, each.chosen)
         assert row["step_id"] == each.id
     bare = facts(model, log, steps=False)
     assert all(each.id is None for each in bare.misfits.listed)
-    assert "<b>id" not in unquote(misfit_csv(bare))
-    assert misfit_csv(found) in render(found)
+    assert "<b>id" not in unquote(bare.misfit_csv)
+    assert found.misfit_csv in render(found)

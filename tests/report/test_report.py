@@ -17,9 +17,11 @@ import ibcb
 from ibcb.cli import app
 from ibcb.estimators.model_file import read_model_file, write_model_file
 from ibcb.io.parquet import write_steps
+from ibcb.log.steps import Steps
 from ibcb.report import facts, render, write_report
-from ibcb.report.page import json_for_script
-from ibcb.report.shown_steps import Keeper, step_keys
+from ibcb.report.lessons import step_keys
+from ibcb.report.rendering import json_for_script
+from ibcb.report.shown_steps import Smallest
 
 EXPERTS = ("sbucb", "sbts")
 
@@ -379,16 +381,15 @@ def test_many_features_and_candidates_are_cut_to_what_matters():
 
 def test_the_sample_depends_on_the_steps_and_not_on_how_they_arrive():
     steps, keys = np.arange(1000), step_keys(3, 0, 1000)
-    whole, pieces = Keeper(40), Keeper(40)
+    whole, pieces = Smallest(40), Smallest(40)
     whole.offer(steps, keys)
     for start in range(0, 1000, 37):
         part = slice(start, start + 37)
         pieces.offer(steps[part], step_keys(3, start, len(steps[part])))
-    assert whole.kept == pieces.kept
-    assert len(whole.kept) == 40
+    assert whole.steps == pieces.steps
+    assert len(whole.steps) == 40
     assert len(set(keys.tolist()) | set(step_keys(4, 0, 1000).tolist())) == 2000
-    spread = np.array([step for _, step in whole.kept])
-    assert 350 < spread.mean() < 650
+    assert 350 < np.mean(whole.steps) < 650
 
 
 def test_a_log_on_disk_says_what_the_log_in_memory_says(tmp_path, monkeypatch):
@@ -421,8 +422,8 @@ def test_ten_million_rows_on_disk_take_less_than_a_gibibyte(tmp_path):
                 S = X[np.arange(B), chosen]
                 chosen_contexts.append(S)
                 rewards.append(S @ theta + 0.1 * rng.normal(size=B))
-                origin = (number, piece * B)
-                yield number, ibcb.BehaviorLog.part(X.reshape(-1, d), np.full(B, M), chosen, origin=origin)
+                steps = Steps(X.reshape(-1, d), np.full(B, M), chosen)
+                yield number, ibcb.BehaviorLog.part(steps, (number, piece * B))
             expert.update(np.concatenate(chosen_contexts), np.concatenate(rewards))
 
     write_steps(parts(), tmp_path / "log.parquet")

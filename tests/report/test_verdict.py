@@ -13,9 +13,9 @@ import ibcb
 from ibcb.cli import app
 from ibcb.log.notes import Note
 from ibcb.report import facts, render
-from ibcb.report.late_half import Late, Paired
-from ibcb.report.rivals import ItemShares, Lessons, choice_weights
-from ibcb.report.verdict import BARS, Agreement, judge
+from ibcb.report.lessons import Lessons
+from ibcb.report.rivals import ItemShares, choice_weights
+from ibcb.report.verdict import BARS, Figures, judge
 
 LEVELS = ("good", "fair", "poor", "unknown")
 
@@ -41,9 +41,13 @@ def learner_log(seed=0, *, episodes=6, steps=150, d=3, candidates=5, random=0.0,
 def late(**changes):
     """A later half that is predicted well."""
     figures = {"episodes": 5, "steps": 900, "predicted": 0.95, "greedy": 0.95, "chance": 0.1, "kept": 0.995}
-    figures |= {"rivals": (Paired("choice model", 0.94, 30, 20, 30, 20),), "confirmed": 0.97, "borne_out": 0.99}
-    nothing = ibcb.BehaviorLog.from_episodes([(np.zeros((1, 2, 1)), [0])])
-    return Late(**(figures | {"sample": nothing} | changes))
+    figures |= {"rival": "choice model", "rival_predicted": 0.94, "apart": (30, 20, 30, 20)}
+    figures |= {"confirmed": 0.97, "borne_out": 0.99, "agreement": 0.995, "agreement_low": 0.99}
+    return Figures.of(**(figures | changes))
+
+
+UNKNOWN = {"agreement": None, "agreement_low": None}
+NO_RIVAL = {"rival": None, "rival_predicted": None, "apart": (0, 0, 0, 0)}
 
 
 class Noted:
@@ -54,9 +58,6 @@ class Noted:
 
     def __getattr__(self, name):
         return getattr(self._model, name)
-
-
-SURE = Agreement(0.995, 0.99)
 
 
 # -- what it promises ------------------------------------------------------------------------------------------------
@@ -95,32 +96,30 @@ def test_bars():
     model, _ = fitted()
     model = Noted(model)
 
-    def level(found, agreement=SURE, judged=model):
-        return judge(judged, found, agreement).level
+    def level(figures, judged=model):
+        return judge(judged, figures).level
 
     assert level(late()) == "good"
     assert level(late(steps=BARS.many_steps - 1)) == "fair"
     assert level(late(steps=BARS.some_steps - 1)) == "unknown"
     assert level(late(kept=0.97)) == level(late(borne_out=0.97)) == "fair"
     assert level(late(kept=0.7, borne_out=0.7)) == "poor"
-    assert level(late(), Agreement(0.99, 0.97)) == level(late(), None) == "fair"
+    assert level(late(agreement=0.99, agreement_low=0.97)) == level(late(**UNKNOWN)) == "fair"
     # Many steps tell by themselves.
-    many = late(steps=1000, confirmed=0.99)
-    assert level(many, None) == level(many, Agreement(0.97, 0.8)) == "good"
+    many = {"steps": 1000, "confirmed": 0.99}
+    assert level(late(**many, **UNKNOWN)) == level(late(**many, agreement=0.97, agreement_low=0.8)) == "good"
     # Unless what is believed says otherwise.
-    assert level(many, Agreement(0.95, 0.8)) == "fair"
-    assert level(late(steps=1000, confirmed=0.98), None) == level(late(confirmed=0.99), None) == "fair"
-    ahead = Paired("choice model", 0.97, 0, 20, 0, 20)
-    assert level(late(rivals=(ahead,))) == "fair"
-    far_ahead = Paired("choice model", 0.99, 0, 90, 0, 90)
-    assert level(late(predicted=0.91, rivals=(far_ahead,))) == "poor"
-    assert level(late(episodes=1, predicted=0.91, rivals=(far_ahead,))) == "fair"
+    assert level(late(**many, agreement=0.95, agreement_low=0.8)) == "fair"
+    assert level(late(steps=1000, confirmed=0.98, **UNKNOWN)) == level(late(confirmed=0.99, **UNKNOWN)) == "fair"
+    assert level(late(apart=(0, 20, 0, 20))) == "fair"
+    assert level(late(predicted=0.91, apart=(0, 90, 0, 90))) == "poor"
+    assert level(late(episodes=1, predicted=0.91, apart=(0, 90, 0, 90))) == "fair"
     # predict picks without exploration: there the rival does not lead.
-    assert level(late(predicted=0.91, rivals=(far_ahead._replace(greedy_only=90),))) == "fair"
+    assert level(late(predicted=0.91, apart=(0, 90, 90, 90))) == "fair"
     # So few steps may be luck.
-    assert level(late(rivals=(Paired("choice model", 0.954, 0, 4, 0, 4),))) == "good"
-    assert level(late(predicted=0.11, greedy=0.1, rivals=())) == "poor"
-    assert level(late(steps=100, predicted=0.15, greedy=0.1, rivals=())) == "unknown"
+    assert level(late(apart=(0, 4, 0, 4))) == "good"
+    assert level(late(predicted=0.11, greedy=0.1, **NO_RIVAL)) == "poor"
+    assert level(late(steps=100, predicted=0.15, greedy=0.1, **NO_RIVAL)) == "unknown"
     assert level(late(chance=1.0, predicted=1.0)) == "unknown"
     # The code decides, not the words.
     codes = {"late-start": "fair", "restless": "fair", "other": "good", "not-predicted": "unknown"}
@@ -305,8 +304,8 @@ def test_a_sample_is_that_of_all_steps_however_they_arrive():
         last = min(first + 70, 900)
         contexts, offsets, chosen = log.step_arrays(slice(first, last))
         pieces.offer(ibcb.BehaviorLog(contexts, offsets, chosen, [0, last - first]), (0, first))
-    for name in ("contexts", "counts", "chosen", "seen"):
+    for name in ("contexts", "steps", "seen"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(pieces, name))
-    assert len(whole.counts) == 3000 // 15
+    assert len(whole.steps) == 3000 // 15
     assert not whole.complete
     assert choice_weights(Lessons()) is None

@@ -9,10 +9,10 @@ from replayed import episodes_of
 from same import assert_same
 
 import ibcb
-from ibcb.deciders import KINDS, RANDOM_SHARES
+from ibcb.deciders import KINDS, RANDOM_SHARES, share_likelihoods
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking import Track
-from ibcb.tracking.calibration import Exploration, no_evidence, share_likelihoods, share_of, with_share
+from ibcb.tracking.calibration import Exploration, no_evidence, share_of, with_share
 from ibcb.tracking.look import Passed
 from ibcb.tracking.motions import Update, motions_of
 from ibcb.tracking.smoothing import smoothed
@@ -23,7 +23,7 @@ def at_random(rng, shares, steps=2000, M=5):
     found = []
     for share in shares:
         best = rng.random(steps) >= share * (1 - 1 / M)
-        found.append(share_likelihoods(best.astype(float), np.full(steps, M)))
+        found.append(share_likelihoods(best.astype(float), np.full(steps, 1 / M)))
     return np.array(found)
 
 

@@ -44,10 +44,10 @@ class World:
         for n, (p, ridge, total) in enumerate(self.known):
             p = p if policies is None else policies[n]
             if fit is None:
-                fit = RewardFit.begin(p, ridge, total, self.within, self.second)
+                fit = RewardFit.begin(p, ridge, total, self.within, np.linalg.inv(self.second))
             else:
                 C = 1e-4 * np.eye(D) if covariances is None else covariances[n]
-                fit = fit.after(p, C, ridge, total, self.within, self.second)
+                fit = fit.after(p, C, ridge, total, self.within, np.linalg.inv(self.second))
         return fit
 
 
@@ -136,9 +136,9 @@ def test_units_of_the_features_do_not_matter():
         ridge = Regularization(0.3, frame).ridge(chosen)
         p, C = policies[n] / factors, covariances[n] / factors / factors[:, None]
         if fit is None:
-            fit = RewardFit.begin(p, ridge, chosen.total, within, second)
+            fit = RewardFit.begin(p, ridge, chosen.total, within, np.linalg.inv(second))
         else:
-            fit = fit.after(p, C, ridge, chosen.total, within, second)
+            fit = fit.after(p, C, ridge, chosen.total, within, np.linalg.inv(second))
     other = fit.solve()
     assert_allclose(other.theta * factors, one.theta, rtol=1e-5)
     assert other.c == pytest.approx(one.c, rel=1e-5)
@@ -167,10 +167,10 @@ def test_where_nothing_was_learned_there_are_no_rewards():
     assert found.c == 0.0
     assert not found.covariance.any()
     # Nothing before the first policy: its episode tells nothing, and later ones do.
-    fit = RewardFit.begin(np.zeros(D), world.known[0][1], world.known[0][2], world.within, world.second)
+    fit = RewardFit.begin(np.zeros(D), world.known[0][1], world.known[0][2], world.within, np.linalg.inv(world.second))
     assert not fit.normal.any()
     p, ridge, total = world.known[3]
-    later = fit.after(p, 1e-4 * np.eye(D), ridge, total, world.within, world.second)
+    later = fit.after(p, 1e-4 * np.eye(D), ridge, total, world.within, np.linalg.inv(world.second))
     assert later.normal.any()
     assert not fit.normal.any()
 
@@ -180,7 +180,7 @@ def test_a_fit_is_never_changed_and_intervals_are_normal():
     fit = world.fit()
     copy = fit.normal.copy(), fit.right.copy(), fit.squares
     p, ridge, total = world.known[-1]
-    fit.after(p, np.eye(D), ridge, total, world.within, world.second)
+    fit.after(p, np.eye(D), ridge, total, world.within, np.linalg.inv(world.second))
     assert_array_equal(fit.normal, copy[0])
     assert_array_equal(fit.right, copy[1])
     assert fit.squares == copy[2]

@@ -13,7 +13,7 @@ from ibcb.cli.printing import say
 if TYPE_CHECKING:
     from ibcb.log import Log
     from ibcb.log.notes import Note
-    from ibcb.report.scanning import Scanning
+    from ibcb.report.scanning import Validating
 
 __all__ = ["Strict", "known_of", "refuse_doubts", "told_once"]
 
@@ -25,7 +25,7 @@ _REPEATED = ("scales",)
 _UNDETERMINED = ("constant-within-steps", "collinear")
 
 
-def known_of(log: Log, scanning: Scanning) -> tuple[Note, ...]:
+def known_of(log: Log, scanning: Validating) -> tuple[Note, ...]:
     """How a log was read, and the warnings of `ibcb.validate`, once it has been gone through.
 
     Its errors are among them: if a fit is possible all the same, it is in doubt.

@@ -28,7 +28,7 @@ from ibcb.cli.outputs import check_output, saved
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
 
 if TYPE_CHECKING:
-    from ibcb.report.kinds import Compared
+    from ibcb.report.kinds_compared import Compared
 
 __all__ = ["EXAMPLE", "fit"]
 
@@ -155,8 +155,8 @@ def fit(
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.io.locks import sole_writer
-    from ibcb.report.kinds import compared, exploration
-    from ibcb.report.scanning import Scanning
+    from ibcb.report.kinds_compared import compared, exploration
+    from ibcb.report.scanning import Validating
 
     kept, streamed = checkpoint_of(out), stream or resume or scheduler is not None
     check_output(out, (".safetensors",), log)
@@ -181,7 +181,7 @@ def fit(
         verbose=True,
     )
     behaviour: Any = disk
-    scanning, start = Scanning(), time.perf_counter()
+    scanning, start = Validating(), time.perf_counter()
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:

@@ -44,7 +44,7 @@ def report(
     "facts", for pages of your own.
     """
     from ibcb.report import facts, write_page
-    from ibcb.report.scanning import Scanning
+    from ibcb.report.scanning import Validating
 
     check_output(out, (".html", ".htm"), log, model)
     imitator = ibcb.load_model(model)
@@ -53,7 +53,7 @@ def report(
             f"{model} holds a {type(imitator).__name__}; a report needs an IBCB model, which has a policy per episode."
         )
     disk = ibcb.open_log(log, **prepared(imitator, reading, log))
-    scanning = Scanning()
+    scanning = Validating()
     found = facts(imitator, disk, steps=not no_steps, title=title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)
     refuse_doubts([*known, *imitator.notes_], strict)

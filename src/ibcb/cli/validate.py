@@ -68,7 +68,7 @@ def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
     from ibcb.cli.propensity_tables import of_another_log
     from ibcb.log.fingerprint import log_fingerprint
-    from ibcb.report.calibration import calibration
+    from ibcb.report import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
         raise typer.BadParameter("--model needs an IBCB model fitted with --forecast: others have no propensities.")

@@ -30,6 +30,7 @@ from ibcb.deciders.rule import (
     Values,
     Width,
     Words,
+    share_likelihoods,
 )
 from ibcb.deciders.sbts import DRAWS, SBTS, BestOfDraw
 from ibcb.deciders.sbucb import SBUCB, UpperBound
@@ -85,6 +86,7 @@ __all__ = [
     "draw",
     "experts",
     "register",
+    "share_likelihoods",
     "top_k_softmax",
 ]
 

@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 from ibcb.deciders.rule import Columns
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, with_column
+from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, step_counts, with_column
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
-from ibcb.numerics.ridge import Ridge
 
 __all__ = ["Cone", "RowSearch", "cone_sites"]
 
@@ -89,23 +88,21 @@ def cone_sites(block: Block, columns: Columns, beliefs: Sequence[Beliefs], stray
     stray : float
         The same share of this episode.
     """
-    cone, sites, learned = Cone(block, columns), list[Site](), None
+    cone = Cone(block, columns)
     if not cone.tells:
         return [Site.empty(belief.mean.shape[1]) for belief in beliefs], stray
     cone.stray = min(max(stray, EP.stray), EP.most_stray)
-    for belief in beliefs:
-        mean, root = belief.mean[0], factor(belief.covariance[0])
-        if learned is None:
-            learned = cone.learn(mean, root)
-            if cone.failing_share(learned) > EP.surprising * cone.stray:
-                cone.stray = min(cone.failing_share(learned), EP.most_stray)
-                learned = cone.learn(mean, root)
-            failed = cone.failing_share(learned)
-        else:
-            # Not from the sites of another belief: where rows contradict each other they would lead back to it.
-            logged, known = np.flatnonzero(learned.rows.places != _POSITIVE), learned.rows
-            rows = ConeRows.fresh(known.leads[logged], known.places[logged], known.times[logged])
-            learned = cone.learn_all(cone.beforehand(len(mean)).joined(rows), mean, root)
+    around = [(belief.mean[0], factor(belief.covariance[0])) for belief in beliefs]
+    learned = cone.learn(*around[0])
+    if cone.failing > EP.surprising * cone.stray:
+        cone.stray = min(cone.failing, EP.most_stray)
+        learned = cone.learn(*around[0])
+    failed, sites = cone.failing, [_as_one(learned)]
+    for mean, root in around[1:]:
+        # Not from the sites of another belief: where rows contradict each other they would lead back to it.
+        logged, known = np.flatnonzero(learned.rows.places != _POSITIVE), learned.rows
+        rows = ConeRows.fresh(known.leads[logged], known.places[logged], known.times[logged])
+        learned = cone.learn_all(cone.beforehand.joined(rows), mean, root)
         sites.append(_as_one(learned))
     return sites, failed
 
@@ -124,29 +121,30 @@ class Cone:
     Rows are searched in single precision, unless that overflows, and learned from in double.
     """
 
-    stray = EP.stray
+    #: share of rows that are thought to be wrong, and that failed by what was learned last
+    stray, failing = EP.stray, 0.0
 
     def __init__(self, block: Block, columns: Columns) -> None:
         self._block, self._columns = block, columns
         self._leads, self._squares = _differences(block, columns)
         self._rows, times, self._both_ways = _distinct(block)
-        learned = _learned(self._leads, columns.before)[self._rows]
-        if not learned.all():
+        known = columns.before.phi.diagonal() != 0
+        if not known.all():
+            learned = _learned(self._leads, known)[self._rows]
             self._rows, times = self._rows[learned], times[learned]
         if len(times) < block.n_rows:
             self._leads, self._squares = self._leads[self._rows], self._squares[self._rows]
         self._times = times
         self._sum = times.astype(self._leads.dtype) @ self._leads
+        # What is known of w before any choice: that the weights of added columns are above 0.
+        o, added = self._leads.shape[1], len(columns.added)
+        self.beforehand = ConeRows.fresh(-np.eye(added, o, o - added), np.full(added, _POSITIVE))
+        self._count = float(times.sum()) + 2 * self._both_ways
 
     @property
     def tells(self) -> bool:
         """Whether any candidates are compared of which something had been learned."""
         return len(self._rows) > 0
-
-    def beforehand(self, o: int) -> ConeRows:
-        """What is known of w before any choice: that the weights of added columns are above 0."""
-        added = len(self._columns.added)
-        return ConeRows.fresh(-np.eye(added, o, o - added), np.full(added, _POSITIVE))
 
     def learn(self, mean: Vector, root: Matrix) -> Posterior:
         """What a belief N(mean, root root') becomes.
@@ -154,7 +152,7 @@ class Cone:
         Of the rows that are not settled by what is known, some are learned from first; after that most of the others
         are settled too.
         """
-        rows = self.beforehand(len(mean))
+        rows = self.beforehand
         centre, spread, most = mean, root, max(_SEARCH.few_rows, _SEARCH.first_rows * len(mean))
         for _ in range(_SEARCH.looks - 1):
             open_rows, lead, deviation = self._open(centre, spread, rows)
@@ -170,27 +168,24 @@ class Cone:
         """What a belief becomes by some rows, and by any others that do not hold after them."""
         learned = propagate(rows, mean, root, stray=self.stray)
         failing, lead = self._failing(learned.mean, rows)
-        near = lead < _SEARCH.near * self._deviations(learned.mean.astype(lead.dtype), learned.root, failing)
-        if near.any():
-            rows = learned.rows.joined(self._exactly(failing[near]))
-            learned = propagate(rows, mean, root, stray=self.stray)
-            failing, lead = self._failing(learned.mean, rows)
-        # The others must be wrong. They still count as unlikely, for every belief alike.
-        white = self._leads[failing] @ learned.root.astype(lead.dtype)
-        spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
-        products = lead.astype(np.float64), spread.astype(np.float64)
-        with np.errstate(over="ignore"):
-            unlikely = float(row_likelihoods(*products, self._times[failing], self.stray).sum())
-        # Nor do rows that are there both ways: as many of them are wrong as there are of the rarer.
-        unlikely += self._both_ways * math.log(self.stray)
+        if len(failing):
+            near = lead < _SEARCH.near * self._deviations(learned.mean.astype(lead.dtype), learned.root, failing)
+            if near.any():
+                rows = learned.rows.joined(self._exactly(failing[near]))
+                learned = propagate(rows, mean, root, stray=self.stray)
+                failing, lead = self._failing(learned.mean, rows)
+        # Rows that are there both ways do not hold either: as many of them are wrong as there are of the rarer.
+        unlikely = self._both_ways * math.log(self.stray)
+        if len(failing):
+            # The others must be wrong. They still count as unlikely, for every belief alike.
+            white = self._leads[failing] @ learned.root.astype(lead.dtype)
+            spread = np.maximum(np.einsum("no,no->n", white, white), np.finfo(lead.dtype).tiny)
+            products = lead.astype(np.float64), spread.astype(np.float64)
+            with np.errstate(over="ignore"):
+                unlikely += float(row_likelihoods(*products, self._times[failing], self.stray).sum())
         return learned._replace(
             log_likelihood=learned.log_likelihood + unlikely, log_scale=learned.log_scale + unlikely
         )
-
-    def failing_share(self, learned: Posterior) -> float:
-        """Share of the rows that fail by what was learned."""
-        fails = self._leads @ learned.mean.astype(self._leads.dtype) > 0
-        return (self._both_ways + float(self._times[fails].sum())) / (float(self._times.sum()) + 2 * self._both_ways)
 
     def _deviations(self, w: NDArray[Any], root: Matrix, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Of the products of some rows with w."""
@@ -213,20 +208,24 @@ class Cone:
         """
         w = mean.astype(self._leads.dtype)
         lead = np.abs(self._leads @ w)
-        # Deviations as if weights were uncorrelated. Rows that are many of these from 0 are the further ones by the
-        # real deviations too, unless correlation adds more to theirs than to those of all rows that are close.
-        rough = np.sqrt(self._squares @ np.einsum("ij,ij->i", root, root).astype(w.dtype))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = lead / rough
-        part = len(ratio) // _SEARCH.parts
-        close = np.partition(ratio, part)[part]
-        rows = np.flatnonzero(ratio <= close)
-        deviation = self._deviations(w, root, rows)
-        if not close >= _SEARCH.far * (deviation / rough[rows]).max(initial=0.0):
-            rows = np.arange(len(lead))
+        rows, deviation = np.arange(len(lead)), None
+        if len(rows) > _SEARCH.few_rows:
+            # Deviations as if weights were uncorrelated. Rows that are many of these from 0 are the further ones by the
+            # real deviations too, unless correlation adds more to theirs than to those of all rows that are close.
+            rough = np.sqrt(self._squares @ np.einsum("ij,ij->i", root, root).astype(w.dtype))
+            with np.errstate(invalid="ignore", divide="ignore"):
+                ratio = lead / rough
+            part = len(ratio) // _SEARCH.parts
+            bound = np.partition(ratio, part)[part]
+            close = np.flatnonzero(ratio <= bound)
+            closely = self._deviations(w, root, close)
+            if bound >= _SEARCH.far * (closely / rough[close]).max(initial=0.0):
+                rows, deviation = close, closely
+        if deviation is None:
             deviation = self._deviations(w, root, rows)
-        is_open = lead[rows] < _SEARCH.far * deviation
-        is_open &= ~np.isin(rows, known.places)
+        is_new = np.ones(len(lead), dtype=bool)
+        is_new[known.places[known.places != _POSITIVE]] = False
+        is_open = (lead[rows] < _SEARCH.far * deviation) & is_new[rows]
         rows, deviation = rows[is_open], deviation[is_open]
         return rows, lead[rows], deviation
 
@@ -245,18 +244,17 @@ class Cone:
         """Rows that fail, but those known, and by how much."""
         lead = self._leads @ mean.astype(self._leads.dtype)
         fails = lead > 0
+        self.failing = (self._both_ways + float(self._times[fails].sum())) / self._count
         fails[known.places[known.places != _POSITIVE]] = False
         failing = np.flatnonzero(fails)
         return failing, lead[failing]
 
     def _exactly(self, rows: NDArray[np.int64]) -> ConeRows:
         """Some rows in double precision."""
-        own = self._rows[rows]
-        steps, step = np.unique(self._block.step_of(own), return_inverse=True)
-        places = np.concatenate([own, self._block.chosen_rows.take(steps)])
+        own, count = self._rows[rows], len(rows)
+        places = np.concatenate([own, self._block.chosen_rows.take(self._block.step_of(own))])
         features = self._columns.of(self._block.contexts[places].astype(np.float64, copy=False))
-        count = len(rows)
-        return ConeRows.fresh(features[:count] - features[count:][step], rows, self._times[rows])
+        return ConeRows.fresh(features[:count] - features[count:], rows, self._times[rows])
 
 
 def _differences(block: Block, columns: Columns) -> tuple[Contexts, Contexts]:
@@ -283,16 +281,13 @@ def _differences(block: Block, columns: Columns) -> tuple[Contexts, Contexts]:
     return leads, leads * leads
 
 
-def _learned(leads: Contexts, ridge: Ridge) -> NDArray[np.bool_]:
+def _learned(leads: Contexts, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Rows that compare candidates by some feature that had been chosen before.
 
     Others compare what the decider knew nothing of, as arms that were never taken: their scores were equal, and which
     of them was taken is a matter of order. Taken for preferences, they would leave no policy but the one by which all
     are equal, exactly.
     """
-    known = ridge.phi.diagonal() != 0
-    if known.all():
-        return np.ones(leads.shape[0], dtype=bool)
     own = leads[:, : len(known)]
     if is_sparse(own):
         own = abs(own)
@@ -324,13 +319,16 @@ def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
     n, d = block.n_rows, block.contexts.shape[1]
     # Equal candidates have equal products with any vector; with this one others hardly do.
     mixture = np.cos(np.arange(1, d + 1))
-    some = _rows_of_some_steps(block)
-    of_chosen = block.chosen_rows[block.step_of(some)]
-    names = _pair_names(block.contexts[some] @ mixture, block.contexts[of_chosen] @ mixture)[0]
-    if len(np.unique(names)) > _FEW_COPIES * len(some):
-        return np.arange(n), np.ones(n), 0.0
+    if n > _LOOKED_AT:
+        some = _rows_of_some_steps(block)
+        of_chosen = block.chosen_rows[block.step_of(some)]
+        names = _pair_names(block.contexts[some] @ mixture, block.contexts[of_chosen] @ mixture)[0]
+        if len(np.unique(names)) > _FEW_COPIES * len(some):
+            return np.arange(n), np.ones(n), 0.0
     products = block.contexts @ mixture
-    names, way = _pair_names(products, np.repeat(products[block.chosen_rows], np.diff(block.offsets)))
+    names, way = _pair_names(products, np.repeat(products[block.chosen_rows], step_counts(block.offsets)))
+    if n <= _LOOKED_AT and len(np.unique(names)) > _FEW_COPIES * n:
+        return np.arange(n), np.ones(n), 0.0
     _, pair = np.unique(names, return_inverse=True)
     counts = np.zeros((int(pair.max()) + 1, 2))
     np.add.at(counts, (pair, way), 1.0)
@@ -347,7 +345,7 @@ def _distinct(block: Block) -> tuple[NDArray[np.int64], Vector, float]:
 
 def _rows_of_some_steps(block: Block) -> NDArray[np.int64]:
     """At least `_LOOKED_AT` rows of a block, or all: those of random steps, so that their order there is no matter."""
-    counts = np.diff(block.offsets)
+    counts = step_counts(block.offsets)
     steps = np.random.default_rng(0).permutation(len(counts))
     kept = np.zeros(len(counts), dtype=bool)
     kept[steps[: int(np.searchsorted(np.cumsum(counts[steps]), _LOOKED_AT)) + 1]] = True

@@ -37,6 +37,7 @@ from ibcb.numerics.contexts import (
     is_sparse,
     scaled_rows,
     shown_counts,
+    step_counts,
     step_products,
     step_sums,
 )
@@ -112,7 +113,7 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
 
     1 where hardly any choice goes against it: then its length is anybody's guess.
     """
-    X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], np.diff(block.offsets)
+    X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], step_counts(block.offsets)
     # A feature that is always 0 takes no part in the luck either.
     shown = shown_counts(X) > 0
     L = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix

@@ -15,10 +15,11 @@ from ibcb.deciders.best import Best
 from ibcb.deciders.parameter import Parameter, RandomShare
 from ibcb.deciders.policy import as_candidate_sets, best, with_random_share
 from ibcb.deciders.ridge_policy import RidgePolicy
-from ibcb.deciders.rule import RANDOM_SHARES, Believed, Columns, Life, Observed, Values, Words
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Values, Words, share_likelihoods
 from ibcb.engine import Block
 from ibcb.numerics.checks import at_least_zero, probability, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.contexts import step_counts
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 from ibcb.numerics.newton import SolverError
@@ -69,9 +70,7 @@ class BestOrRandom(Best):
         seen = super().observe(meant, own, belief, parameters._replace(stray=_LEFT_STRAY))
         posterior, _ = belief.leaders[-1].given(seen.sites[-1])
         p = self.probabilities(block, columns, posterior, parameters._replace(draws=_DRAWS))[block.chosen_rows]
-        shares, chance = np.array(RANDOM_SHARES), 1.0 / np.diff(block.offsets)
-        likely = np.outer(p, 1 - shares) + np.outer(chance, shares)
-        return Observed(seen.sites, strayed, np.log(likely).sum(axis=0))
+        return Observed(seen.sites, strayed, share_likelihoods(p, 1.0 / step_counts(block.offsets)))
 
     def live(self, state: Life) -> EGreedy:
         return EGreedy(len(state.coef), epsilon=state.share, random_state=state.random_state, **state.learned)
@@ -84,7 +83,7 @@ def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]
     """
     centre = _LENGTH * believed.mean[0]
     precision = symmetric_inverse(2 * _LENGTH**2 * believed.covariance[0])
-    chosen, counts = block.chosen_rows - block.offsets[:-1], np.diff(block.offsets)
+    chosen, counts = block.chosen_rows - block.offsets[:-1], step_counts(block.offsets)
     loss = ChoiceLoss(block.contexts, block.offsets, chosen, stray=max(stray, _FEW_STRAY))
     try:
         summary = summarise_straying(loss, centre, precision)

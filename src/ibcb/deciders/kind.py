@@ -82,7 +82,7 @@ class Motions:
     fading: float = 1.0
     stays: bool = False
 
-    @property
+    @lazy
     def learns(self) -> bool:
         """Whether a learner is among them."""
         return any(family.learns for family in self.families)
@@ -178,7 +178,7 @@ class Kind:
         """Whether it learns as ridge regression does."""
         return self.motions.learns
 
-    @property
+    @lazy
     def regularization(self) -> Regularization:
         """l2 with its units, and the share of the decider's choices that it is to be weighed against."""
         return Regularization(self.l2, self.frame, self.rate)
@@ -238,7 +238,7 @@ class Kind:
         """Whether its policy alone decides."""
         return not any(each.luck for each in self.parameters)
 
-    @property
+    @lazy
     def makes_random_choices(self) -> bool:
         """Whether its rule takes any candidate at random now and then, and how often is to be told."""
         return any(each.estimate.by_share for each in self.parameters)
@@ -247,14 +247,13 @@ class Kind:
         """What the choices of an episode's first block say of its policy; ``stray``: of the episode before."""
         return self.rule.observe(columns.block, columns, believed, Values(top_k=self.top_k, stray=stray))
 
-    def propensities(self, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
+    def propensities(self, columns: Columns, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
         """Probability of every candidate, given one belief about the policy, without choices at random. Shape (rows,).
 
         Parameters
         ----------
-        block : Block
-        before : Ridge
-            Of all choices before the episode.
+        columns : Columns
+            The candidates as the rule sees them.
         believed : Beliefs
             Of the policy, and of the weights of the added columns.
         draws : int
@@ -263,7 +262,7 @@ class Kind:
             Of scores, where one of the best candidates is drawn by their softmax.
         """
         values = Values(top_k=self.top_k, scale=scale, draws=draws)
-        return self.rule.probabilities(block, self.rule.columns(block, before), believed, values)
+        return self.rule.probabilities(columns.block, columns, believed, values)
 
     def weights(self, policy: Vector, added: Vector | None = None) -> Vector:
         """A policy and the weights of the added columns: 1 of the one that it is per unit of, of others those given, or

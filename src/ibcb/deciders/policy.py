@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.log import BehaviorLog
+from ibcb.log import BehaviorLog, is_log
 from ibcb.log.arrays import candidate_array
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
@@ -38,7 +38,7 @@ class Policy(ABC):
 
     def decision_function(self, log: BehaviorLog | ArrayLike) -> NDArray[Any]:
         """Expected reward of every candidate, without exploration."""
-        contexts = log.contexts if isinstance(log, BehaviorLog) else as_candidate_sets(log, self.n_features)
+        contexts = log.read().contexts if is_log(log) else as_candidate_sets(log, self.n_features)
         return contexts @ self.coef_
 
     @abstractmethod

@@ -40,12 +40,13 @@ __all__ = [
     "Values",
     "Width",
     "Words",
+    "share_likelihoods",
 ]
 
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
 #: shares of choices at random between which is told; the least cannot be told from none
-RANDOM_SHARES = tuple(np.geomspace(1e-4, 1.0, 41).tolist())
+RANDOM_SHARES = np.geomspace(1e-4, 1.0, 41)
 #: what a rule has, and no more
 PARTS = ("name", "parameters", "words", "columns", "observe", "probabilities", "live")
 
@@ -214,6 +215,14 @@ class Observed(NamedTuple):
     sites: tuple[Site, ...]
     stray: float = 0.0
     at_random: Vector | None = None
+
+
+def share_likelihoods(p: Vector, chances: Vector) -> Vector:
+    """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability of each if it was meant, and by
+    chance.
+    """
+    likely: Matrix = p[:, None] * (1 - RANDOM_SHARES) + chances[:, None] * RANDOM_SHARES
+    return np.log(likely).sum(axis=0)
 
 
 class Life(NamedTuple):

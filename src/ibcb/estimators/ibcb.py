@@ -323,7 +323,7 @@ class IBCB(Answering):
         # Who names the kind is told at once; who asks the log finds the note.
         if fit.kind.name == self.expert and fit.kind.per_unit is not None:
             for note in fit.solving:
-                if note.code == "late-start":
+                if note.code in ("late-start", "unmarked-warmup"):
                     warnings.warn(note.text, UserWarning, stacklevel=3)
         name = log_fingerprint(*logs) if lens.reduces else None
         self._adopt(fit, self._meaning(), logs, logs[0], lens, name=name, chooses=chooses)

@@ -10,6 +10,4 @@ __all__ = ["BehaviorLog", "Log", "LogFormatError", "argmax_per_step", "is_log"]
 
 def is_log(value: object) -> TypeGuard[Log]:
     """Whether this is a log, in memory or on disk, and not a table or an array of candidates."""
-    from ibcb.log.disk import DiskLog
-
-    return isinstance(value, (BehaviorLog, DiskLog))
+    return isinstance(value, Log)

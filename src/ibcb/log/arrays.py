@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,24 +12,25 @@ from scipy import sparse
 
 from ibcb.numerics.arrays import plain
 from ibcb.numerics.checks import WrongTypeError, number_array, unmasked
-from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
+from ibcb.numerics.contexts import Contexts, is_sparse, ordered
 from ibcb.numerics.printable import printable, shown
 
 __all__ = [
-    "EpisodeArrays",
     "LogFormatError",
     "candidate_array",
     "checked",
+    "context_array",
     "distinct_names",
-    "float_array",
     "first_steps",
+    "float_array",
     "frozen",
+    "joined_arrays",
+    "offsets_of",
     "per_step",
     "plural",
-    "read_episode",
     "rising_offsets",
+    "runs",
     "shown",
-    "sparse_array",
     "warmup_count",
     "whole_numbers",
 ]
@@ -44,114 +45,6 @@ class LogFormatError(ValueError):
         super().__init__(printable(message))
 
 
-class EpisodeArrays(NamedTuple):
-    """One episode's arrays on their way into a log."""
-
-    contexts: Contexts
-    counts: NDArray[np.int64]
-    chosen: NDArray[np.int64]
-
-
-def read_episode(pair: Any, place: str, first: EpisodeArrays | None) -> EpisodeArrays:
-    """One ``(contexts, chosen)`` pair, checked against the first one."""
-    try:
-        contexts, chosen = pair
-    except (TypeError, ValueError):
-        raise WrongTypeError(
-            f"{place}: expected a pair (contexts, chosen), got {_describe(pair)}; from_episodes takes a list of such "
-            "pairs. Rewards do not belong in a log."
-        ) from None
-    picks = whole_numbers(chosen, f"{place}: chosen")
-    if isinstance(contexts, memoryview):
-        contexts = np.asarray(contexts)
-    if isinstance(contexts, np.ndarray) and contexts.dtype != object:
-        rows, counts = _dense(contexts, place)
-    elif is_sparse(contexts):
-        rows, counts = _sparse(contexts, len(picks), place)
-    else:
-        rows, counts = _ragged(contexts, place)
-    if len(counts) == 0:
-        raise LogFormatError(f"{place} has no steps; leave it out or give it the steps it had.")
-    if len(counts) != len(picks):
-        raise LogFormatError(f"{place}: contexts has {len(counts)} steps but chosen has {len(picks)} entries.")
-    if first is not None:
-        _check_same("features", rows.shape[1], first.contexts.shape[1], place)
-        _check_same("dtype", rows.dtype, first.contexts.dtype, place)
-        _check_same("contexts", _stored(rows), _stored(first.contexts), place)
-    return EpisodeArrays(rows, counts, picks)
-
-
-def _dense(contexts: NDArray[Any], place: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    if contexts.ndim != 3 or contexts.shape[2] == 0:
-        raise LogFormatError(
-            f"{place}: contexts has shape {contexts.shape}; expected (steps, candidates, features), "
-            "or a list of (candidates, features) arrays where the number of candidates varies."
-        )
-    steps, candidates, d = contexts.shape
-    rows = float_array(contexts, f"{place}: contexts").reshape(steps * candidates, d)
-    return rows, np.full(steps, candidates, dtype=np.int64)
-
-
-def _sparse(contexts: Any, steps: int, place: str) -> tuple[Contexts, NDArray[np.int64]]:
-    """All candidates of an episode in one sparse matrix, those of a step together."""
-    rows, d = contexts.shape
-    if d == 0 or steps == 0 or rows == 0 or rows % steps:
-        raise LogFormatError(
-            f"{place}: contexts is a sparse matrix of shape {contexts.shape}, for {plural(steps, 'step')}; expected "
-            "equally many rows for every step, or a list of sparse (candidates, features) matrices, one per step."
-        )
-    return sparse_array(contexts, f"{place}: contexts"), np.full(steps, rows // steps, dtype=np.int64)
-
-
-def sparse_array(contexts: Any, what: str) -> Contexts:
-    """Any sparse matrix in rows of float32 or float64; whole numbers and booleans become float64."""
-    if contexts.ndim != 2:
-        raise LogFormatError(f"{what} is sparse and has shape {contexts.shape}; expected (rows, features).")
-    if contexts.dtype.kind in "iub":
-        contexts = contexts.astype(np.float64)
-    if contexts.dtype.newbyteorder("=") not in _FLOATS:
-        raise WrongTypeError(f"{what} has dtype {contexts.dtype}; use float32 or float64.")
-    return ordered(contexts)
-
-
-def _ragged(contexts: Any, place: str) -> tuple[Contexts, NDArray[np.int64]]:
-    try:
-        steps = list(contexts)
-    except TypeError:
-        raise WrongTypeError(
-            f"{place}: contexts is {type(contexts).__name__}; expected an array (steps, candidates, features) "
-            "or a list of (candidates, features) arrays."
-        ) from None
-    rows: list[Contexts] = []
-    for step, candidates in enumerate(steps):
-        read = sparse_array if is_sparse(candidates) else float_array
-        array = read(candidates, f"{place}, step {step}: contexts")
-        if array.ndim != 2 or array.shape[1] == 0:
-            raise LogFormatError(
-                f"{place}, step {step}: contexts has shape {array.shape}; expected (candidates, features)."
-            )
-        if rows:
-            _check_same("features", array.shape[1], rows[0].shape[1], f"{place}, step {step}", "the step before it")
-            _check_same("dtype", array.dtype, rows[0].dtype, f"{place}, step {step}", "the step before it")
-            _check_same("contexts", _stored(array), _stored(rows[0]), f"{place}, step {step}", "the step before it")
-        rows.append(array)
-    counts = np.array([array.shape[0] for array in rows], dtype=np.int64)
-    return (stacked(rows) if rows else np.empty((0, 1))), counts
-
-
-def _stored(contexts: Contexts) -> str:
-    return "sparse" if is_sparse(contexts) else "dense"
-
-
-def _check_same(what: str, found: Any, expected: Any, place: str, other: str = "the first episode") -> None:
-    if found != expected:
-        remedy = {
-            "dtype": "convert them with astype to one of the two",
-            "contexts": "convert them with scipy.sparse.csr_array or toarray to one of the two",
-        }.get(what, "every step needs the same features")
-        raise LogFormatError(f"{place}: {what} is {found} but {other} has {expected}; {remedy}.")
-
-
 def float_array(values: Any, what: str) -> NDArray[Any]:
     """An array of float32 or float64; whole numbers and booleans become float64."""
     rule = "use float32 or float64, the same features for every candidate"
@@ -161,6 +54,19 @@ def float_array(values: Any, what: str) -> NDArray[Any]:
     if array.dtype.kind in "iub":
         return array.astype(np.float64, order="C")
     raise WrongTypeError(f"{what} has dtype {array.dtype}; {rule}.")
+
+
+def context_array(values: Any, what: str) -> Contexts:
+    """The same, of contexts: they may be sparse, and then are rows with their columns in order."""
+    if not is_sparse(values):
+        return float_array(values, what)
+    if values.ndim != 2:
+        raise LogFormatError(f"{what} is sparse and has shape {values.shape}; expected (rows, features).")
+    if values.dtype.kind in "iub":
+        values = values.astype(np.float64)
+    if values.dtype.newbyteorder("=") not in _FLOATS:
+        raise WrongTypeError(f"{what} has dtype {values.dtype}; use float32 or float64.")
+    return ordered(values)
 
 
 def checked(read: Callable[[Any, str, str], NDArray[Any]], values: Any, what: str, rule: str) -> NDArray[Any]:
@@ -209,6 +115,24 @@ def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.
         place = int(falls[0])
         raise LogFormatError(f"{rule}; {what}[{place + 1}] is {offsets[place + 1]}, below {offsets[place]} before it.")
     return offsets
+
+
+def offsets_of(counts: ArrayLike) -> NDArray[np.int64]:
+    """Where each of some runs of so many begins, and the end."""
+    offsets: NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    return offsets
+
+
+def runs(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Offsets of the runs of equal labels."""
+    edges: NDArray[np.int64] = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
+    return edges
+
+
+def joined_arrays(arrays: Iterable[NDArray[Any] | None]) -> Any:
+    """Consecutive arrays as one, without a copy of a single one; None where there are none."""
+    known = [array for array in arrays if array is not None]
+    return np.concatenate(known) if len(known) > 1 else next(iter(known), None)
 
 
 def first_steps(values: Any, total: int | None = None) -> NDArray[np.int64]:
@@ -272,16 +196,12 @@ def per_step(values: ArrayLike | None, steps: int, what: str, unit: str = "step"
     array = checked(unmasked, values, what, f"give one entry per {unit}")
     if array.shape != (steps,):
         raise LogFormatError(f"{what} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
-    found: NDArray[Any] = frozen(_storable_times(array, what) if array.dtype.kind == "M" else array)
-    return found
-
-
-def _storable_times(times: NDArray[Any], what: str) -> NDArray[Any]:
-    """The same times in a unit that files know: whole minutes, hours, weeks, months and years in seconds."""
-    unit = np.datetime_data(times.dtype)[0]
+    unit = np.datetime_data(array.dtype)[0] if array.dtype.kind == "M" else ""
     if unit in ("ps", "fs", "as"):
-        raise LogFormatError(f"{what} has dtype {times.dtype}; give times in nanoseconds: astype('datetime64[ns]').")
-    return times.astype("datetime64[s]") if unit in ("Y", "M", "W", "h", "m") else times
+        raise LogFormatError(f"{what} has dtype {array.dtype}; give times in nanoseconds: astype('datetime64[ns]').")
+    # Files know whole minutes, hours, weeks, months and years as seconds.
+    entries: NDArray[Any] = frozen(array.astype("datetime64[s]") if unit in ("Y", "M", "W", "h", "m") else array)
+    return entries
 
 
 def frozen(array: Any) -> Any:
@@ -297,7 +217,7 @@ def frozen(array: Any) -> Any:
 def candidate_array(candidates: Any) -> Contexts:
     """Candidate sets without choices: finite floats of shape (M, d) or (steps, M, d), or sparse ones of (M, d)."""
     if is_sparse(candidates):
-        matrix = sparse_array(candidates, "candidates")
+        matrix = context_array(candidates, "candidates")
         if not np.isfinite(matrix.data).all():
             raise ValueError("candidates has a number that is not finite; features must be.")
         return matrix
@@ -320,7 +240,3 @@ def candidate_array(candidates: Any) -> Contexts:
 def plural(count: int, noun: str) -> str:
     """ "1 step", "2 steps"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _describe(value: Any) -> str:
-    return f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__

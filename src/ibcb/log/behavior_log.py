@@ -13,37 +13,42 @@ There is no place for rewards, so nothing that is handed a log can see one.
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.log.arms import arm_count, arm_rows, never_chosen, positions, read_arms
 from ibcb.log.arms import arm_feature_names as named_features
+from ibcb.log.arms import never_chosen
 from ibcb.log.arrays import (
-    EpisodeArrays,
     LogFormatError,
+    context_array,
     distinct_names,
     first_steps,
     float_array,
     frozen,
+    joined_arrays,
+    offsets_of,
     per_step,
     plural,
-    read_episode,
     rising_offsets,
-    sparse_array,
+    runs,
     warmup_count,
     whole_numbers,
 )
-from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
+from ibcb.log.pairs import arm_count, arm_steps, read_arm_pair, read_pairs, read_sets
 from ibcb.log.propensities import row_propensities
+from ibcb.log.protocol import Log
 from ibcb.log.recipe import Preparation
+from ibcb.log.steps import Steps
 from ibcb.numerics.checks import WrongTypeError
-from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse, stacked
+from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse
 
 __all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step", "dense_pieces"]
 
@@ -51,9 +56,13 @@ _FINITE_CHECK_ROWS = 65_536
 _PART_ROWS = 1 << 18
 #: what sparse contexts may become at a time where they are needed dense, 32 MB; not tuned finely
 DENSE_NUMBERS = 1 << 22
+#: what a log has of every step, and of every row; of these, what it may be without
+_OF_STEPS, _OF_ROWS = ("chosen", "timestamps", "step_ids"), ("contexts", "candidate_ids", "propensities")
+_BESIDE = ("timestamps", "step_ids", "candidate_ids", "propensities")
 
 
-class BehaviorLog:
+@dataclass(init=False, eq=False, repr=False, slots=True)
+class BehaviorLog(Log):
     """Candidates and choices of a decider, episode by episode.
 
     Most logs are built with `from_episodes`; this constructor takes the flat arrays themselves and
@@ -87,6 +96,10 @@ class BehaviorLog:
     notes : iterable of Note
         What a reader should know about how the log was read, such as columns that were left out. Slices keep them; they
         are not part of the fingerprint.
+    origin : (int, int)
+        Of a part of a log: the episode of its first step, of those that the policy chose, and the step within it.
+    bound : float, optional
+        The size of the largest number, where all have been looked at before.
 
     Examples
     --------
@@ -99,24 +112,6 @@ class BehaviorLog:
     >>> len(log.head(0.5)), log[1:3].n_steps
     (2, 100)
     """
-
-    __slots__ = (
-        "_bound",
-        "_origin",
-        "candidate_ids",
-        "candidates_per_step",
-        "chosen",
-        "contexts",
-        "episode_offsets",
-        "feature_names",
-        "notes",
-        "preparation",
-        "propensities",
-        "step_ids",
-        "step_offsets",
-        "timestamps",
-        "warmup",
-    )
 
     contexts: Contexts
     step_offsets: NDArray[np.int64]
@@ -132,6 +127,12 @@ class BehaviorLog:
     notes: tuple[Note, ...]
     #: the common number of candidates of every step, or None where it varies
     candidates_per_step: int | None
+    _origin: tuple[int, int]
+    _bound: float
+
+    name = ""
+    in_memory = True
+    elsewhere = None
 
     def __init__(
         self,
@@ -148,101 +149,68 @@ class BehaviorLog:
         propensities: ArrayLike | None = None,
         preparation: Preparation | None = None,
         notes: Iterable[Note] = (),
-    ) -> None:
-        self._fill(
-            contexts, step_offsets, chosen, episode_offsets, warmup, feature_names, timestamps, step_ids, preparation
-        )
-        self._fill_rows(candidate_ids, propensities)
-        self.notes = tuple(notes)
-
-    def _fill(
-        self,
-        contexts: Contexts,
-        step_offsets: ArrayLike,
-        chosen: ArrayLike,
-        episode_offsets: ArrayLike,
-        warmup: int,
-        feature_names: Sequence[str] | None,
-        timestamps: ArrayLike | None,
-        step_ids: ArrayLike | None,
-        preparation: Preparation | None,
         origin: tuple[int, int] = (0, 0),
         bound: float | None = None,
     ) -> None:
-        """``bound``: the size of the largest number, where all have been looked at before."""
-        # Where in its log a part of one begins: episode and step.
         self._origin = origin
-        matrix = (sparse_array if is_sparse(contexts) else float_array)(contexts, "contexts")
+        matrix = context_array(contexts, "contexts")
         if matrix.ndim != 2 or matrix.shape[1] == 0:
             raise LogFormatError(
                 f"contexts has shape {matrix.shape}; it must be (rows, features) with at least one feature."
             )
+        rows, d = matrix.shape
         self.contexts = frozen(matrix)
         self.chosen = frozen(whole_numbers(chosen, "chosen"))
-        self.step_offsets = frozen(rising_offsets(step_offsets, matrix.shape[0], "step_offsets", "rows"))
+        self.step_offsets = frozen(rising_offsets(step_offsets, rows, "step_offsets", "rows"))
         self.episode_offsets = frozen(rising_offsets(episode_offsets, len(self.chosen), "episode_offsets", "steps"))
         self.warmup = warmup_count(warmup, len(self.episode_offsets) - 1)
-        self.feature_names = distinct_names(feature_names, matrix.shape[1])
+        self.feature_names = distinct_names(feature_names, d)
         self.timestamps = per_step(timestamps, len(self.chosen), "timestamps")
         self.step_ids = per_step(step_ids, len(self.chosen), "step_ids")
-        self.preparation, self.notes = preparation, ()
+        self.preparation, self.notes = preparation, tuple(notes)
         self.candidates_per_step = _common(np.diff(self.step_offsets))
         self._check_choices()
         self._bound = self._checked_bound() if bound is None else bound
-
-    def _fill_rows(self, candidate_ids: ArrayLike | None, propensities: ArrayLike | None) -> None:
-        """What stands beside the rows."""
-        self.candidate_ids = per_step(candidate_ids, self.n_rows, "candidate_ids", "row")
+        self.candidate_ids = per_step(candidate_ids, rows, "candidate_ids", "row")
         self.propensities = row_propensities(propensities, self.step_offsets, self.chosen, self._place)
 
     @classmethod
-    def part(
-        cls,
-        contexts: Contexts,
-        counts: NDArray[np.int64],
-        chosen: NDArray[np.int64],
-        *,
-        origin: tuple[int, int],
-        feature_names: Sequence[str] | None = None,
-        timestamps: NDArray[Any] | None = None,
-        step_ids: NDArray[Any] | None = None,
-        candidate_ids: NDArray[Any] | None = None,
-        propensities: NDArray[np.float64] | None = None,
-        preparation: Preparation | None = None,
-    ) -> BehaviorLog:
+    def part(cls, steps: Steps, origin: tuple[int, int], **more: Any) -> BehaviorLog:
         """Some steps of one episode of a log that is never whole in memory; ``origin``: the episode, the first step."""
-        part = cls.__new__(cls)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        edges = np.array([0, len(chosen)])
-        part._fill(contexts, offsets, chosen, edges, 0, feature_names, timestamps, step_ids, preparation, origin=origin)
-        part._fill_rows(candidate_ids, propensities)
-        return part
+        return cls.of_steps([steps], [0, len(steps.chosen)], origin=origin, **more)
 
     @classmethod
     def joined(cls, parts: Sequence[BehaviorLog], contexts: Contexts, notes: Iterable[Note] = ()) -> BehaviorLog:
         """Consecutive parts of a log as one, whose numbers were looked at part by part; ``contexts``: all of theirs."""
-        log, head = cls.__new__(cls), parts[0]
-        numbers = np.repeat([part.number for part in parts], [part.n_steps for part in parts])
-        edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+        head, numbers = parts[0], np.repeat([part.number for part in parts], [part.n_steps for part in parts])
+        edges = runs(numbers)
         # Of a warm-up alone it is not one: it says nothing of a policy.
         warmup = int(np.count_nonzero(numbers[edges[:-1]] < 0)) if numbers[-1] >= 0 else 0
-        log._fill(
+        return cls(
             contexts,
-            np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.step_offsets) for part in parts]))]),
+            offsets_of(np.concatenate([np.diff(part.step_offsets) for part in parts])),
             np.concatenate([part.chosen for part in parts]),
             edges,
-            warmup,
-            head.feature_names,
-            optional([part.timestamps for part in parts]),
-            optional([part.step_ids for part in parts]),
-            head.preparation,
+            warmup=warmup,
+            feature_names=head.feature_names,
+            preparation=head.preparation,
+            notes=notes,
             origin=(head.number + warmup, 0),
             bound=max(part._bound for part in parts),
+            **{name: joined_arrays(getattr(part, name) for part in parts) for name in _BESIDE},
         )
-        ids, propensities = [part.candidate_ids for part in parts], [part.propensities for part in parts]
-        log._fill_rows(optional(ids), optional(propensities))
-        log.notes = tuple(notes)
-        return log
+
+    @classmethod
+    def of_episodes(cls, episodes: Sequence[Steps], **more: Any) -> BehaviorLog:
+        """The steps of every episode, as one log; ``more``: as in `BehaviorLog`."""
+        return cls.of_steps(episodes, offsets_of([len(each.chosen) for each in episodes]), **more)
+
+    @classmethod
+    def of_steps(cls, batches: Sequence[Steps], episode_offsets: ArrayLike, **more: Any) -> BehaviorLog:
+        """Consecutive steps as one log; ``more``: as in `BehaviorLog`."""
+        steps = Steps.joined(batches)
+        beside = {name: getattr(steps, name) for name in _BESIDE}
+        return cls(steps.contexts, offsets_of(steps.counts), steps.chosen, episode_offsets, **beside | more)
 
     @classmethod
     def from_episodes(
@@ -268,27 +236,10 @@ class BehaviorLog:
         feature_names, timestamps, step_ids, propensities
             As in `BehaviorLog`. All but the names are flat: those of one episode after the other.
         """
-        if isinstance(episodes, BehaviorLog):
+        if isinstance(episodes, Log):
             raise WrongTypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
-        parts: list[EpisodeArrays] = []
-        if not isinstance(episodes, Iterable):
-            raise WrongTypeError(
-                f"from_episodes got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), "
-                "one per episode."
-            )
-        # Places are named as they will be in the log: the warm-up has negative numbers.
-        before = warmup if isinstance(warmup, int) else 0
-        for index, pair in enumerate(episodes):
-            parts.append(read_episode(pair, f"episode {index - before}", parts[0] if parts else None))
-        if not parts:
-            raise LogFormatError("The log is empty: from_episodes got no episode; it needs at least one.")
-        counts = np.concatenate([part.counts for part in parts])
-        steps = np.array([len(part.chosen) for part in parts])
-        return cls(
-            stacked([part.contexts for part in parts]),
-            np.concatenate([[0], np.cumsum(counts)]),
-            np.concatenate([part.chosen for part in parts]),
-            np.concatenate([[0], np.cumsum(steps)]),
+        return cls.of_episodes(
+            list(read_pairs(episodes, warmup, read_sets, "from_episodes").values()),
             warmup=warmup,
             feature_names=feature_names,
             timestamps=timestamps,
@@ -343,49 +294,34 @@ class BehaviorLog:
         >>> log.feature_names
         ('arm=a:age', 'arm=a:visits', 'arm=b:age', 'arm=b:visits', 'arm=c:age', 'arm=c:visits')
         """
-        pairs = list(episodes)
-        if not pairs:
-            raise LogFormatError("The log is empty: from_arms got no episode; it needs at least one.")
+        pairs = read_pairs(episodes, warmup, read_arm_pair, "from_arms")
         shared = None if arm_features is None else float_array(arm_features, "arm_features")
         if shared is not None and (shared.ndim != 2 or shared.shape[1] == 0):
             raise LogFormatError(f"arm_features has shape {shared.shape}; expected (arms, features).")
-        K = arm_count(n_arms, arm_names, shared, pairs)
+        K = arm_count(n_arms, arm_names, shared, pairs.values())
         could = [None] * len(pairs) if available is None else list(available)
         if len(could) != len(pairs):
             raise LogFormatError(
                 f"available has {len(could)} entries but there are {plural(len(pairs), 'episode')}; give one for each."
             )
-        before = warmup if isinstance(warmup, int) else 0
-        read = [
-            read_arms(pair, K, some, f"episode {place - before}")
-            for place, (pair, some) in enumerate(zip(pairs, could, strict=True))
+        steps = [
+            arm_steps(pair, some, K, shared, place) for (place, pair), some in zip(pairs.items(), could, strict=True)
         ]
-        m = read[0].features.shape[1]
-        for place, part in enumerate(read):
-            if part.features.shape[1] != m:
-                raise LogFormatError(
-                    f"episode {place - before}: X has {plural(part.features.shape[1], 'feature')} but the first "
-                    f"episode has {m}; every step needs the same features."
-                )
-        made = [arm_rows(part.features, part.available, shared) for part in read]
-        names = [f"x{place}" for place in range(m)] if feature_names is None else list(feature_names)
+        m, q = next(iter(pairs.values())).features.shape[1], 0 if shared is None else shared.shape[1]
+        names = [f"x{place}" for place in range(m)] if feature_names is None else feature_names
         own = distinct_names(names, m) if m else ("",)
-        q = 0 if shared is None else shared.shape[1]
-        of_arms = [f"arm_x{place}" for place in range(q)] if arm_feature_names is None else list(arm_feature_names)
+        of_arms = [f"arm_x{place}" for place in range(q)] if arm_feature_names is None else arm_feature_names
         arms = range(K) if arm_names is None else list(arm_names)
-        never = K - len(np.unique(np.concatenate([part.arms for part in read])))
-        counts = np.concatenate([each[2] for each in made])
-        steps = np.array([len(part.arms) for part in read])
-        return cls(
-            compact(stacked([each[0] for each in made])),
-            np.concatenate([[0], np.cumsum(counts)]),
-            np.concatenate([positions(part) for part in read]),
-            np.concatenate([[0], np.cumsum(steps)]),
+        never = K - len(np.unique(np.concatenate([pair.arms for pair in pairs.values()])))
+        whole = Steps.joined(steps)
+        whole = whole._replace(contexts=compact(whole.contexts), candidate_ids=np.asarray(arms)[whole.candidate_ids])
+        return cls.of_steps(
+            [whole],
+            offsets_of([len(each.chosen) for each in steps]),
             warmup=warmup,
             feature_names=named_features(arms, own or (), distinct_names(of_arms, q) or ()),
             timestamps=timestamps,
             step_ids=step_ids,
-            candidate_ids=np.asarray(arms)[np.concatenate([each[1] for each in made])],
             propensities=propensities,
             notes=[never_chosen(never, K)] if never else [],
         )
@@ -393,37 +329,18 @@ class BehaviorLog:
     # -- what every log has, see `ibcb.log.protocol.Log` ---------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        """Of its file: a log in memory has none."""
-        return ""
-
-    @property
     def number(self) -> int:
-        """Of its first episode in the log that it is a part of; negative in a warm-up."""
         return self._origin[0] - self.warmup
 
     @property
     def n_episodes(self) -> int:
-        """How many episodes are stored, the warm-up's included."""
         return len(self.episode_offsets) - 1
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether its rows are there already: always."""
-        return True
-
-    @property
-    def elsewhere(self) -> None:
-        """How another process could open it: not at all."""
-        return
-
     def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Every episode's number, and the candidates of each of its steps."""
         for _, episode in self.episodes():
             yield episode.number, np.diff(episode.step_offsets)
 
     def read(self) -> BehaviorLog:
-        """All of it, in memory: itself."""
         return self
 
     # -- size ------------------------------------------------------------------------------------------------
@@ -451,27 +368,27 @@ class BehaviorLog:
         """The steps that the policy chose: all but the warm-up's."""
         return slice(int(self.episode_offsets[self.warmup]), self.n_steps)
 
+    def _with(self, **changes: Any) -> BehaviorLog:
+        """The same log, but for some attributes."""
+        same = copy.copy(self)
+        for name, value in changes.items():
+            setattr(same, name, value)
+        return same
+
     def densified(self) -> BehaviorLog:
         """The same log with dense contexts; itself if it has them."""
-        if not is_sparse(self.contexts):
-            return self
-        same = self._slice(0, len(self.episode_offsets) - 1)
-        same._origin, same.contexts = self._origin, frozen(dense(self.contexts))
-        return same
+        return self._with(contexts=frozen(dense(self.contexts))) if is_sparse(self.contexts) else self
 
     def with_contexts(self, contexts: Contexts, feature_names: Sequence[str] | None) -> BehaviorLog:
         """The same choices among candidates with other features, of which nothing is known but their names."""
-        same = type(self).__new__(type(self))
-        arrays = (self.step_offsets, self.chosen, self.episode_offsets, self.warmup, feature_names)
-        same._fill(contexts, *arrays, self.timestamps, self.step_ids, None, origin=self._origin)
-        same.candidate_ids, same.propensities, same.notes = self.candidate_ids, self.propensities, self.notes
-        return same
+        arrays = (self.step_offsets, self.chosen, self.episode_offsets)
+        names = ("warmup", "notes", *_BESIDE)
+        same = {name: getattr(self, name) for name in names}
+        return type(self)(contexts, *arrays, feature_names=feature_names, origin=self._origin, **same)
 
     def without_contexts(self) -> BehaviorLog:
         """What stands beside the contexts, which takes little memory; for `joined` alone."""
-        same = self._slice(0, len(self.episode_offsets) - 1)
-        same._origin, same.contexts = self._origin, np.empty((0, self.n_features), dtype=self.contexts.dtype)
-        return same
+        return self._with(contexts=np.empty((0, self.n_features), dtype=self.contexts.dtype))
 
     def with_propensities(self, propensities: ArrayLike | None) -> BehaviorLog:
         """The same log with other propensities, such as ``model.propensities(log)``; None removes them.
@@ -479,10 +396,8 @@ class BehaviorLog:
         `ibcb.write_log` then writes them into labels of Vowpal Wabbit, `ibcb.io.to_feedback` gives them to the Open
         Bandit Pipeline.
         """
-        same = self._slice(0, len(self.episode_offsets) - 1)
-        same._origin = self._origin
-        same.propensities = row_propensities(propensities, self.step_offsets, self.chosen, self._place)
-        return same
+        propensities = row_propensities(propensities, self.step_offsets, self.chosen, self._place)
+        return self._with(propensities=propensities)
 
     def step_arrays(self, steps: slice) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
         """Contexts, offsets and choices of consecutive steps, sharing the log's arrays."""
@@ -525,7 +440,6 @@ class BehaviorLog:
         return self._slice(0 if start == 0 else start + self.warmup, stop + self.warmup)
 
     def __iter__(self) -> Iterator[BehaviorLog]:
-        """Each episode as a log of one episode; the first carries the warm-up."""
         return (self[n] for n in range(len(self)))
 
     def head(self, fraction: float) -> BehaviorLog:
@@ -553,41 +467,37 @@ class BehaviorLog:
         """
         start = int(self.episode_offsets[self.warmup])
         cut = start + first_steps(edges, self.n_steps - start)
-        same = self._slice(0, len(self.episode_offsets) - 1)
-        same.episode_offsets = frozen(np.concatenate([self.episode_offsets[: self.warmup], cut, [self.n_steps]]))
-        return same
+        offsets = np.concatenate([self.episode_offsets[: self.warmup], cut, [self.n_steps]])
+        return self._with(episode_offsets=frozen(offsets), _origin=(self._origin[0], 0))
 
     def _slice(self, first: int, last: int) -> BehaviorLog:
         """Episodes first to last - 1, the warm-up's counted, sharing the arrays."""
-        steps = slice(int(self.episode_offsets[first]), int(self.episode_offsets[last]))
-        offsets = self.step_offsets[steps.start : steps.stop + 1]
-        part = type(self).__new__(type(self))
-        part._bound, part._origin = self._bound, (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
-        part.contexts = self.contexts[offsets[0] : offsets[-1]]
-        part.step_offsets = _rebased(offsets)
-        part.chosen = self.chosen[steps]
-        part.episode_offsets = _rebased(self.episode_offsets[first : last + 1])
-        part.warmup = self.warmup if first == 0 else 0
-        part.feature_names = self.feature_names
-        part.preparation, part.notes = self.preparation, self.notes
-        part.timestamps = None if self.timestamps is None else self.timestamps[steps]
-        part.step_ids = None if self.step_ids is None else self.step_ids[steps]
-        part.candidate_ids = None if self.candidate_ids is None else self.candidate_ids[offsets[0] : offsets[-1]]
-        part.propensities = None if self.propensities is None else self.propensities[offsets[0] : offsets[-1]]
-        part.candidates_per_step = self.candidates_per_step
-        if part.candidates_per_step is None:
-            part.candidates_per_step = _common(np.diff(part.step_offsets))
+        edges = self.episode_offsets[first : last + 1]
+        part = self._steps(int(edges[0]), int(edges[-1]))
+        part.episode_offsets, part.warmup = _rebased(edges), self.warmup if first == 0 else 0
+        part._origin = (self._origin[0] + (0 if first == 0 else first - self.warmup), 0)
         return part
 
+    def _steps(self, first: int, last: int) -> BehaviorLog:
+        """Steps first to last - 1 of a single episode, sharing the arrays."""
+        offsets = self.step_offsets[first : last + 1]
+        places = dict.fromkeys(_OF_STEPS, slice(first, last)) | dict.fromkeys(_OF_ROWS, slice(offsets[0], offsets[-1]))
+        taken = {name: getattr(self, name)[some] for name, some in places.items() if getattr(self, name) is not None}
+        return self._with(
+            **taken,
+            step_offsets=_rebased(offsets),
+            episode_offsets=frozen(np.array([0, last - first])),
+            candidates_per_step=self.candidates_per_step or _common(np.diff(offsets)),
+            _origin=(self._origin[0], self._origin[1] + first),
+        )
+
     def episodes(self) -> Iterator[tuple[bool, BehaviorLog]]:
-        """Every stored episode in order as ``(the policy chose it, episode)``; the warm-up comes first."""
         for index in range(len(self.episode_offsets) - 1):
             episode = self._slice(index, index + 1)
-            episode.warmup, episode._origin = 0, (self._origin[0] + index - self.warmup, 0)
+            episode.warmup, episode._origin = 0, (self.number + index, 0)
             yield index >= self.warmup, episode
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
-        """Every stored episode as ``(number, part)``, large ones in several parts; the warm-up's number is negative."""
         most = max(1, DENSE_NUMBERS // self.n_features) if is_sparse(self.contexts) else _PART_ROWS
         for number, (_, episode) in enumerate(self.episodes(), start=-self.warmup):
             for piece in episode.pieces(most):
@@ -603,26 +513,9 @@ class BehaviorLog:
             first = last
 
     def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
-        """Steps first to last - 1 of the episode with that number."""
         for _, episode in self.episodes():
             if episode.number == number:
                 yield episode._steps(first, last)
-
-    def _steps(self, first: int, last: int) -> BehaviorLog:
-        """Steps first to last - 1 of a single episode, sharing the arrays."""
-        rows = slice(int(self.step_offsets[first]), int(self.step_offsets[last]))
-        part = self._slice(0, 1)
-        part._origin = (self._origin[0], self._origin[1] + first)
-        part.contexts = self.contexts[rows]
-        part.step_offsets = _rebased(self.step_offsets[first : last + 1])
-        part.chosen = self.chosen[first:last]
-        part.episode_offsets = frozen(np.array([0, last - first]))
-        part.timestamps = None if self.timestamps is None else self.timestamps[first:last]
-        part.step_ids = None if self.step_ids is None else self.step_ids[first:last]
-        part.candidate_ids = None if self.candidate_ids is None else self.candidate_ids[rows]
-        part.propensities = None if self.propensities is None else self.propensities[rows]
-        part.candidates_per_step = _common(np.diff(part.step_offsets))
-        return part
 
     # -- checks ----------------------------------------------------------------------------------------------
 
@@ -700,9 +593,6 @@ class BehaviorLog:
     def _feature(self, column: int) -> str:
         return str(column) if self.feature_names is None else repr(self.feature_names[column])
 
-    def _repr_html_(self) -> str:
-        return log_html(self)
-
     def __repr__(self) -> str:
         warmup = f" after {self.warmup} of warm-up" if self.warmup else ""
         counts = np.diff(self.step_offsets)
@@ -722,17 +612,6 @@ def _common(counts: NDArray[np.int64]) -> int | None:
 
 def _rebased(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets if offsets[0] == 0 else frozen(offsets - offsets[0])
-
-
-def optional(arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Arrays of consecutive parts as one; None where the log has none."""
-    known = [array for array in arrays if array is not None]
-    return joined_arrays(known) if known else None
-
-
-def joined_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Consecutive arrays as one, without a copy of a single one."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _show(key: slice) -> str:

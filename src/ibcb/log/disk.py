@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, plural, shown
-from ibcb.log.behavior_log import BehaviorLog, joined_arrays, optional
+from ibcb.log.arrays import LogFormatError, joined_arrays, offsets_of, plural, runs, shown
+from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.memory import amount, beyond
-from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
+from ibcb.log.protocol import Log
+from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps, numbered
 from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
@@ -55,7 +57,7 @@ class IndexedSource(Protocol):
         ...
 
 
-class DiskLog:
+class DiskLog(Log):
     """A log on disk, read part by part, again for every pass; `open_log` makes it.
 
     Attributes
@@ -67,6 +69,11 @@ class DiskLog:
         What a reader should know of how it is read: columns left out, values imputed. Complete once it has been read to
         the end.
     """
+
+    in_memory = False
+    #: told apart from the abstract ones of `Log`
+    feature_names: tuple[str, ...] | None = None
+    preparation: Preparation | None = None
 
     def __init__(
         self,
@@ -89,25 +96,24 @@ class DiskLog:
         return self._source.notes + self._notes
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
-        """Every episode as ``(number, part)``, in order; large ones in several parts, the warm-up's number negative."""
         if self._index is not None:
             for number, row_groups in self._index:
-                for part in self._episode(number, row_groups):
-                    yield number, part
+                yield from ((number, part) for part in self._episode(number, row_groups))
             return
-        with named(self.name, self._kind):
-            empty = True
-            episode, first = None, 0
+        with self._named():
+            episode: int | None = None
+            first = 0
             for numbers, steps in numbered(self._source.batches(), self._options):
-                empty = False
-                rows = np.concatenate([[0], np.cumsum(steps.counts)])
-                edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-                for start, end in pairwise(edges):
+                rows = offsets_of(steps.counts)
+                for start, end in pairwise(runs(numbers)):
                     number = int(numbers[start])
                     first = first if number == episode else 0
-                    yield number, self._part(steps, slice(start, end), slice(rows[start], rows[end]), (number, first))
-                    episode, first = number, first + end - start
-            if empty:
+                    yield (
+                        number,
+                        self._part(steps.taken(slice(start, end), slice(rows[start], rows[end])), number, first),
+                    )
+                    episode, first = number, first + int(end - start)
+            if episode is None:
                 raise LogFormatError(_EMPTY)
 
     def episodes(self) -> Iterator[tuple[bool, DiskLog | BehaviorLog]]:
@@ -120,8 +126,8 @@ class DiskLog:
             for place, (number, _) in enumerate(self._index):
                 yield number >= 0, self._some(place, place + 1)
             return
-        for number, pairs in groupby(self.parts(), key=lambda pair: pair[0]):
-            yield number >= 0, self._held(number, (part for _, part in pairs))
+        for number, parts in self.parts_by_episode():
+            yield number >= 0, self._held(number, parts)
 
     def _held(self, number: int, parts: Iterable[BehaviorLog]) -> BehaviorLog:
         """An episode in memory, as far as it fits there."""
@@ -130,13 +136,13 @@ class DiskLog:
             held.append(part)
             size += 8 * part.contexts.nnz if is_sparse(part.contexts) else part.contexts.nbytes
             if size > self._options.memory:
-                with named(self.name, self._kind):
+                with self._named():
                     raise beyond(
                         f"episode {number} takes more than {amount(size)} at once",
                         self._options.memory,
                         "convert the log to Parquet (ibcb convert), whose episodes are read part by part, ",
                     )
-        return held[0] if len(held) == 1 else gathered(held, sum(part.n_rows for part in held), lambda: self.notes)
+        return held[0] if len(held) == 1 else self._gathered(held)
 
     def __iter__(self) -> Iterator[DiskLog | BehaviorLog]:
         """Each episode that the policy chose as a log of its own; the first carries the warm-up.
@@ -149,11 +155,14 @@ class DiskLog:
                 yield self._some(0 if place == 0 else place + warmup, place + warmup + 1)
             return
         waiting: list[BehaviorLog] = []
-        for number, pairs in groupby(self.parts(), key=lambda pair: pair[0]):
-            waiting += [part for _, part in pairs]
+        for number, parts in self.parts_by_episode():
+            waiting += parts
             if number >= 0:
-                yield gathered(waiting, sum(part.n_rows for part in waiting), lambda: self.notes)
+                yield self._gathered(waiting)
                 waiting = []
+
+    def _gathered(self, parts: list[BehaviorLog]) -> BehaviorLog:
+        return gathered(parts, sum(part.n_rows for part in parts), lambda: self.notes)
 
     def _some(self, first: int, last: int) -> DiskLog:
         """Stored episodes first to last - 1 of an indexed log."""
@@ -163,10 +172,9 @@ class DiskLog:
         return some
 
     def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
-        with named(self.name, self._kind):
-            for steps in self._steps.episode(row_groups):
-                everything = slice(0, len(steps.counts))
-                yield self._part(steps, everything, slice(0, steps.contexts.shape[0]), (number, first))
+        with self._named():
+            for steps in self._indexed.episode(row_groups):
+                yield self._part(steps, number, first)
                 first += len(steps.counts)
 
     @property
@@ -181,105 +189,77 @@ class DiskLog:
         return self._index[0][0] if self._index else 0
 
     @property
-    def in_memory(self) -> bool:
-        """Whether its rows are there already: never."""
-        return False
-
-    @property
     def elsewhere(self) -> tuple[Path, dict[str, Any]] | None:
-        """Path and options with which `open_log` opens it in another process, if every episode can be found without
-        reading those before it: it has row groups of its own.
-        """
         return None if self._index is None else self._where
 
     def step_counts(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Every episode's number, and the candidates of each of its steps; of an indexed log nothing else is read."""
         if self._index is None:
-            for _, episode in self.episodes():
-                yield from episode.step_counts()
+            yield from super().step_counts()
             return
         for number, row_groups in self._index:
-            with named(self.name, self._kind):
-                counts = self._steps.step_counts(row_groups)
+            with self._named():
+                counts = self._indexed.step_counts(row_groups)
             yield number, counts
 
     def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
         """Of an indexed log: steps first to last - 1 of an episode, in parts; other row groups are not touched."""
         row_groups = dict(self._index or ())[number]
-        sizes, wanted = self._steps.group_sizes(), list[int]()
-        begin = start = 0
-        for group in row_groups:
-            if begin < last and begin + sizes[group] > first:
-                start = begin if not wanted else start
-                wanted.append(group)
-            begin += sizes[group]
-        for part in self._episode(number, wanted, start):
+        edges = offsets_of([self._indexed.group_sizes()[group] for group in row_groups])
+        wanted = np.flatnonzero((edges[:-1] < last) & (edges[1:] > first))
+        start = int(edges[wanted[0]]) if len(wanted) else 0
+        for part in self._episode(number, [row_groups[place] for place in wanted], start):
             low, high = max(first - start, 0), min(last - start, part.n_steps)
             if low < high:
                 yield part if (low, high) == (0, part.n_steps) else part._steps(low, high)
             start += part.n_steps
 
     @property
-    def _steps(self) -> IndexedSource:
+    def _indexed(self) -> IndexedSource:
         assert isinstance(self._source, IndexedSource)  # only these have an index
         return self._source
 
     @lazy
     def _index(self) -> list[tuple[int, list[int]]] | None:
-        with named(self.name, self._kind):
+        with self._named():
             return (self._source.index() or None) if isinstance(self._source, IndexedSource) else None
 
     @lazy
     def _numbers(self) -> list[int]:
         """The numbers of all episodes; without an index this reads the log once."""
-        if self._index is not None:
-            return [number for number, _ in self._index]
-        return list(dict.fromkeys(number for number, _ in self.parts()))
+        numbered_things: Iterable[tuple[int, Any]] = self.parts() if self._index is None else self._index
+        return list(dict.fromkeys(number for number, _ in numbered_things))
 
     @property
     def n_episodes(self) -> int | None:
-        """How many episodes are stored, the warm-up's included; None where only reading all of it would tell."""
         return None if self._index is None else len(self._index)
 
     @property
     def warmup(self) -> int:
-        """How many episodes the policy did not choose."""
         return sum(number < 0 for number in self._numbers)
 
     def __len__(self) -> int:
-        """Number of episodes that the policy chose."""
         return len(self._numbers) - self.warmup
 
     @lazy
     def n_features(self) -> int:
         if self.feature_names is not None:
             return len(self.feature_names)
-        with named(self.name, self._kind):
+        with self._named():
             return int(next(iter(self._source.batches())).contexts.shape[1])
 
-    def _part(self, steps: Steps, some: slice, rows: slice, origin: tuple[int, int]) -> BehaviorLog:
-        return BehaviorLog.part(
-            steps.contexts[rows],
-            steps.counts[some],
-            steps.chosen[some],
-            origin=origin,
-            feature_names=self.feature_names,
-            timestamps=None if steps.timestamps is None else steps.timestamps[some],
-            step_ids=None if steps.step_ids is None else steps.step_ids[some],
-            candidate_ids=None if steps.candidate_ids is None else steps.candidate_ids[rows],
-            propensities=None if steps.propensities is None else steps.propensities[rows],
-            preparation=self.preparation,
-        )
+    def _part(self, steps: Steps, number: int, first: int) -> BehaviorLog:
+        return BehaviorLog.part(steps, (number, first), feature_names=self.feature_names, preparation=self.preparation)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return named(self.name, self._kind)
 
     def read(self) -> BehaviorLog:
-        """All of it, in memory."""
         if self._is_part or self._is_large:
-            counts = np.concatenate([counts for _, counts in self.step_counts()])
-            with named(self.name, self._kind):
-                return gathered(
-                    (part for _, part in self.parts()), int(counts.sum()), lambda: self.notes, self._options.memory
-                )
-        with named(self.name, self._kind):
+            rows = sum(int(counts.sum()) for _, counts in self.step_counts())
+            with self._named():
+                return gathered((part for _, part in self.parts()), rows, lambda: self.notes, self._options.memory)
+        with self._named():
             try:
                 pairs = list(self._within_memory(numbered(self._source.batches(whole=True), self._options)))
             except DAMAGE:
@@ -287,21 +267,14 @@ class DiskLog:
                 raise
             if not pairs:
                 raise LogFormatError(_EMPTY)
-            numbers = joined_arrays([pair[0] for pair in pairs])
-            batches = [pair[1] for pair in pairs]
-            edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
+            numbers = joined_arrays(pair[0] for pair in pairs)
+            edges = runs(numbers)
             try:
-                return BehaviorLog(
-                    stacked([steps.contexts for steps in batches]),
-                    np.concatenate([[0], np.cumsum(joined_arrays([steps.counts for steps in batches]))]),
-                    joined_arrays([steps.chosen for steps in batches]),
+                return BehaviorLog.of_steps(
+                    [pair[1] for pair in pairs],
                     edges,
                     warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
                     feature_names=self.feature_names,
-                    timestamps=optional([steps.timestamps for steps in batches]),
-                    step_ids=optional([steps.step_ids for steps in batches]),
-                    candidate_ids=optional([steps.candidate_ids for steps in batches]),
-                    propensities=optional([steps.propensities for steps in batches]),
                     preparation=self.preparation,
                     notes=self.notes,
                 )
@@ -328,9 +301,6 @@ class DiskLog:
                 )
             yield pair
 
-    def _repr_html_(self) -> str:
-        return log_html(self)
-
     def __repr__(self) -> str:
         known = "" if self._index is None else f", {plural(len(self), 'episode')}"
         return f"DiskLog({self.name!r}{known})"
@@ -346,18 +316,17 @@ def gathered(
     """
     parts = iter(parts)
     head = next(parts)
-    is_dense = not is_sparse(head.contexts)
-    size = rows * head.n_features * head.contexts.dtype.itemsize if is_dense else 0
+    d, dtype, is_dense = head.n_features, head.contexts.dtype, not is_sparse(head.contexts)
+    size = rows * d * dtype.itemsize if is_dense else 0
     if memory is not None and size > memory:
-        raise beyond(f"{rows} rows of {plural(head.n_features, 'feature')} take {amount(size)}", memory, _PART_BY_PART)
-    contexts, at = np.empty((rows if is_dense else 0, head.n_features), dtype=head.contexts.dtype), 0
+        raise beyond(f"{rows} rows of {plural(d, 'feature')} take {amount(size)}", memory, _PART_BY_PART)
+    contexts, at = np.empty((rows if is_dense else 0, d), dtype=dtype), 0
     sparse_parts, light = list[Contexts](), list[BehaviorLog]()
     for part in chain([head], parts):
         if is_sparse(part.contexts):
             sparse_parts.append(part.contexts)
         else:
-            if contexts.dtype != part.contexts.dtype:
-                contexts = contexts.astype(np.result_type(contexts, part.contexts))
+            contexts = contexts.astype(np.result_type(contexts, part.contexts), copy=False)
             contexts[at : at + part.n_rows] = part.contexts
             at += part.n_rows
         light.append(part.without_contexts())

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from hashlib import blake2b
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +43,9 @@ def log_fingerprint(*logs: Log, before: str = NO_LOG) -> str:
     False
     """
     name = before
-    for number, parts in chain.from_iterable(groupby(log.parts(), key=itemgetter(0)) for log in logs):
+    for number, parts in chain.from_iterable(log.parts_by_episode() for log in logs):
         phi, counts, chosen = np.zeros(1), [], []
-        for _, part in parts:
+        for part in parts:
             S = part.contexts[part.chosen_rows]
             phi = phi + (gram(S) if part.n_features <= _MANY_FEATURES else _squares(S))
             counts.append(np.diff(part.step_offsets))

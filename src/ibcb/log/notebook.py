@@ -18,7 +18,7 @@ _CELL = "text-align:left;padding:1px 1.2em 1px 0;border:0;vertical-align:top"
 
 def log_html(log: Any) -> str:
     """What a log holds, as a small table; of one on disk without reading it."""
-    on_disk = not hasattr(log, "contexts")
+    on_disk = not log.in_memory
     rows = {"": escape(_short(log.name))} if on_disk else {}
     if not on_disk or log.n_episodes is not None:
         warmup = f" after {log.warmup:,} of warm-up" if log.warmup else ""
@@ -44,7 +44,7 @@ def log_html(log: Any) -> str:
 def validation_html(found: Any) -> str:
     """What `ibcb.validate` found, the gravest first."""
     # Imported here: a log alone shows itself without it.
-    from ibcb.log.validation.report import shown
+    from ibcb.log.validation.findings import shown
 
     items = []
     for finding in found.findings:

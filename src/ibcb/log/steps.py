@@ -15,15 +15,14 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, first_steps, shown
+from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, shown
 from ibcb.log.memory import memory_budget
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import WrongTypeError, whole
-from ibcb.numerics.contexts import Contexts, is_sparse
+from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 
 __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
 
@@ -76,6 +75,12 @@ class Steps(NamedTuple):
         X = self.contexts
         arrays = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
         return sum(int(array.nbytes) for array in (*arrays, *self[1:]) if array is not None)
+
+    @classmethod
+    def joined(cls, batches: Sequence[Steps]) -> Steps:
+        """Consecutive ones as one."""
+        contexts, *others = zip(*batches, strict=True)
+        return cls(stacked(contexts), *map(joined_arrays, others))
 
     def taken(self, steps: slice | NDArray[np.int64], rows: slice | NDArray[np.int64]) -> Steps:
         """Some of the steps; ``rows`` are theirs."""
@@ -443,6 +448,9 @@ def _times(values: NDArray[Any]) -> NDArray[Any]:
     """Texts as times where all of them are, in the ISO form, with or without a zone; anything else as it is."""
     if values.dtype.kind != "U":
         return values
+    # Imported here: arrays become a log without it.
+    import pyarrow as pa
+
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
         with contextlib.suppress(pa.ArrowInvalid):
             times: NDArray[Any] = pa.array(values).cast(kind).to_numpy(zero_copy_only=False)

@@ -20,6 +20,9 @@ def plain(array: NDArray[Any]) -> NDArray[Any]:
     NumPy takes other paths through other layouts, and sums then differ in their last bits. Arrays from Dask, from
     mapped files and from Arrow begin at any byte.
     """
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
+        return array
     return np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "A"])
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.contexts import Contexts
+from ibcb.numerics.contexts import Contexts, sizes_of, step_counts
 from ibcb.numerics.gaussians import draws_root
 
 __all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
@@ -125,16 +125,16 @@ class CandidateSets(NamedTuple):
 
 def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offsets: Offsets, draws: int) -> Vector:
     """A rule that gives the probabilities, shape (M, steps), of some steps with M candidates each."""
-    starts, counts = offsets[:-1], np.diff(offsets)
+    starts, counts = offsets[:-1], step_counts(offsets)
     probabilities = np.empty(int(offsets[-1]))
-    for count in np.unique(counts):
+    for count in sizes_of(counts):
         own = starts[counts == count]
-        at_once = max(1, _AT_ONCE // (draws * int(count)))
+        at_once = max(1, _AT_ONCE // (draws * count))
         for first in range(0, len(own), at_once):
             rows = (own[first : first + at_once, None] + np.arange(count)).ravel()
             side_by_side = len(rows) == rows[-1] - rows[0] + 1
             X = contexts[rows[0] : rows[-1] + 1] if side_by_side else contexts[rows]
-            sets = CandidateSets(X.astype(np.float64, copy=False), int(count))
+            sets = CandidateSets(X.astype(np.float64, copy=False), count)
             probabilities[rows] = rule(sets).T.ravel()
     return probabilities
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.contexts import Contexts, taken
+from ibcb.numerics.contexts import Contexts, sizes_of, step_counts, taken
 
 __all__ = ["ChoiceLoss", "Expansion"]
 
@@ -52,6 +52,14 @@ class Expansion(NamedTuple):
     gradient: Vector
     hessian: Matrix
     excess: Matrix | None = None
+
+
+class _Drawn(NamedTuple):
+    """The softmax of some steps: log(1 + sum_j exp(D_j w)), the shares of the others, and of the chosen candidate."""
+
+    losses: Vector
+    others: Matrix
+    chosen: Vector
 
 
 class ChoiceLoss:
@@ -88,6 +96,7 @@ class ChoiceLoss:
     ) -> None:
         self.n_features = int(contexts.shape[1])
         self.top_k, self.stray = top_k, stray
+        self._known = dict[str, Any]()
         blocks = list(_lead_blocks(contexts, offsets, chosen, scale))
         moving = np.zeros(self.n_features, dtype=bool)
         for D in blocks:
@@ -117,38 +126,31 @@ class ChoiceLoss:
 
     def __call__(self, w: Vector) -> float:
         """f at w."""
-        w = w[self._moving]
-        total = 0.0
-        for D in self._doubles():
-            losses, _ = self._blame(self._losses(self._cut(_scores(D, w))), D.shape[1] + 1)
-            total += float(losses.sum())
-        return total
+        drawn = zip(self._blocks, self._drawn(w), strict=True)
+        return sum(float(self._blame(each, D.shape[1] + 1)[0].sum()) for D, each in drawn)
 
     def expand(self, w: Vector) -> Expansion:
         """f at w, its gradient and Hessian: summed means and covariances of a lead drawn from each step's softmax."""
-        moving, d = self._moving, len(self._moving)
-        loss, gradient, hessian, excess = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
-        for D in self._doubles():
-            scores = self._cut(_scores(D, w[moving]))
-            losses = self._losses(scores.copy())
-            p = np.exp(scores - losses)
+        d = len(self._moving)
+        loss, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
+        excess = np.zeros((d, d)) if self.stray else None
+        for D, drawn in zip(self._doubles(), self._drawn(w), strict=True):
+            p, of_chosen = drawn.others, drawn.chosen
             mean = np.einsum("djt,jt->dt", D, p)
             # Squares of centred leads rather than E[D D'] - E[D] E[D]', which cancels where a step is almost certain.
             spread = D - mean[:, None]
-            spread *= np.sqrt(p)
-            mean_of_chosen = mean * np.exp(-losses / 2)
-            losses, meant = self._blame(losses, D.shape[1] + 1)
-            if meant is not None:
+            losses, meant = self._blame(drawn, D.shape[1] + 1)
+            if excess is not None:
                 excess += _square(mean * np.sqrt(meant * (1 - meant)))
-                mean *= meant
-                spread *= np.sqrt(meant)
-                mean_of_chosen *= np.sqrt(meant)
-            loss += float(losses.sum())
-            gradient += mean.sum(axis=1)
-            hessian += _square(spread.reshape(d, p.size)) + _square(mean_of_chosen)
+                p, of_chosen = p * meant, of_chosen * meant
+            spread *= np.sqrt(p)
+            loss += float(np.add.reduce(losses))
+            gradient += mean.sum(axis=1) if excess is None else mean @ meant
+            hessian += _square(spread.reshape(d, p.size)) + _square(mean * np.sqrt(of_chosen))
         if d < self.n_features:
-            gradient, hessian, excess = (self._among_all(part) for part in (gradient, hessian, excess))
-        return Expansion(loss, gradient, hessian, excess if self.stray else None)
+            gradient, hessian = self._among_all(gradient), self._among_all(hessian)
+            excess = None if excess is None else self._among_all(excess)
+        return Expansion(loss, gradient, hessian, excess)
 
     def _among_all(self, values: Matrix) -> Matrix:
         """Values of the features that move, on one axis or two, with zeros for the others."""
@@ -160,11 +162,10 @@ class ChoiceLoss:
     def likelihoods(self, w: Vector) -> tuple[Vector, Vector]:
         """q(w) / K and 1 / M of every step with two candidates or more, by number of candidates, then in order."""
         meant, astray = [np.empty(0)], [np.empty(0)]
-        for D in self._doubles():
+        for D, drawn in zip(self._blocks, self._drawn(w), strict=True):
             count = D.shape[1] + 1
-            losses = self._losses(self._cut(_scores(D, w[self._moving])))
-            meant.append(np.exp(-losses) / min(self.top_k, count))
-            astray.append(np.full(len(losses), 1 / count))
+            meant.append(drawn.chosen / min(self.top_k, count))
+            astray.append(np.full(len(drawn.chosen), 1 / count))
         return np.concatenate(meant), np.concatenate(astray)
 
     def reach(self) -> Matrix:
@@ -207,24 +208,24 @@ class ChoiceLoss:
             np.put_along_axis(scores, best, -np.inf, axis=0)
         return scores
 
-    def _blame(self, losses: Matrix, candidates: int) -> tuple[Matrix, Matrix | None]:
-        """Losses with straying allowed for, and the probability that each step did not stray; None if none can."""
+    def _blame(self, drawn: _Drawn, candidates: int) -> tuple[Vector, Vector]:
+        """Losses with straying allowed for, and the probability that each step did not stray; empty if none can."""
         best = min(self.top_k, candidates)
         if self.stray == 0:
-            return (losses + np.log(best) if best > 1 else losses), None
-        meant = (1 - self.stray) / best * np.exp(-losses)
+            return (drawn.losses + np.log(best) if best > 1 else drawn.losses), np.empty(0)
+        meant = (1 - self.stray) / best * drawn.chosen
         total = meant + self.stray / candidates
         return -np.log(total), meant / total
 
-    def _losses(self, scores: Matrix) -> Matrix:
-        """log(1 + sum_j exp(score_j)) of each step; overwrites the scores."""
-        losses: Matrix
-        if scores.max() < _FINITE_EXP:
-            losses = np.log1p(np.exp(scores, out=scores).sum(axis=0))
-        else:
-            top = np.maximum(scores.max(axis=0), 0)
-            losses = top + np.log(np.exp(-top) + np.exp(scores - top).sum(axis=0))
-        return losses
+    def _drawn(self, w: Vector) -> list[_Drawn]:
+        """The softmax of every block's steps; worked out once for a w that is asked about again."""
+        known = self._known
+        if known.get("w") is not w or known["top_k"] != self.top_k:
+            moving = w if len(self._moving) == self.n_features else w[self._moving]
+            known |= {"w": w, "top_k": self.top_k}
+            known["drawn"] = [_drawn(self._cut(_scores(D, moving))) for D in self._doubles()]
+        drawn: list[_Drawn] = known["drawn"]
+        return drawn
 
 
 def _lead_blocks(
@@ -235,12 +236,12 @@ def _lead_blocks(
     Feature-major, so that a score is a sum of long vectors and not a short product per row; small enough that what a
     pass makes of a block stays in the processor's cache.
     """
-    counts = np.diff(offsets)
-    for count in np.unique(counts):
+    counts = step_counts(offsets)
+    for count in sizes_of(counts):
         if count == 1:
             continue
         steps = np.flatnonzero(counts == count)
-        length = max(16, _BLOCK_BYTES // (8 * contexts.shape[1] * int(count)))
+        length = max(16, _BLOCK_BYTES // (8 * contexts.shape[1] * count))
         for first in range(0, len(steps), length):
             block = steps[first : first + length]
             start, c = offsets[block], chosen[block]
@@ -249,6 +250,19 @@ def _lead_blocks(
             leads = taken(contexts, (start + others).ravel()).reshape(count - 1, len(block), -1)
             leads -= taken(contexts, start + c)
             yield np.ascontiguousarray((scale * leads).astype(contexts.dtype, copy=False).transpose(2, 0, 1))
+
+
+def _drawn(scores: Matrix) -> _Drawn:
+    """Of scores of shape (candidates - 1, steps)."""
+    if scores.max() < _FINITE_EXP:
+        others = np.exp(scores)
+        total = np.add.reduce(others, axis=0)
+        losses = np.log1p(total)
+        others /= 1.0 + total
+        return _Drawn(losses, others, 1 / (1.0 + total))
+    top = np.maximum(scores.max(axis=0), 0)
+    losses = top + np.log(np.exp(-top) + np.exp(scores - top).sum(axis=0))
+    return _Drawn(losses, np.exp(scores - losses), np.exp(-losses))
 
 
 def _scores(D: Matrix, w: Vector) -> Matrix:

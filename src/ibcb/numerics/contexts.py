@@ -34,6 +34,8 @@ __all__ = [
     "shown_counts",
     "sparse_pays",
     "stacked",
+    "sizes_of",
+    "step_counts",
     "step_products",
     "step_sums",
     "taken",
@@ -157,6 +159,17 @@ def repeated(contexts: Contexts, counts: NDArray[np.int64]) -> Contexts:
     return contexts[np.repeat(np.arange(len(counts)), counts)]
 
 
+def step_counts(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows each step has; ``offsets`` as of `step_sums`. Shape (steps,)."""
+    counts: NDArray[np.int64] = offsets[1:] - offsets[:-1]
+    return counts
+
+
+def sizes_of(counts: NDArray[np.int64]) -> list[int]:
+    """The different counts, in order."""
+    return counts[:1].tolist() if (counts == counts[0]).all() else np.unique(counts).tolist()
+
+
 def step_products(contexts: Contexts, matrices: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
     """Product of every row with its step's row of each of some matrices, shape (K, steps, d) to (K, rows).
 
@@ -190,7 +203,7 @@ def shown_counts(contexts: Contexts) -> NDArray[np.int64]:
 def best_rows(scores: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """The row with the best score of each step, the first of equals; ``offsets`` as of `step_sums`. Shape (steps,)."""
     starts = offsets[:-1]
-    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), np.diff(offsets)))
+    best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), step_counts(offsets)))
     return best[np.searchsorted(best, starts)]
 
 

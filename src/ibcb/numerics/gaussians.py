@@ -6,6 +6,7 @@ state holds follows. All functions take K beliefs at once, which share observati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,16 +16,18 @@ from scipy.linalg import blas, lapack
 
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 
-__all__ = ["Beliefs", "Site", "Transition", "draws_root", "factor", "site_at", "symmetric_inverse"]
+__all__ = ["Beliefs", "Site", "Transition", "condition", "draws_root", "factor", "site_at", "symmetric_inverse"]
 
 #: by this factor the estimate of a condition number is safe
 _SURELY = 1e3
 #: share of a variance that no observation takes away
 _ROUNDING = 1e-13
-#: of an interval, for a share of 1e-12 of it
-_HALVINGS = 40
+#: of Newton's method, at most, and the share of the sum so far below which a step is rounding; not tuned
+_STEPS, _SETTLED = 60, 1e-13
 #: rows that are solved for at a time: whoever has fewer waits for numpy, not for sums
 _BLOCK = 16
+#: variance that every direction has at least, at unit diagonal
+_LEAST_VARIANCE = 1e-10
 _TINY = float(np.finfo(np.float64).tiny)
 #: why a belief cannot be had
 BEYOND_NUMBERS = "numbers cannot hold what the choices of an episode say of the policy"
@@ -113,23 +116,9 @@ class Beliefs:
         return Beliefs(mean[None], covariance[None])
 
     def given(self, site: Site) -> tuple[Beliefs, Vector]:
-        """Condition on a site (a Kalman update): the beliefs, and the log-likelihood under each, shape (K,)."""
-        R, y = site.root, site.seen
-        (o, r) = R.shape
-        if not r:
-            return self, np.full(len(self), site.constant)
-        gain, surprise = R.T @ self.covariance[:, :o], (y - self.mean[:, :o] @ R)[:, :, None]
-        L = _roots_above_one(gain[:, :, :o] @ R)
-        _whiten(L, gain, surprise)
-        mean = self.mean + (np.swapaxes(surprise, 1, 2) @ gain)[:, 0]
-        covariance = np.swapaxes(gain, 1, 2) @ gain
-        np.subtract(self.covariance, covariance, out=covariance)
-        # However much was told, what is left is more than the rounding of what was there.
-        _diagonals(covariance)[:] += _ROUNDING * _diagonals(self.covariance)
-        likelihood = site.constant - np.log(_diagonals(L)).sum(axis=1) - 0.5 * np.square(surprise[:, :, 0]).sum(axis=1)
-        if not (np.isfinite(likelihood).all() and np.isfinite(mean).all()):
-            raise FloatingPointError(BEYOND_NUMBERS)
-        return Beliefs(mean, covariance), likelihood
+        """Condition on a site: the beliefs, and the log-likelihood under each, shape (K,)."""
+        (posterior,), likelihoods = condition([self], site)
+        return posterior, likelihoods
 
     def wandered(self, noise: Matrix) -> Beliefs:
         """After p has moved by N(0, noise), shape (K, d, d)."""
@@ -141,15 +130,54 @@ class Beliefs:
     def moved(self, by: Transition) -> Beliefs:
         """After one update."""
         T = by.matrix
-        d, tail = len(T), by.wander.shape[-1]
+        d, (K, D), tail = len(T), self.mean.shape, by.wander.shape[-1]
         wide = self.covariance.copy()
         wide[:, -tail:, -tail:] += by.wander
-        top = T @ wide
-        own = top @ T.T + by.noise
-        wide[:, :d] = top
-        wide[:, :, :d] = np.swapaxes(top, 1, 2)
+        beside = wide.reshape(K * D, D) @ T.T
+        beside = beside.reshape(K, D, d)
+        own = T @ beside + by.noise
+        wide[:, :, :d] = beside
+        wide[:, :d] = np.swapaxes(beside, 1, 2)
         wide[:, :d, :d] = (own + np.swapaxes(own, 1, 2)) / 2
         return Beliefs(np.concatenate([self.mean @ T.T, self.mean[:, d:]], axis=1), wide)
+
+
+def condition(families: Sequence[Beliefs], site: Site) -> tuple[list[Beliefs], Vector]:
+    """Condition families of beliefs on a site, all at once (a Kalman update).
+
+    States of different families may be of different sizes; the site is about what comes first in all of them. Gives
+    the beliefs by family, and the log-likelihood under each of all K. Raises FloatingPointError where numbers cannot
+    hold them.
+    """
+    R, y = site.root, site.seen
+    o, r = R.shape
+    K = sum(map(len, families))
+    if not r:
+        return list(families), np.full(K, site.constant)
+    C = np.concatenate([each.covariance[:, :o, :o] for each in families])
+    gain = np.swapaxes((C.reshape(K * o, o) @ R).reshape(K, o, r), 1, 2)
+    L = _roots_above_one(gain @ R)
+    # L^-1 of R' and of what is surprising about y.
+    white = np.empty((K, r, o + 1))
+    white[:, :, :o] = R.T
+    white[:, :, o] = y - np.concatenate([each.mean[:, :o] for each in families]) @ R
+    _whiten(L, white)
+    surprise = white[:, :, o]
+    likelihoods = site.constant - np.log(_diagonals(L)).sum(axis=1) - 0.5 * np.square(surprise).sum(axis=1)
+    posteriors, first = list[Beliefs](), 0
+    for each in families:
+        own = slice(first, first + len(each))
+        whole = white[own, :, :o] @ each.covariance[:, :o]
+        taken = np.swapaxes(whole, 1, 2)
+        covariance = taken @ whole
+        np.subtract(each.covariance, covariance, out=covariance)
+        # However much was told, what is left is more than the rounding of what was there.
+        _diagonals(covariance)[:] += _ROUNDING * _diagonals(each.covariance)
+        posteriors.append(Beliefs(each.mean + (taken @ surprise[own, :, None])[:, :, 0], covariance))
+        first = own.stop
+    if not np.isfinite(likelihoods.sum() + sum(float(each.mean.sum()) for each in posteriors)):
+        raise FloatingPointError(BEYOND_NUMBERS)
+    return posteriors, likelihoods
 
 
 def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, least: float) -> Site:
@@ -162,20 +190,19 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
     unit = np.sqrt(np.maximum(information.diagonal(), 0.0))
     unit[unit == 0] = 1.0
     scaled = (information + information.T) / 2 / unit / unit[:, None]
+    slope = slope / unit
     # The loss falls from here with R (y - R' p) = -gradient.
     C, failed = lapack.dpotrf(scaled, lower=1, clean=1)
     if not failed and lapack.dpocon(C, np.abs(scaled).sum(axis=0).max(), uplo="L")[0] > _SURELY * least:
-        root, ahead = unit[:, None] * C, -blas.dtrsv(C, slope / unit, lower=1)
+        root, ahead = unit[:, None] * C, -blas.dtrsv(C, slope, lower=1)
+        values = None
     else:
-        values, V = np.linalg.eigh(scaled)
-        kept = values > least * values[-1] if values[-1] > 0 else np.zeros(len(values), dtype=bool)
-        scale, V = np.sqrt(values[kept]), V[:, kept]
-        root, ahead = unit[:, None] * V * scale, -(V.T @ (slope / unit)) / scale
+        values, V, push = _bends(scaled, slope, least)
+        scale = np.sqrt(values)
+        root, ahead = unit[:, None] * V * scale, -push / scale
     if 0 < 2 * loss < float(ahead @ ahead):
-        values, V = np.linalg.eigh(scaled)
-        kept = values > max(least * values[-1], 0.0)
-        values, V = values[kept], V[:, kept]
-        push = V.T @ (slope / unit)
+        if values is None:
+            values, V, push = _bends(scaled, slope, least)
         scale = np.sqrt(values + _added(values, push**2, 2 * loss))
         root, ahead = unit[:, None] * V * scale, -push / scale
     # What tells nothing tells exactly nothing, whatever the rounding.
@@ -183,26 +210,42 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
     return Site(root, root.T @ point + ahead, 0.5 * float(ahead @ ahead) - loss)
 
 
+def _bends(information: Matrix, slope: Vector, least: float) -> tuple[Vector, Matrix, Vector]:
+    """Directions in which a loss bends by more than a share of the most: how much, which, and its slope along each."""
+    values, V = np.linalg.eigh(information)
+    kept = values > max(least * values[-1], 0.0)
+    V = V[:, kept]
+    return values[kept], V, slope @ V
+
+
 def _added(values: Vector, squares: Vector, most: float) -> float:
-    """The least t for which the sum of squares / (values + t) is at most ``most``."""
-    low, high = 0.0, float(squares.sum()) / most
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if float(np.sum(squares / (values + middle))) > most else (low, middle)
-    return high
+    """The least t for which the sum of squares / (values + t) is at most ``most``.
+
+    By Newton's method for the inverse of the sum, which is concave and nearly straight: t grows from 0 up to it.
+    """
+    added = 0.0
+    for _ in range(_STEPS):
+        shares = squares / (values + added)
+        total = float(shares.sum())
+        step = total * (total / most - 1) / float((shares / (values + added)).sum())
+        added += step
+        if step <= _SETTLED * added:
+            break
+    return added
 
 
 def factor(covariance: Matrix) -> Matrix:
-    """Roots L of covariances L L', which may lack a direction or have features of any unit."""
-    unit = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0.0))
-    unit = np.where(unit > 0, unit, 1.0)
-    scaled = covariance / unit[..., :, None] / unit[..., None, :]
-    try:
-        root = np.linalg.cholesky(scaled + 1e-10 * np.eye(scaled.shape[-1]))
-    except np.linalg.LinAlgError:
+    """A root L of a covariance L L', which may lack a direction or have features of any unit."""
+    unit = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    unit[unit == 0] = 1.0
+    scaled = covariance / unit[:, None] / unit
+    wide = scaled.copy()
+    wide.flat[:: len(unit) + 1] += _LEAST_VARIANCE
+    root, failed = lapack.dpotrf(wide, lower=1, clean=1)
+    if failed:
         values, V = np.linalg.eigh(scaled)
-        root = V * np.sqrt(np.maximum(values, 1e-10))[..., None, :]
-    roots: Matrix = unit[..., :, None] * root
+        root = V * np.sqrt(np.maximum(values, _LEAST_VARIANCE))
+    roots: Matrix = unit[:, None] * root
     return roots
 
 
@@ -215,9 +258,9 @@ def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
     deviation = np.sqrt(np.maximum(covariance.diagonal(), _TINY))
     ahead, together = mean / deviation, np.abs(covariance / deviation / deviation[:, None]).sum(axis=1)
     # Sums in another order round otherwise.
-    order = np.lexsort((-np.round(together, 9), np.where(ahead == 0, np.inf, -ahead)))
+    order = np.lexsort((-together.round(9), np.where(ahead == 0, np.inf, -ahead)))
     root = np.empty_like(covariance)
-    root[order] = factor(covariance[np.ix_(order, order)])
+    root[order] = factor(covariance[order][:, order])
     return root
 
 
@@ -228,15 +271,13 @@ def symmetric_inverse(matrices: Matrix) -> Matrix:
 
 
 def _diagonals(matrices: Matrix) -> Matrix:
-    """Of each of some matrices, as a view. Shape (K, d)."""
-    diagonals: Matrix = np.einsum("kii->ki", matrices)
-    return diagonals
+    """Of each of some matrices, as a view where they lie side by side in memory. Shape (K, d)."""
+    return matrices.reshape(len(matrices), -1)[:, :: matrices.shape[1] + 1]
 
 
 def _roots_above_one(information: Matrix) -> Matrix:
     """Cholesky factors of I + matrices without negative eigenvalues, up to rounding; shape (K, r, r)."""
-    spread = (information + np.swapaxes(information, 1, 2)) / 2
-    _diagonals(spread)[:] += 1.0
+    spread = (information + np.swapaxes(information, 1, 2)) / 2 + np.eye(information.shape[1])
     try:
         return np.linalg.cholesky(spread).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:
@@ -245,13 +286,11 @@ def _roots_above_one(information: Matrix) -> Matrix:
         return np.linalg.cholesky(above).astype(np.float64, copy=False)
 
 
-def _whiten(roots: Matrix, *rows: Matrix) -> None:
-    """L^-1 X in place of X, by blocks of rows, for every L at once. Shapes (K, r, r), and (K, r, n) each."""
+def _whiten(roots: Matrix, rows: Matrix) -> None:
+    """L^-1 X in place of X, by blocks of rows, for every L at once. Shapes (K, r, r) and (K, r, n)."""
     size = roots.shape[1]
     for first in range(0, size, _BLOCK):
         own = slice(first, min(first + _BLOCK, size))
-        back = np.linalg.inv(roots[:, own, own])
-        for X in rows:
-            if first:
-                X[:, own] -= roots[:, own, :first] @ X[:, :first]
-            X[:, own] = back @ X[:, own]
+        if first:
+            rows[:, own] -= roots[:, own, :first] @ rows[:, :first]
+        rows[:, own] = np.linalg.inv(roots[:, own, own]) @ rows[:, own]

@@ -129,8 +129,7 @@ def propagate(
     ahead, o = rows.leads @ mean, len(mean)
     belief = _SparseRows(rows.leads, root) if few_pairs(rows.leads) else _DenseRows(dense(rows.leads), root)
     places = np.arange(len(ahead))
-    # That all copies of a row are wrong.
-    astray = _log_wrong(rows.times, stray)
+    odds = _odds(rows.times, stray)
     # Sites of x = y - ahead, the row's product with w - mean: natural parameters tau (precision) and nu (shift).
     tau, nu = rows.precision, rows.shift - rows.precision * ahead
     longest, stride, moved_before, of_dropped = 1.0, 1.0, np.inf, 0.0
@@ -141,23 +140,23 @@ def propagate(
         share_left = np.maximum(1 - tau * marginal, 1e-3)
         cavity = marginal / share_left
         x = (belief.middle - nu * marginal) / share_left
-        likelihood, pull, shrink = _tilt(ahead + x, cavity, astray)
+        likelihood, pull, shrink = _tilt(ahead + x, cavity, odds)
         if (passes and moved < tolerance * stride) or passes == EP.max_passes:
             break
         wanted = shrink / (1 - shrink) / cavity
+        change = wanted - tau
         if passes > 1:
             longest = max(0.1, 0.7 * longest) if moved > moved_before else min(1.0, 1.1 * longest)
         if passes:
             moved_before = moved
-        change = float(np.abs(wanted - tau) @ marginal)
-        stride = min(longest, o * EP.growth / max(change, _TINY))
-        tau = tau + stride * (wanted - tau)
+        stride = min(longest, o * EP.growth / max(float(np.abs(change) @ marginal), _TINY))
+        tau = tau + stride * change
         nu = nu + stride * (wanted * x - pull * (1 + wanted * cavity) - nu)
-        kept = (shrink > EP.settled) | (tau * cavity > EP.settled)
+        kept = np.maximum(shrink, tau * cavity) > EP.settled
         if passes and np.count_nonzero(kept) < (1 - EP.dropped) * len(kept):
             of_dropped += float(likelihood[~kept].sum())
             belief.keep(kept)
-            places, ahead, tau, nu, astray = places[kept], ahead[kept], tau[kept], nu[kept], astray[kept]
+            places, ahead, tau, nu, odds = places[kept], ahead[kept], tau[kept], nu[kept], odds[:, kept]
     # What each site replaces, and what all of them together make of the prior.
     apart = (x + nu * cavity) ** 2 / (cavity * (1 + tau * cavity))
     each = likelihood + 0.5 * (np.log1p(tau * cavity) + x**2 / cavity - apart)
@@ -183,10 +182,9 @@ class _DenseRows:
     In coordinates v with w = mean + root v, where it is N(0, I).
     """
 
-    #: mean and variance of each row's product, and the log of what the sites make of the belief's mass
+    #: mean and variance of each row's product
     middle: Vector
     marginal: Vector
-    log_mass: float
 
     def __init__(self, leads: Matrix, root: Matrix) -> None:
         self._B, self._root, self._v = leads @ root, root, np.zeros(len(root))
@@ -198,13 +196,17 @@ class _DenseRows:
         precision = scaled.T @ scaled
         precision.flat[:: o + 1] += 1.0
         C = self._C = _cholesky(precision)
-        half = blas.dtrsv(C, nu @ B, lower=1)
+        half = self._half = blas.dtrsv(C, nu @ B, lower=1)
         reached = blas.dtrsv(C, half, lower=1, trans=1)
         step, self._v = blas.dtrmv(C, reached - self._v, lower=1, trans=1), reached
         white = blas.dtrsm(1.0, C, B.T, lower=1)
         self.middle, self.marginal = half @ white, np.einsum("on,on->n", white, white)
-        self.log_mass = 0.5 * float(half @ half) - float(np.log(C.diagonal()).sum())
         return math.sqrt(float(step @ step))
+
+    @property
+    def log_mass(self) -> float:
+        """The log of what the sites make of the belief's mass."""
+        return 0.5 * float(self._half @ self._half) - float(np.log(self._C.diagonal()).sum())
 
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Leave the others out."""
@@ -220,7 +222,6 @@ class _SparseRows:
 
     middle: Vector
     marginal: Vector
-    log_mass: float
 
     def __init__(self, leads: Contexts, root: Matrix) -> None:
         self._A, self._offset = leads, np.zeros(len(root))
@@ -257,15 +258,19 @@ class _SparseRows:
         unit = self._unit = np.sqrt(precision.diagonal())
         C = self._C = _cholesky(precision / unit / unit[:, None])
         slope = (nu @ A) / unit
-        half = blas.dtrsv(C, slope, lower=1)
+        half = self._half = blas.dtrsv(C, slope, lower=1)
         reached = blas.dtrsv(C, half, lower=1, trans=1) / unit
         step, self._offset = blas.dtrmv(C, unit * (reached - self._offset), lower=1, trans=1), reached
         covariance = lapack.dpotri(C, lower=1)[0] / unit / unit[:, None]
         each = covariance.ravel()[self._place] * self._below
         self.middle, self.marginal = A @ reached, _sums(self._owner, each, A.shape[0])
-        log_det = float(np.log(C.diagonal()).sum() + np.log(unit).sum()) + self._log_det
-        self.log_mass = 0.5 * float(half @ half) - log_det
         return math.sqrt(float(step @ step))
+
+    @property
+    def log_mass(self) -> float:
+        """The log of what the sites make of the belief's mass."""
+        log_det = float(np.log(self._C.diagonal()).sum() + np.log(self._unit).sum()) + self._log_det
+        return 0.5 * float(self._half @ self._half) - log_det
 
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Leave the others out."""
@@ -293,25 +298,28 @@ def _cholesky(precision: Matrix) -> Matrix:
     return C
 
 
-def _log_wrong(times: Vector, stray: float) -> Vector:
-    """Log-probability that so many copies of a row are wrong; beyond `_SURELY_RIGHT` more of them add nothing."""
-    return np.maximum(times * math.log(stray), _SURELY_RIGHT)
-
-
-def _tilt(x: Vector, spread: Vector, astray: Vector) -> tuple[Vector, Vector, Vector]:
-    """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
-    that it takes away. ``astray``: the log-probability that it is wrong.
+def _odds(times: Vector, stray: float) -> Matrix:
+    """Log-probabilities that so many copies of a row are wrong, and that they are right; beyond `_SURELY_RIGHT` more of
+    them add nothing. Shape (2, n).
     """
+    wrong = np.maximum(times * math.log(stray), _SURELY_RIGHT)
+    return np.array([wrong, np.log1p(-np.exp(wrong))])
+
+
+def _tilt(x: Vector, spread: Vector, odds: Matrix) -> tuple[Vector, Vector, Vector]:
+    """Of a row whose product is N(x, spread): its log-likelihood, minus the slope of that, and the share of the spread
+    that it takes away. ``odds``: of its being wrong, and right.
+    """
+    wrong, right = odds
     deviation = np.sqrt(spread)
     z = -x / deviation
-    meant = np.log1p(-np.exp(astray))
-    likelihood: Vector = np.logaddexp(astray, meant + log_ndtr(z))
-    r = np.exp(meant - _LOG_ROOT - 0.5 * z * z - likelihood)
+    likelihood: Vector = np.logaddexp(wrong, right + log_ndtr(z))
+    r = np.exp(right - _LOG_ROOT - 0.5 * z * z - likelihood)
     # A row that is more probably wrong than right would widen the belief: it is left alone.
-    r = np.where(r + z > 0, r, 0.0)
-    return likelihood, r / deviation, np.clip(r * (r + z), 0.0, 0.999)
+    r *= r + z > 0
+    return likelihood, r / deviation, np.minimum(r * (r + z), 0.999)
 
 
 def row_likelihoods(x: Vector, spread: Vector, times: Vector, stray: float) -> Vector:
     """Log-likelihood of rows, each so many times there, whose products with w are N(x, spread). Shape (n,)."""
-    return _tilt(x, spread, _log_wrong(times, stray))[0]
+    return _tilt(x, spread, _odds(times, stray))[0]

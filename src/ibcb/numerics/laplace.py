@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from scipy.optimize import minimize_scalar
 
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
+from ibcb.numerics.contexts import step_counts
+from ibcb.numerics.lazy import lazy
 from ibcb.numerics.newton import Stopping, descend
 
 __all__ = [
@@ -107,14 +110,27 @@ class ChoiceFit(NamedTuple):
     agreement: float
 
 
-class _PriorPoint(NamedTuple):
-    """F with its derivatives, and f alone."""
+class _PriorPoint:
+    """F at a point, and its derivatives if they are asked for."""
 
-    x: Vector
-    value: float
-    gradient: Vector
-    hessians: Sequence[Matrix]
-    here: Expansion
+    def __init__(self, x: Vector, loss: ChoiceLoss, centre: Vector, precision: Matrix) -> None:
+        self.x, self._loss, self._precision, offset = x, loss, precision, x - centre
+        self._pull = precision @ offset
+        self.value = loss(x) + float(offset @ self._pull) / 2
+
+    @lazy
+    def here(self) -> Expansion:
+        """Of f alone."""
+        return self._loss.expand(self.x)
+
+    @lazy
+    def gradient(self) -> Vector:
+        return self.here.gradient + self._pull
+
+    @lazy
+    def hessians(self) -> Sequence[Matrix]:
+        bound = self.here.hessian + self._precision
+        return (bound,) if self.here.excess is None else (bound - self.here.excess, bound)
 
 
 def summarise(
@@ -133,14 +149,7 @@ def summarise(
             summary = summarise(loss, centre, precision, start=before.mode, stopping=stopping)
             return summary._replace(passes=summary.passes + before.passes)
         start = centre
-
-    def at(w: Vector) -> _PriorPoint:
-        here, offset = loss.expand(w), w - centre
-        pull, bound = precision @ offset, here.hessian + precision
-        hessians = (bound,) if here.excess is None else (bound - here.excess, bound)
-        return _PriorPoint(w, here.loss + float(offset @ pull) / 2, here.gradient + pull, hessians, here)
-
-    done = descend(at, start, stopping)
+    done = descend(lambda w: _PriorPoint(w, loss, centre, precision), start, stopping)
     if not done.solved:
         remedy = "Rescale the contexts to about 1, or raise the ridge, which is the precision of the prior."
         raise done.error("conditional logit", remedy)
@@ -159,7 +168,8 @@ def _information(here: Expansion) -> Matrix:
     unit = np.sqrt(bound.diagonal())
     unit[unit == 0] = 1.0
     left = ((1 - _LEAST_BEND) * bound - excess) / unit / unit[:, None]
-    return bound - excess if np.linalg.eigvalsh(left)[0] >= -_BEND_ROUNDING else bound
+    left.flat[:: len(left) + 1] += _BEND_ROUNDING
+    return bound if lapack.dpotrf(left, lower=1)[1] else bound - excess
 
 
 def summarise_straying(
@@ -292,7 +302,7 @@ def _best_of_each(
     scores: Vector, offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int
 ) -> tuple[Matrix, Vector]:
     """Scores of the k best of each step less the best one's (-inf where there are fewer), and that of the drawn one."""
-    counts = np.diff(offsets)
+    counts = step_counts(offsets)
     table = _by_step(scores, counts)
     of_chosen = table[np.arange(len(counts)), chosen]
     best = -np.sort(-table, axis=1)[:, :top_k]

@@ -150,6 +150,6 @@ def _newton_step(here: Point) -> tuple[Matrix, Vector | None]:
     for hessian in here.hessians:
         _, step, failed = lapack.dposv(hessian, -here.gradient, lower=1)
         # A diagonal that overflowed would give a step of 0.
-        if not failed and math.isfinite(hessian.trace()) and np.isfinite(step).all():
+        if not failed and math.isfinite(hessian.trace()) and math.isfinite(np.add.reduce(step)):
             return hessian, step
     return here.hessians[0], None

@@ -20,9 +20,9 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.io.files import atomic
 from ibcb.log import Log
 from ibcb.log.notes import Note
-from ibcb.report.calibration import Calibration, calibration
+from ibcb.report.calibrating import Calibration, calibration
 from ibcb.report.facts import Facts, facts
-from ibcb.report.page import render
+from ibcb.report.rendering import render
 
 __all__ = ["Calibration", "Facts", "calibration", "facts", "render", "write_report"]
 
@@ -55,15 +55,15 @@ def write_report(
         What else is known of the log, such as ``ibcb.validate(log).notes``. Its warnings, and those of ``log.notes``,
         come first on the page.
     """
-    found = facts(model, log, steps=steps, title=title)
-    write_page(found, path, (*log.notes, *notes))
-    return found
+    said = facts(model, log, steps=steps, title=title)
+    write_page(said, path, (*log.notes, *notes))
+    return said
 
 
-def write_page(found: Facts, path: str | os.PathLike[str], notes: Iterable[Note] = ()) -> None:
-    """Write the page of what `facts` found; warnings among ``notes`` come first on it."""
+def write_page(said: Facts, path: str | os.PathLike[str], notes: Iterable[Note] = ()) -> None:
+    """Write the page of what `facts` gave; warnings among ``notes`` come first on it."""
     doubts = dict.fromkeys(note.text for note in notes if note.severity == "warning")
-    shown = replace(found, notes=(*(text[:1].upper() + text[1:] for text in doubts), *found.notes))
+    shown = replace(said, notes=(*(text[:1].upper() + text[1:] for text in doubts), *said.notes))
     # Lone surrogates, which a name in memory may hold, have no place in UTF-8.
     page = render(shown).encode("utf-8", "replace")
     with atomic(path) as temporary:

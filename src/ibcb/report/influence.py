@@ -10,39 +10,28 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
+from ibcb.numerics.arrays import Vector
+from ibcb.report.reading import in_double
 
-__all__ = ["Influences", "Spreads", "StepSpread", "groups_of", "influences"]
-
-Vector = NDArray[np.float64]
-
-
-class Spreads(NamedTuple):
-    """Deviations among the candidates of a step, root mean square over all rows.
-
-    Attributes
-    ----------
-    features : ndarray of shape (d,)
-    groups : dict of str to float
-        Of what the features of a group add to a score together.
-    """
-
-    features: Vector
-    groups: dict[str, float]
+__all__ = ["Influences", "StepSpread", "groups_of"]
 
 
 class Influences(NamedTuple):
-    """Shares of what decides.
+    """What features, and groups of them, do.
 
     Attributes
     ----------
+    spreads : ndarray of shape (d,)
+        Deviation of each feature among the candidates of a step, root mean square over all rows.
     features : ndarray of shape (d,)
-        They add up to 1; to 0 where nothing was learned. Those of a group share what it has, in proportion.
+        What each moves scores by, as a share of all. They add up to 1; to 0 where nothing was learned. Those of a group
+        share what it has, in proportion.
     groups : dict of str to float
     """
 
+    spreads: Vector
     features: Vector
     groups: dict[str, float]
 
@@ -53,23 +42,22 @@ def groups_of(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     >>> groups_of(["price", "genre=drama", "genre=comedy", "arm=a:age", "arm=b:age"])
     {'genre': (1, 2), 'age by arm': (3, 4)}
     """
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         parts = [part.partition("=") for part in name.split(":")]
         kinds = [before for before, sign, _ in parts if sign]
         if kinds and all(before for before, *_ in parts):
             others = [before for before, sign, _ in parts if not sign]
-            found.setdefault(" by ".join([*others, *kinds]), []).append(place)
-    return {name: tuple(places) for name, places in found.items() if len(places) > 1 and name not in names}
+            groups.setdefault(" by ".join([*others, *kinds]), []).append(place)
+    return {name: tuple(places) for name, places in groups.items() if len(places) > 1 and name not in names}
 
 
 class StepSpread:
-    """Gathers `Spreads` while the parts of a log go by.
+    """Gathers `Influences` while the parts of a log go by.
 
     Parameters
     ----------
     weights : ndarray of shape (d,)
-        What the features of a group are added up with.
     groups : mapping of str to places
     """
 
@@ -79,7 +67,7 @@ class StepSpread:
 
     def add(self, part: BehaviorLog) -> None:
         """One more part."""
-        X, counts = part.contexts.astype(np.float64, copy=False), np.diff(part.step_offsets)
+        X, counts = in_double(part), np.diff(part.step_offsets)
         means = np.add.reduceat(X, part.step_offsets[:-1], axis=0) / counts[:, None]
         apart = X - np.repeat(means, counts, axis=0)
         self._rows += len(X)
@@ -88,29 +76,13 @@ class StepSpread:
             together = apart[:, places] @ self._weights[places]
             self._of_groups[name] += float(together @ together)
 
-    def found(self) -> Spreads:
+    def finish(self) -> Influences:
         """Of all parts so far."""
         rows = max(1, self._rows)
-        return Spreads(
-            np.sqrt(self._squares / rows),
-            {name: float(np.sqrt(square / rows)) for name, square in self._of_groups.items()},
-        )
-
-
-def influences(weights: Vector, spreads: Spreads, groups: Mapping[str, Sequence[int]]) -> Influences:
-    """What each feature, and each group, moves scores by, as a share of all.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (d,)
-        Those that `Spreads` was gathered with.
-    spreads : Spreads
-    groups : mapping of str to places
-    """
-    moved = np.abs(weights) * spreads.features
-    for name, places in groups.items():
-        own = moved[list(places)]
-        moved[list(places)] = own * (spreads.groups[name] / own.sum()) if own.any() else 0.0
-    total = float(moved.sum()) or 1.0
-    shares: Vector = moved / total
-    return Influences(shares, {name: float(shares[list(places)].sum()) for name, places in groups.items()})
+        spreads: Vector = np.sqrt(self._squares / rows)
+        moved = np.abs(self._weights) * spreads
+        for name, places in self._groups.items():
+            own = moved[places]
+            moved[places] = own * (np.sqrt(self._of_groups[name] / rows) / own.sum()) if own.any() else 0.0
+        shares: Vector = moved / (float(moved.sum()) or 1.0)
+        return Influences(spreads, shares, {name: float(shares[places].sum()) for name, places in self._groups.items()})

@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Block, Episode, Subscriber
+from ibcb.engine import Episode, Subscriber
 from ibcb.estimators.fitting import Fit
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.log.behavior_log import dense_pieces
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.ridge import Ridge
-from ibcb.report.late_half import Late, LateHalf, Seen
-from ibcb.report.misfits import LIKELY, READ_NUMBERS, Reading
-from ibcb.report.rivals import Lessons, choice_weights, hits
+from ibcb.report.late_half import LateHalf, Seen
+from ibcb.report.lessons import Lessons
+from ibcb.report.reading import LIKELY, ReadPart, block_of, in_double, read_parts
+from ibcb.report.rivals import choice_weights, hits
+from ibcb.report.verdict import Figures
 
-__all__ = ["Judged", "Judging", "Rejudging", "pick", "prediction_of"]
+__all__ = ["Judging", "Listener", "Outlook", "Rejudging", "pick"]
 
-Vector = NDArray[np.float64]
+Candidates = NDArray[np.int64]
 
 
-class Judged(NamedTuple):
-    """What was found of an episode.
+class Outlook(NamedTuple):
+    """What is known of an episode before its choices are seen.
 
     Attributes
     ----------
+    now : Ridge
+        What the choices before it leave behind.
     ahead : ndarray of shape (d,) or None
         The policy predicted of it, per unit of alpha; None where none could be.
-    predicted : ndarray of shape (steps,) or None
-        The candidate predicted at each step.
-    strayed : ndarray of shape (steps,)
-        How probable it is that each choice went astray.
-    rival_hits : int or None
-        Choices that a choice model of the episode before predicts; None where there is none.
-    rival_sampled : bool
-        Whether a choice model of this episode saw a part of it only.
+    rival : ndarray of shape (d,) or None
+        Weights of a choice model of the episode before.
     """
 
+    now: Ridge
     ahead: Vector | None
-    predicted: NDArray[np.int64] | None
-    strayed: Vector
-    rival_hits: int | None
-    rival_sampled: bool
+    rival: Vector | None
+
+
+class Listener(Protocol):
+    """Somebody who is told what the judge makes of an episode, part by part."""
+
+    def begin_episode(self, episode: Episode, outlook: Outlook) -> None:
+        """Another one."""
+
+    def add(self, part: ReadPart, predicted: Candidates | None, rival_hits: int) -> None:
+        """A part of it, the candidate predicted at each step, and how many choices the rival predicts."""
+
+    def end_episode(self, *, rival_sampled: bool) -> None:
+        """It is over; whether the choice model that rivals the model in the next one saw a part of it only."""
 
 
 class Judging:
@@ -54,73 +61,53 @@ class Judging:
     ----------
     misfits : int
         Choices that do not fit the rest of their episode, so far.
-    last : Judged or None
-        Of the last episode.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
         self.misfits = 0
-        self.last: Judged | None = None
-        self._late = LateHalf()
+        self._listener, self._late = listener, LateHalf()
         self._rival: Vector | None = None
         self._before: Ridge | None = None
 
     def step(self, episode: Episode, fit: Fit) -> Judging:
         """One more episode that the policy chose; ``fit`` has seen it."""
-        kind, number = fit.kind, episode.number
+        kind, number, listener = fit.kind, episode.number, self._listener
         now = kind.ridge(episode.before)
-        ahead, believed = prediction_of(fit, number, self._before, now)
-        self._late.begin_episode(number, self._rival, kind, predicted=ahead is not None)
-        reading = Reading(kind.top_k)
-        lessons, rival_hits, first = Lessons(), 0, 0
-        predicted, strayed = list[NDArray[np.int64]](), list[Vector]()
-        for part, width in self._read(episode, reading, now):
-            seen = None
+        ahead, believed = _prediction_of(fit, number, self._before, now)
+        self._late.begin_episode(number, self._rival, predicted=ahead is not None)
+        if listener is not None:
+            listener.begin_episode(episode, Outlook(now, ahead, self._rival))
+        lessons = Lessons()
+        for part in read_parts(episode, kind, now):
+            predicted = seen = None
             if ahead is not None:
-                expected = _predicted(fit, number, now, ahead, part)
-                seen = _seen(expected, ahead, believed, part, None if kind.per_unit is None else width)
-                predicted.append(expected)
-            strayed.append(reading.strayed(part, width))
-            if self._rival is not None:
-                rival_hits += int(np.count_nonzero(hits(self._rival, part)))
-            lessons.offer(part, (number, first))
-            self._late.add(number, first, part, seen)
-            first += part.n_steps
+                predicted = _predicted(fit, number, now, ahead, part.log)
+                preferred = argmax_per_step(part.log.contexts @ ahead, part.log)
+                kept = pick(part.log.contexts @ believed, part.log, preferred) == preferred
+                seen = Seen(predicted == part.log.chosen, preferred, kept)
+            rival_hits = 0 if self._rival is None else int(np.count_nonzero(hits(self._rival, part.log)))
+            lessons.offer(part.log, part.place)
+            self._late.add(part, seen, kind)
+            self.misfits += int(np.count_nonzero(part.strayed > LIKELY))
+            if listener is not None:
+                listener.add(part, predicted, rival_hits)
         self._late.end_episode()
-        astray = np.concatenate(strayed)
-        self.misfits += int(np.count_nonzero(astray > LIKELY))
-        self.last = Judged(
-            ahead,
-            np.concatenate(predicted) if predicted else None,
-            astray,
-            None if self._rival is None else rival_hits,
-            not lessons.complete,
-        )
+        if listener is not None:
+            listener.end_episode(rival_sampled=not lessons.complete)
         self._rival, self._before = choice_weights(lessons), now
         return self
 
-    def _read(self, episode: Episode, reading: Reading, now: Ridge) -> Iterator[tuple[BehaviorLog, Vector]]:
-        """The parts of an episode with the widths of their candidates, once its weights have been found."""
-        parts = ((part, now.widths(part.contexts.astype(np.float64, copy=False))) for part in dense_parts(episode))
-        some, numbers = [], 0
-        for pair in parts:
-            some.append(pair)
-            numbers += pair[0].contexts.size
-            if numbers >= READ_NUMBERS:
-                break
-        reading.find(some)
-        return chain(some, parts)
-
-    def late(self) -> Late | None:
-        """How the later half was predicted; None where nothing was."""
-        return self._late.found()
+    def late(self) -> tuple[Figures, BehaviorLog] | None:
+        """How the later half was predicted, and some of its steps; None where nothing was."""
+        return self._late.finish()
 
 
 class Rejudging(Subscriber):
     """Judges a model on the log that it was fitted to, afterwards; ``names``: of the log after each stored episode."""
 
-    def __init__(self, fit: Fit) -> None:
-        self.fit, self.judging, self.names, self.steps = fit, Judging(), list[str](), list[int]()
+    def __init__(self, fit: Fit, listener: Listener | None = None) -> None:
+        self.fit, self.judging, self.warmup_steps = fit, Judging(listener), 0
+        self.names, self.steps = list[str](), list[int]()
 
     def step(self, episode: Episode) -> Rejudging:
         """One more episode; raises where the model has not seen so many."""
@@ -134,6 +121,8 @@ class Rejudging(Subscriber):
                 )
             self.steps.append(len(episode.lesson.chosen))
             self.judging.step(episode, self.fit)
+        else:
+            self.warmup_steps += len(episode.lesson.chosen)
         return self
 
     def finish(self) -> Rejudging:
@@ -158,13 +147,7 @@ class Rejudging(Subscriber):
         return tuple(self.names) == self.fit.evolution.names[: len(self.names)]
 
 
-def dense_parts(episode: Episode) -> Iterator[BehaviorLog]:
-    """The parts of an episode, with dense contexts."""
-    for part in episode.rows.parts():
-        yield from dense_pieces(part)
-
-
-def prediction_of(fit: Fit, number: int, before: Ridge | None, now: Ridge) -> tuple[Vector | None, Vector]:
+def _prediction_of(fit: Fit, number: int, before: Ridge | None, now: Ridge) -> tuple[Vector | None, Vector]:
     """The policy predicted of an episode, None where it could not be, and what was believed once it was seen.
 
     What `predict` uses: the tracker's, or Algorithm 2's where there is no tracker. ``before`` and ``now``: what the
@@ -187,24 +170,15 @@ def prediction_of(fit: Fit, number: int, before: Ridge | None, now: Ridge) -> tu
     return now.shrinkage @ theta, believed
 
 
-def _predicted(fit: Fit, number: int, now: Ridge, ahead: Vector, part: BehaviorLog) -> NDArray[np.int64]:
+def _predicted(fit: Fit, number: int, now: Ridge, ahead: Vector, part: BehaviorLog) -> Candidates:
     """The candidate predicted at each step, exploration included."""
     # In double precision where there is no tracker: what solves an episode exactly ties.
-    contexts = part.contexts if fit.track is not None else part.contexts.astype(np.float64, copy=False)
-    block = Block(contexts, part.chosen_rows, part.step_offsets, part.candidates_per_step, 0, 0)
+    block = block_of(part, part.contexts if fit.track is not None else in_double(part))
     added = None if fit.track is None else fit.track.added[number]
     return pick(fit.kind.scores(block, now, ahead, added), part, part.chosen)
 
 
-def _seen(
-    predicted: NDArray[np.int64], ahead: Vector, believed: Vector, part: BehaviorLog, width: Vector | None
-) -> Seen:
-    preferred = argmax_per_step(part.contexts @ ahead, part)
-    kept = pick(part.contexts @ believed, part, preferred) == preferred
-    return Seen(predicted == part.chosen, preferred, kept, width)
-
-
-def pick(scores: Vector, part: BehaviorLog, preferred: NDArray[np.int64]) -> NDArray[np.int64]:
+def pick(scores: Vector, part: BehaviorLog, preferred: Candidates) -> Candidates:
     """Best candidate of each step; the preferred one where nothing beats it by more than rounding.
 
     Equals are common: an exact solution lies where the chosen candidate just ties with another.
@@ -213,5 +187,5 @@ def pick(scores: Vector, part: BehaviorLog, preferred: NDArray[np.int64]) -> NDA
     starts = part.step_offsets[:-1]
     lead = scores[starts + best] - scores[starts + preferred]
     slack = 1e-9 if part.contexts.dtype == np.float64 else 1e-5
-    picked: NDArray[np.int64] = np.where(lead > slack * float(np.abs(scores).max(initial=0.0)), best, preferred)
+    picked: Candidates = np.where(lead > slack * float(np.abs(scores).max(initial=0.0)), best, preferred)
     return picked

@@ -13,21 +13,22 @@ a sample is kept, of bounded size whatever the length of the log.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections import Counter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.deciders.logit import policy_alone
-from ibcb.engine import Block
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.report.rivals import ItemShares, Lessons, choice_weights, hits
+from ibcb.numerics.arrays import Vector
+from ibcb.report.lessons import Lessons
+from ibcb.report.reading import ReadPart, block_of
+from ibcb.report.rivals import ItemShares, choice_weights, hits
+from ibcb.report.verdict import Figures
 
-__all__ = ["Late", "LateHalf", "Paired", "Seen"]
-
-Vector = NDArray[np.float64]
+__all__ = ["LateHalf", "Seen"]
 
 #: how rivals are called
 _LAST, _ALL, _ITEMS = "choice model of the last episode", "choice model of all episodes before", "item shares"
@@ -45,76 +46,22 @@ _SAMPLED_STEPS, _TIMES_SAMPLED = 1000, 4
 
 class Seen(NamedTuple):
     """Of some steps: which choices were predicted, which candidate was preferred one episode ahead, without
-    exploration, whether it still was once the episode was seen, and the width of every candidate where that matters.
+    exploration, and whether it still was once the episode was seen.
     """
 
     hit: NDArray[np.bool_]
     preferred: NDArray[np.int64]
     kept: NDArray[np.bool_]
-    width: Vector | None
 
 
-class Paired(NamedTuple):
-    """A rival on the same steps: its name, the share it predicts, and the steps that only the model or only it did.
-
-    ``greedy_only`` and ``over_greedy``: the same of the model without exploration, which is what `predict` picks.
+class _Tally(NamedTuple):
+    """Sums over the steps of an episode that could be predicted. Of each rival, choices that it predicts, that the
+    model or it alone predicts, and that the model without exploration, which is what `predict` picks, or it alone does.
     """
 
-    name: str
-    share: float
-    model_only: int
-    rival_only: int
-    greedy_only: int
-    over_greedy: int
-
-
-@dataclass(frozen=True)
-class Late:
-    """How the later half of the episodes was predicted, each from the episodes before.
-
-    Attributes
-    ----------
-    episodes, steps : int
-    predicted : float
-        Share of choices predicted.
-    greedy : float
-        Share of choices of the candidate preferred, without exploration.
-    chance : float
-        Share that a blind draw would meet.
-    rivals : tuple of Paired
-        The best first.
-    kept : float
-        Share of steps at which the candidate preferred one episode ahead still was once the episode was seen.
-    confirmed : float
-        Share of steps at which it is the one of the weights that explain the choices of these episodes by themselves.
-    borne_out : float
-        The same, the errors of these weights aside: 1 - sqrt(D^2 - E^2), of the share D = 1 - ``confirmed`` that
-        differs and the share E by which these errors explain it. Shares of steps that differ are about in proportion to
-        lengths, and errors add up by their squares.
-    sample : BehaviorLog
-        Some of the steps.
-    """
-
-    episodes: int
-    steps: int
-    predicted: float
-    greedy: float
-    chance: float
-    rivals: tuple[Paired, ...]
-    kept: float
-    confirmed: float
-    borne_out: float
-    sample: BehaviorLog
-
-
-class _Tally:
-    """Counts over the steps of an episode that could be predicted."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.steps = self.hit = self.greedy = self.kept = 0
-        self.chance = 0.0
-        self.rivals: dict[str, NDArray[np.int64]] = {}
+    number: int
+    sums: Any
+    rivals: dict[str, NDArray[np.int64]]
 
 
 class _Waiting(NamedTuple):
@@ -126,56 +73,55 @@ class _Waiting(NamedTuple):
 
 
 class LateHalf:
-    """Gathers `Late` while episodes go by; rivals learn from all of them."""
+    """Gathers `Figures` while episodes go by; rivals learn from all of them."""
 
     def __init__(self) -> None:
         self._tallies: list[_Tally] = []
-        self._kind: Kind | None = None
-        self._last: Vector | None = None
-        self._all: Vector | None = None
+        self._guessing: dict[str, Vector | None] = {}
         self._fit_at = 0.0
         self._before, self._items = Lessons(_NUMBERS), ItemShares()
         self._alone: _Waiting | None = None
         self._waiting: list[_Waiting] = []
         self._sample = Lessons(_NUMBERS * _TIMES_SAMPLED, _SAMPLED_STEPS * _TIMES_SAMPLED)
 
-    def begin_episode(self, number: int, last: Vector | None, kind: Kind, *, predicted: bool) -> None:
+    def begin_episode(self, number: int, last: Vector | None, *, predicted: bool) -> None:
         """``last``: weights of a choice model of the last episode; ``predicted``: whether this one could be."""
-        self._last, self._kind = last, kind
+        self._guessing[_LAST] = last
         if not predicted:
             return
-        self._tallies.append(_Tally(number))
+        self._tallies.append(_Tally(number, Counter(), {}))
         if len(self._tallies) >= self._fit_at:
-            self._all = choice_weights(self._before)
+            self._guessing[_ALL] = choice_weights(self._before)
             self._fit_at = _GROWN * len(self._tallies)
 
-    def add(self, number: int, first: int, part: BehaviorLog, seen: Seen | None) -> None:
-        """A part of an episode that begins with its step ``first``, and what was predicted of it."""
-        place = (number, first)
-        if seen is not None and self._kind is not None:
-            tally = self._tallies[-1]
-            tally.steps += part.n_steps
-            tally.hit += int(np.count_nonzero(seen.hit))
-            tally.kept += int(np.count_nonzero(seen.kept))
-            tally.chance += float((1.0 / np.diff(part.step_offsets)).sum())
-            self._sample.offer(part, place)
+    def add(self, part: ReadPart, seen: Seen | None, kind: Kind) -> None:
+        """A part of an episode, and what was predicted of it."""
+        if seen is not None:
+            greedy, counts = seen.preferred == part.log.chosen, np.diff(part.log.step_offsets)
+            self._tallies[-1].sums.update(
+                steps=part.log.n_steps,
+                hit=int(np.count_nonzero(seen.hit)),
+                greedy=int(np.count_nonzero(greedy)),
+                kept=int(np.count_nonzero(seen.kept)),
+                chance=float((1.0 / counts).sum()),
+            )
+            self._compare(part.log, seen.hit, greedy)
+            self._sample.offer(part.log, part.place)
             if self._alone is None:
-                self._alone = _Waiting(number, Lessons(_NUMBERS), self._kind)
-            self._alone.lessons.offer(part, place, picked=seen.preferred, width=seen.width)
-            greedy = seen.preferred == part.chosen
-            tally.greedy += int(np.count_nonzero(greedy))
-            self._compare(tally, part, seen.hit, greedy)
-        self._before.offer(part, place)
-        self._items.learn(part)
+                self._alone = _Waiting(part.number, Lessons(_NUMBERS), kind)
+            width = None if kind.per_unit is None else part.width
+            self._alone.lessons.offer(part.log, part.place, picked=seen.preferred, width=width)
+        self._before.offer(part.log, part.place)
+        self._items.learn(part.log)
 
-    def _compare(self, tally: _Tally, part: BehaviorLog, own: NDArray[np.bool_], greedy: NDArray[np.bool_]) -> None:
-        guesses = {name: hits(w, part) for name, w in ((_LAST, self._last), (_ALL, self._all)) if w is not None}
+    def _compare(self, part: BehaviorLog, own: NDArray[np.bool_], greedy: NDArray[np.bool_]) -> None:
+        guesses = {name: hits(weights, part) for name, weights in self._guessing.items() if weights is not None}
         if self._items.known:
             guesses[_ITEMS] = self._items.hits(part)
+        rivals = self._tallies[-1].rivals
         for name, guess in guesses.items():
             apart = (guess, own & ~guess, guess & ~own, greedy & ~guess, guess & ~greedy)
-            counts = np.array([np.count_nonzero(each) for each in apart])
-            tally.rivals[name] = tally.rivals.get(name, 0) + counts
+            rivals[name] = rivals.get(name, 0) + np.array([np.count_nonzero(each) for each in apart])
 
     def end_episode(self) -> None:
         """The episode is over: rivals may use it."""
@@ -194,59 +140,61 @@ class LateHalf:
     def _late(self) -> list[_Tally]:
         return self._tallies[len(self._tallies) // 2 :]
 
-    def found(self) -> Late | None:
-        """All of it; None where nothing could be predicted."""
+    def finish(self) -> tuple[Figures, BehaviorLog] | None:
+        """What a verdict goes by, and some of the steps; None where nothing could be predicted."""
         late = self._late
-        steps = sum(each.steps for each in late)
+        sums = sum((each.sums for each in late), Counter[str]())
+        steps = sums["steps"]
         if not steps:
             return None
-        read = [each for each in self._waiting if each.first >= late[0].number]
+        rivals: dict[str, NDArray[np.int64]] = {}
+        for each in late:
+            for name, counts in each.rivals.items():
+                rivals[name] = rivals.get(name, 0) + counts
+        best = max(rivals, key=lambda name: rivals[name][0], default=None)
+        hit, *apart = (0,) * 5 if best is None else rivals[best].tolist()
+        differ, errors = self._apart(late[0].number)
+        figures = Figures.of(
+            episodes=len(late),
+            steps=steps,
+            predicted=sums["hit"] / steps,
+            greedy=sums["greedy"] / steps,
+            chance=sums["chance"] / steps,
+            rival=best,
+            rival_predicted=None if best is None else hit / steps,
+            apart=apart,
+            kept=sums["kept"] / steps,
+            confirmed=1 - differ,
+            # Shares of steps that differ are about in proportion to lengths, and errors add up by their squares.
+            borne_out=1 - math.sqrt(max(0.0, differ**2 - errors**2)),
+        )
+        return figures, self._sample.since(late[0].number, _SAMPLED_STEPS, _NUMBERS).log()
+
+    def _apart(self, late: int) -> tuple[float, float]:
+        """Share of steps, from an episode on, whose preferred candidate is not the one of the weights that explain the
+        choices by themselves, and the share by which the errors of these weights explain it.
+        """
+        read = [each for each in self._waiting if each.first >= late]
         if not read:
             # What is left over, or began earlier, is read if there is nothing else: it tells less.
             left = [each for each in (self._alone, *self._waiting[-1:]) if each is not None]
             read = [max(left, key=lambda each: each.lessons.seen)]
-        apart = np.array([_apart(each.lessons, each.kind) for each in read])
-        differ, errors = np.average(apart, axis=0, weights=[each.lessons.seen for each in read]).tolist()
-        names = dict.fromkeys(name for each in late for name in each.rivals)
-        rivals = []
-        for name in names:
-            hit, *counts = np.sum([each.rivals[name] for each in late if name in each.rivals], axis=0).tolist()
-            rivals.append(Paired(name, hit / steps, *counts))
-        return Late(
-            episodes=len(late),
-            steps=steps,
-            predicted=sum(each.hit for each in late) / steps,
-            greedy=sum(each.greedy for each in late) / steps,
-            chance=sum(each.chance for each in late) / steps,
-            rivals=tuple(sorted(rivals, key=lambda rival: -rival.share)),
-            kept=sum(each.kept for each in late) / steps,
-            confirmed=1 - differ,
-            borne_out=1 - math.sqrt(max(0.0, differ**2 - errors**2)),
-            sample=self._sample.since(late[0].number, _SAMPLED_STEPS, _NUMBERS).log(),
-        )
-
-
-def _apart(lessons: Lessons, kind: Kind) -> tuple[float, float]:
-    """Share of steps whose picked candidate is not the best one by the weights that explain the choices by themselves,
-    and the share by which the errors of these weights explain it.
-    """
-    best = _best_alone(lessons, kind, slice(None))
-    even, odd = (_best_alone(lessons, kind, slice(first, None, 2)) for first in (0, min(1, lessons.seen - 1)))
-    return float(np.mean(best != lessons.picked)), float(np.mean(even != odd)) / 2
+        shares = []
+        for _, lessons, kind in read:
+            best = _best_alone(lessons, kind, slice(None))
+            even, odd = (_best_alone(lessons, kind, slice(first, None, 2)) for first in (0, min(1, lessons.seen - 1)))
+            shares.append((float(np.mean(best != lessons.steps["picked"])), float(np.mean(even != odd)) / 2))
+        differ, errors = np.average(np.array(shares), axis=0, weights=[each.lessons.seen for each in read]).tolist()
+        return differ, errors
 
 
 def _best_alone(lessons: Lessons, kind: Kind, steps: slice) -> NDArray[np.int64]:
     """Best candidate of every step by the weights that explain the choices of some of them."""
-    log = lessons.log()
-    chosen_rows, counts = log.chosen_rows[steps], lessons.counts[steps]
-    kept = np.zeros(len(lessons.counts), dtype=bool)
+    kept = np.zeros(len(lessons.steps), dtype=bool)
     kept[steps] = True
-    offsets = np.append(0, counts.cumsum())
-    rows = np.repeat(kept, lessons.counts)
-    inside = offsets[:-1] + chosen_rows - log.step_offsets[:-1][steps]
-    block = Block(log.contexts[rows], inside, offsets, log.candidates_per_step, 0, 0)
-    weights = policy_alone(block, kind.top_k)
+    weights = policy_alone(block_of(lessons.some(kept).log()), kind.top_k)
     if kind.per_unit is not None:
         # The last feature is the width: it explains exploration, and is not preferred.
         weights[-1] = 0.0
+    log = lessons.log()
     return argmax_per_step(log.contexts @ weights, log)

@@ -12,7 +12,9 @@ import numpy as np
 
 from ibcb.estimators.ibcb import IBCB
 from ibcb.log import Log
-from ibcb.report.facts import facts, feature_names, forecasts, intervals, told
+from ibcb.report.facts import facts
+from ibcb.report.feature_weights import feature_names, intervals, told
+from ibcb.report.sections import forecasts
 
 __all__ = ["agreement", "evolution", "exploration", "weights"]
 

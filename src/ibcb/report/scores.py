@@ -10,22 +10,21 @@ knew at the end, not then.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
 from ibcb.log import BehaviorLog, argmax_per_step
-from ibcb.numerics.ridge import Ridge
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.report.reading import in_double
 
 if TYPE_CHECKING:
     from ibcb.estimators.ibcb import IBCB
 
-__all__ = ["Decider", "EpisodeThoughts", "Scores", "ThoughtTotals", "score"]
-
-Vector = NDArray[np.float64]
+__all__ = ["Decider", "EpisodeThoughts", "Scores", "score"]
 
 #: scores that differ by less than this share of the largest are equal
 _TIE = 1e-8
@@ -45,13 +44,13 @@ class Decider(NamedTuple):
         Weights of the policy right after the log; the regret is seen with them.
     """
 
-    policies: NDArray[np.float64]
+    policies: Matrix
     alpha: float | None
     kind: Kind
     worth: Vector
 
     @classmethod
-    def of(cls, model: IBCB, policies: NDArray[np.float64], alpha: float | None, worth: Vector) -> Decider:
+    def of(cls, model: IBCB, policies: Matrix, alpha: float | None, worth: Vector) -> Decider:
         """A model's, ``alpha`` being the decider's own, counted in choices of the log."""
         kind = model.decider_
         return cls(policies, alpha and alpha * math.sqrt(kind.rate), kind, worth)
@@ -81,6 +80,15 @@ class Scores(NamedTuple):
     regret: Vector
     random_regret: float
 
+    @property
+    def sums(self) -> Any:
+        """What is added up over the parts of an episode: a Counter."""
+        sums: Any = Counter()
+        sums.update(steps=len(self.explored), explored=int(self.explored.sum()))
+        sums.update(unexplained=int(self.unexplained.sum()), regret=float(self.regret.sum()))
+        sums.update(random_regret=self.random_regret)
+        return sums
+
 
 class EpisodeThoughts(NamedTuple):
     """Exploration and regret of one episode.
@@ -109,47 +117,28 @@ class EpisodeThoughts(NamedTuple):
     regret: float
     regret_share: float
 
-
-@dataclass
-class ThoughtTotals:
-    """Adds up the parts of an episode."""
-
-    steps: int = 0
-    explored: int = 0
-    unexplained: int = 0
-    regret: float = 0.0
-    random_regret: float = 0.0
-
-    def add(self, scores: Scores) -> None:
-        """One more part."""
-        self.steps += len(scores.explored)
-        self.explored += int(np.count_nonzero(scores.explored))
-        self.unexplained += int(np.count_nonzero(scores.unexplained))
-        self.regret += float(scores.regret.sum())
-        self.random_regret += scores.random_regret
-
-    def thoughts(self, decider: Decider, number: int) -> EpisodeThoughts:
-        """What the parts say of episode ``number``."""
+    @classmethod
+    def of(cls, decider: Decider, number: int, sums: Any) -> EpisodeThoughts:
+        """From sums of `Scores.sums` over the parts of episode ``number``."""
+        steps, random = sums["steps"], sums["random_regret"]
         blank = decider.alpha is None and not decider.policies[number].any()
-        return EpisodeThoughts(
+        return cls(
             number,
-            self.steps,
-            np.nan if blank else self.explored / self.steps,
-            self.unexplained / self.steps,
-            self.regret / self.steps,
-            self.regret / self.random_regret if self.random_regret > 0 else np.nan,
+            steps,
+            np.nan if blank else sums["explored"] / steps,
+            sums["unexplained"] / steps,
+            sums["regret"] / steps,
+            sums["regret"] / random if random > 0 else np.nan,
         )
 
 
-def score(decider: Decider, number: int, now: Ridge, part: BehaviorLog) -> Scores:
-    """Score the candidates of episode ``number``, or of a part of it; ``now``: what the choices before it leave behind.
+def score(decider: Decider, number: int, part: BehaviorLog, width: Vector) -> Scores:
+    """Score the candidates of episode ``number``, or of a part of it, each with its confidence ``width``.
 
     In double precision, whatever the contexts' own: widths in single precision would decide ties by their rounding.
     """
-    contexts = part.contexts.astype(np.float64, copy=False)
-    chosen = part.chosen_rows
+    contexts, chosen = in_double(part), part.chosen_rows
     expected: Vector = contexts @ decider.policies[number]
-    width: Vector = now.widths(contexts)
     if decider.alpha is None:
         exploration = np.zeros(len(expected))
         exploration[chosen] = _best(expected, part) - expected[chosen]

@@ -9,14 +9,13 @@ ones, by benchmarks/verdicts.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from scipy.stats import binom
 
-from ibcb.report.late_half import Late, Paired
-
-__all__ = ["Agreement", "Figures", "Verdict", "judge", "statements"]
+__all__ = ["Figures", "Verdict", "judge", "statements"]
 
 _HEADLINES = {
     "good": "The log supports this model well.",
@@ -56,21 +55,6 @@ class Bars:
 BARS = Bars()
 
 
-class Agreement(NamedTuple):
-    """How often `predict` picks what the decider's next policy prefers, by what is believed of that policy.
-
-    Attributes
-    ----------
-    expected : float
-        Share of steps.
-    low : float
-        A cautious bound: 19 of 20 policies agree as often, if their deviation is twice what is believed.
-    """
-
-    expected: float
-    low: float
-
-
 @dataclass(frozen=True)
 class Figures:
     """What a verdict goes by, all of the later half of the episodes.
@@ -95,10 +79,17 @@ class Figures:
         Share of choices of the candidate that the model prefers without exploration.
     chance : float
         Share of choices that a blind draw would meet.
-    kept, confirmed, borne_out : float
-        See `ibcb.report.late_half.Late`.
+    kept : float
+        Share of steps at which the candidate preferred one episode ahead still was once the episode was seen.
+    confirmed : float
+        Share of steps at which it is the one of the weights that explain the choices of these episodes by themselves.
+    borne_out : float
+        The same, the errors of these weights aside: 1 - sqrt(D^2 - E^2), of the share D = 1 - ``confirmed`` that
+        differs and the share E by which these errors explain it.
     agreement, agreement_low : float or None
-        With the decider's next policy, as believed, and a lower bound; None without a belief.
+        Share of steps at which `predict` picks what the decider's next policy prefers, as expected by what is believed
+        of that policy, and a cautious bound: 19 of 20 policies agree as often, if their deviation is twice what is
+        believed. None without a belief.
     """
 
     episodes: int
@@ -115,8 +106,23 @@ class Figures:
     kept: float
     confirmed: float
     borne_out: float
-    agreement: float | None
-    agreement_low: float | None
+    agreement: float | None = None
+    agreement_low: float | None = None
+
+    @classmethod
+    def of(cls, *, apart: Sequence[int], **figures: Any) -> Figures:
+        """With what follows from counts of steps whose choice only the model, or only the rival predicts; of the model
+        with exploration, and then of the model without.
+        """
+        model_only, rival_only, greedy_only, over_greedy = apart
+        fewer, differ = min(model_only, rival_only), model_only + rival_only
+        return cls(
+            model_only=model_only,
+            rival_only=rival_only,
+            p_value=min(1.0, 2 * float(binom.cdf(fewer, differ, 0.5))) if differ else 1.0,
+            greedy_lead=_lead(over_greedy, greedy_only, figures["steps"]),
+            **figures,
+        )
 
 
 @dataclass(frozen=True)
@@ -156,57 +162,26 @@ class Verdict:
         return {**asdict(self), "reasons": list(self.reasons)}
 
     def _repr_html_(self) -> str:
-        from ibcb.report.notebook import verdict_html
+        from ibcb.report.notebook_html import verdict_html
 
         return verdict_html(self)
 
 
-def judge(model: Any, late: Late | None, agreement: Agreement | None, misfits: int = 0) -> Verdict:
+def judge(model: Any, figures: Figures | None, misfits: int = 0) -> Verdict:
     """Judge a fitted `IBCB`.
 
     Parameters
     ----------
     model : IBCB
-    late : Late or None
+    figures : Figures or None
         How the later half of its log was predicted; None where nothing was.
-    agreement : Agreement or None
-        By what is believed of the next policy; None where nothing is.
     misfits : int
         Choices that do not fit the rest of their episodes.
     """
-    figures = None if late is None else _figures(late, agreement)
-    level, found, next_step = _judged(model, figures)
-    reasons = [
-        *([] if figures is None else [_prediction(figures)]),
-        *found,
-        *_misfits(model, misfits),
-        *statements(model),
-    ]
-    return Verdict(level, _HEADLINES[level], tuple(reasons), next_step, figures)
-
-
-def _figures(late: Late, agreement: Agreement | None) -> Figures:
-    best = late.rivals[0] if late.rivals else Paired("", 0.0, 0, 0, 0, 0)
-    apart = best.model_only + best.rival_only
-    p_value = min(1.0, 2 * float(binom.cdf(min(best.model_only, best.rival_only), apart, 0.5))) if apart else 1.0
-    return Figures(
-        episodes=late.episodes,
-        steps=late.steps,
-        predicted=late.predicted,
-        rival=best.name or None,
-        rival_predicted=best.share if late.rivals else None,
-        model_only=best.model_only,
-        rival_only=best.rival_only,
-        p_value=p_value,
-        greedy=late.greedy,
-        greedy_lead=_lead(best.over_greedy, best.greedy_only, late.steps),
-        chance=late.chance,
-        kept=late.kept,
-        confirmed=late.confirmed,
-        borne_out=late.borne_out,
-        agreement=None if agreement is None else agreement.expected,
-        agreement_low=None if agreement is None else agreement.low,
-    )
+    level, judged, next_step = _judged(model, figures)
+    predicted = [] if figures is None else [_prediction(figures)]
+    reasons = (*predicted, *judged, *_misfits(model, misfits), *statements(model))
+    return Verdict(level, _HEADLINES[level], reasons, next_step, figures)
 
 
 # -- the level -----------------------------------------------------------------------------------------------------

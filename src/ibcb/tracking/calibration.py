@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Kind, Share
-from ibcb.engine import Block
+from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Columns, Kind, Share
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.ridge import Ridge
 
-__all__ = ["Exploration", "no_evidence", "probable", "share_likelihoods", "share_of", "with_share"]
+__all__ = ["Exploration", "no_evidence", "probable", "share_of", "with_share"]
 
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
 _LOG_SHARE = 2.0
@@ -37,9 +36,9 @@ _FIRSTS = 256
 _FALLS = 3.0
 
 
-def probable(kind: Kind, block: Block, before: Ridge, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
+def probable(kind: Kind, columns: Columns, believed: Beliefs, draws: int, *, scale: float = 0.0) -> Vector:
     """Probability of every candidate by what is believed of the policy, without choices at random. Shape (rows,)."""
-    return kind.propensities(block, before, believed.widened(kind.doubt), draws, scale=scale)
+    return kind.propensities(columns, believed.widened(kind.doubt), draws, scale=scale)
 
 
 def with_share(p: Vector, counts: NDArray[np.int64], share: float) -> Vector:
@@ -53,19 +52,11 @@ def no_evidence() -> Vector:
     return prior
 
 
-def share_likelihoods(p: Vector, counts: NDArray[np.int64]) -> Vector:
-    """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability p of each if it was meant."""
-    shares = np.array(RANDOM_SHARES)
-    likelihoods: Vector = np.log(np.outer(p, 1 - shares) + np.outer(1.0 / counts, shares)).sum(axis=0)
-    return likelihoods
-
-
 def share_of(kind: Kind, evidence: Vector) -> float:
     """What the share of choices at random is expected to be."""
-    shares = np.array(RANDOM_SHARES)
-    allowed = np.where(shares <= kind.most_random, evidence, -np.inf)
+    allowed = np.where(kind.most_random >= RANDOM_SHARES, evidence, -np.inf)
     weights = np.exp(allowed - allowed.max())
-    return float(weights @ shares / weights.sum())
+    return float(weights @ RANDOM_SHARES / weights.sum())
 
 
 @dataclass(frozen=True)
@@ -94,20 +85,24 @@ class Exploration:
 
     def after(self, likelihoods: Vector) -> Exploration:
         """One more episode, by the log-likelihood of its choices for each of `RANDOM_SHARES`."""
-        told = CubicSpline(np.log(RANDOM_SHARES), likelihoods)(np.log(self._weighed(self.episodes)))
+        told = CubicSpline(np.log(RANDOM_SHARES), likelihoods)(np.log(_weighed(self.episodes)))
         return Exploration(self.episodes + 1, self.evidence + told)
 
     def share(self, episode: int) -> Share:
         """The share in an episode counted from 0, seen or still to come."""
         weights = np.exp(self.evidence - self.evidence.max())
         weights /= weights.sum()
-        shares = self._weighed(episode)
+        shares = _weighed(episode)
         mean = float(np.sum(weights * shares))
         return Share(mean, math.sqrt(max(0.0, float(np.sum(weights * shares**2)) - mean**2)))
 
-    def _weighed(self, episode: int) -> Matrix:
-        """The shares in an episode that are weighed against each other."""
-        falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
-        least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
-        shares: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
-        return shares
+
+@lru_cache(maxsize=4)
+def _weighed(episode: int) -> Matrix:
+    """The shares in an episode that are weighed against each other."""
+    falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
+    least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
+    shares: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
+    # Whoever asks again gets the same array.
+    shares.flags.writeable = False
+    return shares

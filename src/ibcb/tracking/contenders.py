@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from operator import add
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,9 @@ from ibcb.deciders import Kind
 from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
 from ibcb.numerics.arrays import Matrix, Stored, Vector
-from ibcb.numerics.contexts import best_rows
+from ibcb.numerics.contexts import best_rows, step_counts
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
-from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.look import Look
 from ibcb.tracking.tracker import Track
 
@@ -253,8 +252,7 @@ def _step(
         track = track.given(look, episode)
     except (np.linalg.LinAlgError, ArithmeticError, SolverError) as error:
         return None, str(error).partition(". ")[0] or type(error).__name__, changes, None
-    held = (track.now, track.predicted[-1:], track.own_moves[-1:], track.policies[-1:], look.likelihoods)
-    if not _is_finite(held):
+    if not _is_finite(track, look):
         return None, "a belief is not finite", changes, None
     if track.kind.learns or len(track.policies) < 2:
         return track, "", changes, look
@@ -267,18 +265,19 @@ def _step(
     return track, "", np.append(changes, change)[-_LAST_MOVES:], look
 
 
-def _is_finite(value: Any) -> bool:
-    """Whether all numbers that a record holds are finite: others predict nothing, and cannot be stored."""
-    if isinstance(value, ContextSample):
-        # In single precision it may overflow where beliefs do not.
-        return True
-    if isinstance(value, np.ndarray):
-        return bool(np.isfinite(value).all())
-    if isinstance(value, tuple):
-        return all(map(_is_finite, value))
-    if is_dataclass(value):
-        return all(_is_finite(getattr(value, each.name)) for each in fields(value))
-    return not isinstance(value, float) or math.isfinite(value)
+def _is_finite(track: Track, look: Look) -> bool:
+    """Whether all numbers are finite that came with an episode: others predict nothing, and cannot be stored."""
+    now, policy = track.seen, track.policies[-1]
+    arrays = [policy, look.likelihoods, now.evidence, now.whole_evidence, now.information, now.random_share]
+    for beliefs in now.families:
+        arrays += [beliefs.mean, beliefs.covariance]
+    arrays += [] if now.rewards is None else [now.rewards.normal, now.rewards.right, np.array(now.rewards.squares)]
+    arrays += [] if now.exploration is None else [now.exploration.evidence]
+    numbers = (now.stray, *track.own_moves[-1:])
+    # A sum is finite where all terms are, unless they are huge.
+    return all(math.isfinite(each.sum()) or bool(np.isfinite(each).all()) for each in arrays) and all(
+        map(math.isfinite, numbers)
+    )
 
 
 def _with_one_sample(tracks: tuple[Track | None, ...]) -> tuple[Track | None, ...]:
@@ -306,4 +305,4 @@ class Scored(NamedTuple):
 def scored(block: Block, *, asked: Sequence[tuple[Kind, Ridge, Vector]]) -> Scored:
     """The steps of a block, and the scores of all candidates by each of some policies."""
     scores = [kind.scores(block, before, policy) for kind, before, policy in asked]
-    return Scored(np.diff(block.offsets), block.chosen_rows - block.offsets[:-1], scores)
+    return Scored(step_counts(block.offsets), block.chosen_rows - block.offsets[:-1], scores)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Stored
-from ibcb.numerics.contexts import taken
+from ibcb.numerics.contexts import step_counts, taken
 
 __all__ = ["ContextSample", "picked"]
 
@@ -74,7 +74,7 @@ class ContextSample:
 
 def picked(block: Block, *, most: float, episode: int) -> ContextSample:
     """The steps of a block whose keys are at most ``most``; keys depend on the episode's number alone."""
-    keys, counts = np.random.default_rng(episode).random(len(block.chosen_rows)), np.diff(block.offsets)
+    keys, counts = np.random.default_rng(episode).random(len(block.chosen_rows)), step_counts(block.offsets)
     kept = keys < most
     rows = np.flatnonzero(np.repeat(kept, counts))
     return ContextSample(_light(taken(block.contexts, rows)), counts[kept], keys[kept])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.lazy import lazy
 from ibcb.tracking.motions import Models, Motion, motions_of
@@ -67,6 +68,16 @@ class Families:
         return np.array([motion.settles for motion in self.motions for _ in motion.names]) & ~self.still
 
     @lazy
+    def units(self) -> Vector:
+        """What policies are per unit of, as each model has it, at the scale of its state. Shape (K,)."""
+        return np.concatenate([motion.units for motion in self.motions])
+
+    @lazy
+    def _members(self) -> list[Model]:
+        counts = enumerate(len(motion.names) for motion in self.motions)
+        return [Model(family, member) for family, count in counts for member in range(count)]
+
+    @lazy
     def _edges(self) -> list[int]:
         return list(accumulate((len(motion.names) for motion in self.motions), initial=0))
 
@@ -76,16 +87,14 @@ class Families:
 
     def model_at(self, place: int) -> Model:
         """The model at a place, counted through all families."""
-        for family, (start, end) in enumerate(pairwise(self._edges)):
-            if place < end:
-                return Model(family, place - start)
-        raise IndexError(place)
+        return self._members[place]
 
     def place_of(self, family: int, member: int) -> int:
         """Where a model stands, counted through all families."""
         return self._edges[family] + member
 
-    def belief_of(self, beliefs: Sequence[Beliefs], place: int) -> Beliefs:
-        """Of one model."""
+    def belief_of(self, beliefs: Sequence[Beliefs], place: int, observed: int) -> Beliefs:
+        """Of one model, and of the first entries of its state."""
         family, member = self.model_at(place)
-        return beliefs[family][member : member + 1]
+        own, one = beliefs[family], slice(member, member + 1)
+        return Beliefs(own.mean[one, :observed], own.covariance[one, :observed, :observed])

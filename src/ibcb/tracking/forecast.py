@@ -95,4 +95,4 @@ def _expected(track: Track, before: Ridge, p: Vector) -> Vector:
     sample, kind = track.seen.sample, track.kind
     offsets = np.append(0, sample.counts.cumsum())
     block = Block(sample.contexts, offsets[:-1], offsets, None, 0, 0)
-    return kind.propensities(block, before, kind.certain(p, track.next_added), _OWN_DRAWS)
+    return kind.propensities(kind.rule.columns(block, before), kind.certain(p, track.next_added), _OWN_DRAWS)

@@ -66,6 +66,8 @@ def weights(models: Families, now: Tracked, place: int) -> Vector:
 
 def without_hopeless(models: Families, now: Tracked) -> Tracked:
     """Without the models that are much less likely than the best of their family: they would not come back."""
+    if models.kind.hopeless == np.inf:
+        return now
     hopeful = _hopeful(models, now)
     if hopeful.all():
         return now

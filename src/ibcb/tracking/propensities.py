@@ -15,6 +15,7 @@ import numpy as np
 
 from ibcb.engine import Block, Episode, History, Subscriber
 from ibcb.numerics.arrays import Vector
+from ibcb.numerics.contexts import step_counts
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import probable, with_share
@@ -178,8 +179,8 @@ class Next(_Propensities):
 
 
 def _propensities(block: Block, *, track: Track, before: Ridge, known: _Known, scale: float) -> Vector:
-    counts = np.diff(block.offsets)
+    counts = step_counts(block.offsets)
     if known.belief is None:
         return np.repeat(1.0 / counts, counts)
-    p = probable(track.kind, block, before, known.belief, _DRAWS, scale=scale)
+    p = probable(track.kind, track.kind.rule.columns(block, before), known.belief, _DRAWS, scale=scale)
     return with_share(p, counts, known.share)

@@ -86,7 +86,7 @@ class RewardFit:
     squares: float
 
     @classmethod
-    def begin(cls, policy: Vector, before: Ridge, total: Vector, within: Matrix, second: Matrix) -> RewardFit:
+    def begin(cls, policy: Vector, before: Ridge, total: Vector, within: Matrix, unit: Matrix) -> RewardFit:
         """With the first policy.
 
         Parameters
@@ -96,8 +96,8 @@ class RewardFit:
             Of the choices before its episode.
         total : ndarray of shape (d,)
             Sum of these, from the origin.
-        within, second : ndarray of shape (d, d)
-            Mean covariance of the candidates of a step, and their second moment.
+        within, unit : ndarray of shape (d, d)
+            Mean covariance of the candidates of a step, and the inverse of their second moment.
         """
         d = len(policy)
         fit = cls(before.psi @ policy, before.phi, total, np.zeros((d + 1, d + 1)), np.zeros(d + 1), 0.0)
@@ -108,7 +108,7 @@ class RewardFit:
         A = before.solve(np.column_stack([before.phi, total]))
         weight = _FIRST / (_MISFIT**2 * size)
         right = weight * (A.T @ (within @ policy))
-        normal = weight * A.T @ within @ A + _prior(second, size)
+        normal = weight * A.T @ within @ A + _prior(unit, size)
         return replace(fit, normal=normal, right=right, squares=_FIRST / _MISFIT**2)
 
     def after(
@@ -118,21 +118,23 @@ class RewardFit:
         before: Ridge,
         total: Vector,
         within: Matrix,
-        second: Matrix,
+        unit: Matrix,
     ) -> RewardFit:
         """With a later policy; ``covariance`` is of what is believed of it, the rest as of `begin`."""
         size = float(policy @ within @ policy)
         if size <= 0:
             return self
         if not self.normal.any():
-            return replace(self, normal=_prior(second, size)).after(policy, covariance, before, total, within, second)
-        A = before.solve(np.column_stack([before.phi - self.phi, total - self.total]))
-        y = policy - before.solve(self.moment)
+            return replace(self, normal=_prior(unit, size)).after(policy, covariance, before, total, within, unit)
+        d = len(policy)
+        known = np.empty((d, d + 2))
+        known[:, :d], known[:, d], known[:, d + 1] = before.phi - self.phi, total - self.total, self.moment
+        solved = before.solve(known)
+        A, y = solved[:, : d + 1], policy - solved[:, d + 1]
         W = _weight(within, covariance, size)
         WA = W @ A
-        return replace(
-            self, normal=self.normal + A.T @ WA, right=self.right + y @ WA, squares=self.squares + float(y @ W @ y)
-        )
+        normal, right = self.normal + A.T @ WA, self.right + y @ WA
+        return RewardFit(self.moment, self.phi, self.total, normal, right, self.squares + float(y @ W @ y))
 
     def solve(self, unit_doubt: float = 0.0) -> Rewards:
         """The rewards; zeros where nothing had been learned.
@@ -162,11 +164,11 @@ class RewardFit:
             raise ValueError(f"its sums are beyond {_SQUARED:g}")
 
 
-def _prior(second: Matrix, size: float) -> Matrix:
+def _prior(unit: Matrix, size: float) -> Matrix:
     """A'WA of the prior, beside policies whose scores have this mean square."""
-    d = len(second)
+    d = len(unit)
     normal = np.zeros((d + 1, d + 1))
-    normal[:d, :d] = _SIZE * second
+    normal[:d, :d] = _SIZE * symmetric_inverse(unit)
     normal[d, d] = _LEVEL
     return normal / (_MISFIT**2 * size)
 

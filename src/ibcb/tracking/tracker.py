@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from ibcb.deciders import FIRST_STRAY, Believed, Kind, Share
 from ibcb.engine import ALL, Episode, candidate_moments
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
-from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
+from ibcb.numerics.gaussians import Beliefs, Site, condition, symmetric_inverse
 from ibcb.numerics.lazy import lazy
-from ibcb.numerics.ridge import Chosen, Ridge
+from ibcb.numerics.ridge import Chosen
 from ibcb.tracking.calibration import Exploration, no_evidence, share_of
 from ibcb.tracking.context_sample import ContextSample, picked
 from ibcb.tracking.families import Families
@@ -129,8 +129,8 @@ class Track:
         now = _begun(self, episode) if self.now is None else self.now
         kernel = partial(
             look_at,
-            now=now,
             kind=self.kind,
+            stray=now.stray,
             before=before,
             believed=_believed(self, now),
             states=np.concatenate([family.mean[:, : self.observed] for family in now.families]),
@@ -138,67 +138,69 @@ class Track:
             share=self.random_share(len(self.predicted)),
             sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
         )
-        # What comes back from a worker of a cluster holds copies of what was known before.
-        return episode.rows.head(kernel)._replace(now=now)
+        return Look(now, *episode.rows.head(kernel))
 
     def given(self, look: Look, episode: Episode) -> Track:
         """The episode learned from, and the policy moved on."""
-        now, hits, seen, number = look.now, look.hits, look.seen, len(self.predicted)
-        posteriors = [family.given(site) for family, site in zip(now.families, seen.sites, strict=True)]
-        families, likelihoods = zip(*posteriors, strict=True)
-        gained, fading = np.concatenate(likelihoods), self.kind.motions.fading
+        now, seen, models, number = look.now, look.seen, self.models, len(self.predicted)
+        families, gained = _learned(now.families, seen.sites)
+        fading = self.kind.motions.fading
         if number == 0 and fading < 1:
             # Nothing was predicted of the first episode.
             gained = np.zeros_like(gained)
-        believed = self.models.names[now.best] if self.now is None else self.model
-        predicted = Predicted(believed, float(look.likelihoods.mean()), look.agreement, float(seen.stray))
         last = tuple(family.of_first(self.observed) for family in families)
-        learned = replace(
-            now,
-            families=families,
-            last=last,
-            evidence=fading * now.evidence + gained,
-            whole_evidence=now.whole_evidence + gained,
-            information=now.information + seen.sites[-1].information[: self.d, : self.d],
-            stray=seen.stray,
-            sample=now.sample.extend(look.sample),
-            steps=len(episode.lesson.counts),
-        )
+        known: dict[str, Any] = {
+            "families": families,
+            "last": last,
+            "evidence": fading * now.evidence + gained,
+            "whole_evidence": now.whole_evidence + gained,
+            "information": now.information + seen.sites[-1].information[: self.d, : self.d],
+            "stray": seen.stray,
+            "sample": now.sample.extend(look.sample),
+            "steps": len(episode.lesson.counts),
+        }
         if number > now.blank:
             # Nothing could be predicted of an episode whose policy is the first that had learned anything.
-            learned = replace(
-                learned,
-                compared=now.compared + len(hits),
-                hits=now.hits + hits.sum(axis=0),
-                apart=now.apart + hits.T.astype(np.int64) @ ~hits,
-                random_share=now.random_share + look.share_likelihoods,
-            )
+            known |= {
+                "compared": now.compared + len(look.hits),
+                "hits": now.hits + look.hits.sum(axis=0),
+                "apart": now.apart + look.hits.T.astype(np.int64) @ ~look.hits,
+                "random_share": now.random_share + look.share_likelihoods,
+            }
         if seen.at_random is not None and now.exploration is not None and number >= now.blank:
-            learned = replace(learned, exploration=now.exploration.after(seen.at_random))
-        learned = replace(learned, best=preferred(self.models, learned, number + 1))
-        policy = _per_unit(self, self.believed_of(learned, last, learned.best), learned.best)
-        learned = replace(learned, rewards=_rewarding(self, learned, self.kind.ridge(episode.before)))
+            known["exploration"] = now.exploration.after(seen.at_random)
+        learned = now.with_(known)
+        best = preferred(models, learned, number + 1)
+        believed = self.believed_of(learned, last, best)
+        policy = _per_unit(self, believed, best)
+        rewards = _rewarding(self, learned, best, believed, policy, episode)
+        learned = learned.with_({"best": best, "rewards": rewards})
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, _own_move(self, now, learned, policy))
+        told_by = models.names[now.best] if self.now is None else self.model
         if number:
-            learned = without_hopeless(self.models, learned)
+            learned = without_hopeless(models, learned)
+            models = models.of(learned.models)
         update = _update(self, episode)
-        models = self.models.of(learned.models)
         pairs = zip(models.motions, learned.families, strict=True)
         moved = tuple(motion.move(beliefs, now.unit, update) for motion, beliefs in pairs)
-        track = replace(
-            self,
-            first=self.chosen if self.now is None else self.first,
+        nothing = self.now is None
+        track = Track(
+            self.kind,
+            first=self.chosen if nothing else self.first,
             passed=_kept(self.passed, Passed.of(seen.sites, update)),
             chosen=episode.after.by(self.kind.past),
             stored=self.stored + 1,
-            predicted=(*self.predicted, predicted),
-            ahead=np.vstack([self.ahead, np.zeros(self.d) if self.now is None else self.next_policy]),
-            added=np.vstack([self.added, np.zeros(len(self.kind.added)) if self.now is None else self.next_added]),
-            policies=np.vstack([self.policies, policy]),
+            predicted=(
+                *self.predicted,
+                Predicted(told_by, float(look.likelihoods.mean()), look.agreement, float(seen.stray)),
+            ),
+            ahead=_with_row(self.ahead, np.zeros(self.d) if nothing else self.next_policy),
+            added=_with_row(self.added, np.zeros(len(self.kind.added)) if nothing else self.next_added),
+            policies=_with_row(self.policies, policy),
             own_moves=own_moves,
-            now=replace(learned, families=moved),
+            now=learned.with_({"families": moved}),
         )
         # Nobody need name them again.
         track.__dict__["models"] = models
@@ -218,7 +220,7 @@ class Track:
 
     def belief(self, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What one model believes of the policy, and of the weights of the added columns."""
-        return self.models.belief_of(families, place).of_first(self.observed)
+        return self.models.belief_of(families, place, self.observed)
 
     def believed_of(self, now: Tracked, families: tuple[Beliefs, ...], place: int) -> Beliefs:
         """What is believed of these: by one model, or by those of its family as far as evidence supports each."""
@@ -367,22 +369,37 @@ def _believed(track: Track, now: Tracked) -> Believed:
     )
 
 
-def _rewarding(track: Track, now: Tracked, before: Ridge) -> RewardFit | None:
+def _learned(families: tuple[Beliefs, ...], sites: tuple[Site, ...]) -> tuple[tuple[Beliefs, ...], Vector]:
+    """The families after the site of each, at once where it is the same, and the log-likelihood under each model."""
+    if all(site is sites[0] for site in sites):
+        posteriors, likelihoods = condition(families, sites[0])
+        return tuple(posteriors), likelihoods
+    each, likely = zip(*(family.given(site) for family, site in zip(families, sites, strict=True)), strict=True)
+    return each, np.concatenate(likely)
+
+
+def _with_row(rows: Matrix, row: Vector) -> Matrix:
+    return np.concatenate([rows, row[None]])
+
+
+def _rewarding(
+    track: Track, now: Tracked, best: int, believed: Beliefs, policy: Vector, episode: Episode
+) -> RewardFit | None:
     """The fit of the rewards with the policy of one more episode, as it was learned; None of kinds that learn in no way
     that is known.
     """
     if not track.kind.learns:
         return None
-    d, (family, member) = track.d, track.models.model_at(now.best)
+    d, before, (family, member) = track.d, track.kind.ridge(episode.before), track.models.model_at(best)
     taught = track.models.motions[family].taught(now.families[family][member : member + 1], d)
-    believed = track.believed_of(now, now.last, now.best) if taught is None else taught
-    policy, unit = _per_unit(track, believed, now.best), unit_of(track.models, believed, now.best)
+    if taught is not None:
+        believed, policy = taught, _per_unit(track, taught, best)
     known = track.kind.regularization.total(track.chosen)
     total = np.zeros(d) if known is None else known
-    second = symmetric_inverse(now.unit)
     if now.rewards is None:
-        return RewardFit.begin(policy, before, total, now.within, second)
-    return now.rewards.after(policy, believed.covariance[0, :d, :d] / unit**2, before, total, now.within, second)
+        return RewardFit.begin(policy, before, total, now.within, now.unit)
+    covariance = believed.covariance[0, :d, :d] / unit_of(track.models, believed, best) ** 2
+    return now.rewards.after(policy, covariance, before, total, now.within, now.unit)
 
 
 def _per_unit(track: Track, believed: Beliefs, place: int) -> Vector:

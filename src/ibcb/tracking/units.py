@@ -33,8 +33,7 @@ def unit_of(models: Families, believed: Beliefs, place: int) -> float:
     """
     column = unit_column(models.kind, believed)
     if column is None:
-        family, member = models.model_at(place)
-        return float(models.motions[family].units[member])
+        return float(models.units[place])
     mean, deviation = float(believed.mean[0, column]), float(np.sqrt(believed.covariance[0, column, column]))
     if deviation > 0:
         z = mean / deviation

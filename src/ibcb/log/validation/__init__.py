@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from ibcb.log.protocol import Log
-from ibcb.log.validation.report import Finding, LogSummary, Validation
-from ibcb.log.validation.rules import findings
+from ibcb.log.validation.checklist import LEAKS, findings
+from ibcb.log.validation.findings import Finding, LogSummary, Validation
 from ibcb.log.validation.scan import Scan, scan
 from ibcb.log.validation.updates import find_updates
 from ibcb.numerics.checks import WrongTypeError
 
-__all__ = ["Finding", "LogSummary", "Validation", "validate", "validated"]
+__all__ = ["LEAKS", "Finding", "LogSummary", "Validation", "validate", "validated"]
 
 
 def validate(log: Log) -> Validation:
@@ -31,7 +31,7 @@ def validate(log: Log) -> Validation:
 
     Notes
     -----
-    Three findings rest on statistical tests. They are reported only if chance is very unlikely, so their absence proves
+    Four findings rest on statistical tests. They are reported only if chance is very unlikely, so their absence proves
     little.
 
     *Wrong edges* (``episode-edges``): the policy changes inside an episode (see `ibcb.log.validation.constancy`). The
@@ -45,6 +45,9 @@ def validate(log: Log) -> Validation:
 
     *Wrong propensities* (``propensities-not-drawn``): the choices are too unlikely, or too likely, to be draws with the
     logged propensities. This needs the propensities of all candidates.
+
+    *Propensities among the features* (``propensity-feature``): a feature sums to 1 over the candidates of every step,
+    and the choices are as likely as draws with it would be. With ``leak`` and ``outcome`` it is one of `LEAKS`.
 
     Examples
     --------
@@ -65,9 +68,9 @@ def validate(log: Log) -> Validation:
     return validated(scan(log), log)
 
 
-def validated(found: Scan, log: Log) -> Validation:
+def validated(sums: Scan, log: Log) -> Validation:
     """What a scan of a log says; the log is read again if its episodes look wrong."""
-    return Validation(_summary(found), findings(found, lambda: find_updates(log)))
+    return Validation(_summary(sums), findings(sums, lambda: find_updates(log)))
 
 
 def _summary(result: Scan) -> LogSummary:
@@ -85,7 +88,7 @@ def _summary(result: Scan) -> LogSummary:
         dtype=result.dtype,
         time_span=None if span is None else (_time(span[0]), _time(span[1])),
         nbytes=result.nbytes,
-        propensities=result.logged.chosen,
+        propensities=result.logged.count["chosen"],
     )
 
 

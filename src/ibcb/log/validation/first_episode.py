@@ -6,14 +6,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.notes import Note
+from ibcb.log.validation.constancy import whitening
 from ibcb.numerics.ridge import Frame
 
-__all__ = ["missing_past"]
+__all__ = ["FEW_STEPS", "RANDOM_P", "RANDOM_START", "lean_test", "missing_past"]
 
-
+#: what to do about a random start that is not marked
+RANDOM_START = "If that was a random start, mark it: warmup={total} (--warmup {total})."
+#: probability of what choices show that are drawn evenly from the candidates, above which they look so; not tuned
+RANDOM_P = 1e-3
+#: steps below which random choices cannot be told from others, and features with which the test takes long; not tuned
+FEW_STEPS, _MANY_FEATURES = 50, 500
 #: share of steps with the candidate of largest norm at which a decider is believed to know nothing: in the units of the
 #: log, where the norm is exact, and in units that are only near to the decider's own; not tuned
 _EXACT_SHARE, _NEAR_SHARE = 0.9, 0.6
@@ -32,9 +39,18 @@ def missing_past(first: BehaviorLog, *, bonus: bool, frame: Frame | None = None)
     if bonus:
         # A decider with theta = 0 and Phi = 0 takes the candidate of largest norm.
         longest = np.einsum("ij,ij->i", first.contexts, first.contexts)
-        share = float(np.mean(longest[first.chosen_rows] >= (1 - 1e-6) * _maximum_per_step(longest, first)))
+        largest = longest[first.step_offsets[:-1] + argmax_per_step(longest, first)]
+        share = float(np.mean(longest[first.chosen_rows] >= (1 - 1e-6) * largest))
         if share >= (_EXACT_SHARE if frame is None else _NEAR_SHARE):
             return None
+        if _looks_random(first, longest):
+            return Note(
+                "unmarked-warmup",
+                "warning",
+                "the choices of the first episode look random: they lean towards no feature, where an sbucb decider "
+                f"that knows nothing takes the candidate of largest norm. {RANDOM_START.format(total=1)}",
+                {"share": share},
+            )
         return Note(
             "late-start",
             "warning",
@@ -60,9 +76,26 @@ def missing_past(first: BehaviorLog, *, bonus: bool, frame: Frame | None = None)
     )
 
 
-def _maximum_per_step(values: NDArray[Any], log: BehaviorLog) -> NDArray[Any]:
-    maxima: NDArray[Any] = values[log.step_offsets[:-1] + argmax_per_step(values, log)]
-    return maxima
+def lean_test(lean: NDArray[np.float64], spread: NDArray[np.float64]) -> tuple[float, int]:
+    """Do choices seek or avoid some features? The statistic, and the number of directions in which candidates differ.
+
+    If they are drawn evenly from the candidates, their ``lean``, the sum of what the chosen have above the mean of
+    their step, has mean 0 and covariance ``spread``, the sum of the steps' covariances. Its squared length in that
+    metric is then chi-squared.
+    """
+    A = whitening(spread)
+    return float(np.sum((lean @ A) ** 2)), A.shape[1]
+
+
+def _looks_random(log: BehaviorLog, squares: NDArray[Any]) -> bool:
+    """Whether choices lean towards no feature, nor towards length, given its square; False if there are too few."""
+    if log.n_steps < max(FEW_STEPS, 5 * log.n_features) or log.n_features > _MANY_FEATURES:
+        return False
+    counts, starts = np.diff(log.step_offsets), log.step_offsets[:-1]
+    Z = np.column_stack([log.contexts, squares / max(float(squares.max()), 1e-300)]).astype(np.float64)
+    Z -= np.repeat(np.add.reduceat(Z, starts, axis=0) / counts[:, None], counts, axis=0)
+    statistic, directions = lean_test(Z[log.chosen_rows].sum(axis=0), Z.T @ (Z / np.repeat(counts, counts)[:, None]))
+    return directions > 0 and bool(chdtrc(directions, statistic) > RANDOM_P)
 
 
 def _advantage(log: BehaviorLog, chosen: NDArray[np.int64]) -> NDArray[np.float64]:

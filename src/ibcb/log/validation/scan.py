@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +13,14 @@ from scipy.special import chdtrc
 
 from ibcb.log.behavior_log import BehaviorLog, dense_pieces
 from ibcb.log.protocol import Log
-from ibcb.log.validation.constancy import Change, find_change, whitening
+from ibcb.log.validation.constancy import Change, find_change
 from ibcb.log.validation.equality import compare, keys, row_hashes
-from ibcb.log.validation.first_episode import missing_past
+from ibcb.log.validation.first_episode import lean_test, missing_past
 from ibcb.log.validation.logged import LoggedScan
 from ibcb.log.validation.step_sample import Sample, Sampler, due
 from ibcb.numerics.contexts import LARGEST, nbytes
 
-__all__ = ["EpisodeScan", "Scan", "Scanner", "StepCount", "scan"]
+__all__ = ["EpisodeScan", "Scan", "StepCount", "scan"]
 
 #: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
@@ -30,21 +30,10 @@ _MANY_FEATURES = 100
 _STEPS_APART = 97
 #: for the first episode's choices to tell whether there was a past; not tuned
 _STEPS_PER_FEATURE = 5
-
-
-@dataclass
-class StepCount:
-    """How many steps are of a kind, and where the first one is."""
-
-    count: int = 0
-    place: str | None = None
-
-    def add(self, marked: NDArray[np.bool_], place: _Place) -> None:
-        """Count the steps of a part that are marked."""
-        found = int(np.count_nonzero(marked))
-        if found and not self.count:
-            self.place = place(int(np.argmax(marked)))
-        self.count += found
+#: how far from 1 the sum of a feature may be that is read as a propensity
+_OFF_PROPENSITY = 0.1
+#: rounding of one number
+ROUNDING = {"float32": 1.2e-7, "float64": 2.3e-16}
 
 
 class _Place(NamedTuple):
@@ -56,6 +45,20 @@ class _Place(NamedTuple):
     def __call__(self, step: int) -> str:
         warmup = " (warm-up)" if self.episode < 0 else ""
         return f"episode {self.episode}{warmup}, step {self.first_step + step}"
+
+
+@dataclass
+class StepCount:
+    """How many steps are of a kind, and where the first one is."""
+
+    count: int = 0
+    place: str | None = None
+
+    def add(self, marked: NDArray[np.bool_], place: _Place) -> None:
+        """Count the steps of a part that are marked."""
+        if marked.any() and not self.count:
+            self.place = place(int(np.argmax(marked)))
+        self.count += int(np.count_nonzero(marked))
 
 
 @dataclass
@@ -78,37 +81,37 @@ class EpisodeScan:
     edge: Change | None = None
 
 
-@dataclass
 class Scan:
-    """Sums over all steps of a log; see `scan`."""
+    """Sums over all steps of a log, to which parts are added in order; ``finish`` ends the last episode."""
 
-    d: int
-    feature_names: tuple[str, ...] | None
-    episodes: list[EpisodeScan] = field(default_factory=list)
-    steps: int = 0
-    rows: int = 0
-    nbytes: int = 0
-    dtype: str | None = None
-    candidates: Counter[int] = field(default_factory=Counter)
-    single: StepCount = field(default_factory=StepCount)
-    equal: StepCount = field(default_factory=StepCount)
-    twins: StepCount = field(default_factory=StepCount)
-    chosen_twins: StepCount = field(default_factory=StepCount)
-    repeats: StepCount = field(default_factory=StepCount)
-    chance_repeats: int = 0
-    backward: StepCount = field(default_factory=StepCount)
-    overlaps: StepCount = field(default_factory=StepCount)
-    untimed: StepCount = field(default_factory=StepCount)
-    time_span: tuple[Any, Any] | None = None
-    logged: LoggedScan = field(default_factory=LoggedScan)
-    positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    #: whether the first episode shows that the decider had learned before, be it sbucb or sbts
-    has_past: bool = False
-    #: from the first episode to the last
-    overall: Change | None = None
+    def __init__(self) -> None:
+        self.d = 0
+        self.feature_names: tuple[str, ...] | None = None
+        self.episodes: list[EpisodeScan] = []
+        self.steps = self.rows = self.nbytes = 0
+        self.dtype: str | None = None
+        self.candidates = Counter[int]()
+        #: steps with a single candidate, with equal ones, with twins, with a twin of the chosen one; those that repeat
+        #: the step before; those whose time runs backward, overlaps with an earlier episode, or is missing
+        self.count = defaultdict[str, StepCount](StepCount)
+        self.chance_repeats = 0
+        self.time_span: tuple[Any, Any] | None = None
+        self.logged = LoggedScan()
+        self.positions = np.zeros(1, dtype=np.int64)
+        #: whether the first episode shows that the decider had learned before, be it sbucb or sbts
+        self.has_past = False
+        #: from the first episode to the last
+        self.overall: Change | None = None
+        self._now: _OpenEpisode | None = None
+        self._first: Sample | None = None
+        self._before: Sample | None = None
+        self._hashes = np.empty(0, dtype=np.uint64)
+        self._last_time: Any = None
+        self._latest: Any = None
 
-    def __post_init__(self) -> None:
-        d = self.d
+    def _begin(self, part: BehaviorLog) -> None:
+        d = self.d = part.n_features
+        self.feature_names = part.feature_names
         #: within-step scatter: each step adds the covariance of a candidate drawn evenly from it, shape (d, d)
         self.scatter = np.zeros((d, d))
         #: number of steps in which each feature varies
@@ -118,26 +121,10 @@ class Scan:
         self.largest, self.smallest = np.zeros(d, dtype=np.int64), np.zeros(d, dtype=np.int64)
         #: extreme values of each feature among the candidates that were not chosen
         self.rest_low, self.rest_high = np.full(d, np.inf), np.full(d, -np.inf)
-
-    def add_size(self, part: BehaviorLog) -> None:
-        """Count the steps of a part."""
-        self.steps += part.n_steps
-        self.rows += part.n_rows
-        self.dtype = str(part.contexts.dtype)
-        self.nbytes += nbytes(part.contexts) + part.chosen.nbytes + part.step_offsets[1:].nbytes
-        extras = (part.timestamps, part.step_ids, part.propensities)
-        self.nbytes += sum(extra.nbytes for extra in extras if extra is not None)
-        sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
-        self.candidates.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
-
-    def names(self, columns: NDArray[Any] | list[int]) -> tuple[str, ...]:
-        """Names of some features, or their numbers."""
-        given = self.feature_names
-        return tuple(str(column) if given is None else given[column] for column in columns)
-
-    def name(self, column: int) -> str:
-        """Name of a feature, within a sentence."""
-        return f"feature {column}" if self.feature_names is None else self.feature_names[column]
+        #: features that may be the decider's propensities, and what they are worth as such
+        self.like_propensities = np.arange(d)
+        self.as_propensities = defaultdict[int, LoggedScan](LoggedScan)
+        self._keys = keys(d)
 
     @property
     def policy(self) -> list[EpisodeScan]:
@@ -152,42 +139,173 @@ class Scan:
     @property
     def contests(self) -> int:
         """Steps with two candidates or more."""
-        return self.steps - self.single.count
+        return self.steps - self.count["single"].count
 
+    @property
+    def sd(self) -> NDArray[np.float64]:
+        """Spread of each feature within the steps in which it varies."""
+        sd: NDArray[np.float64] = np.sqrt(np.diag(self.scatter) / np.maximum(self.varies, 1))
+        return sd
 
-class Scanner:
-    """Scans a log while its parts go by."""
+    @property
+    def peak(self) -> NDArray[np.float64]:
+        """Largest absolute value of each feature."""
+        peak: NDArray[np.float64] = np.maximum(np.abs(self.low), np.abs(self.high))
+        return peak
 
-    def __init__(self) -> None:
-        self._state: _Scanning | None = None
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """Features that are not the same for all candidates of every step, up to rounding."""
+        varying: NDArray[np.bool_] = ~(self.sd <= 4 * ROUNDING.get(self.dtype or "", 0.0) * self.peak)
+        return varying
 
     def add(self, number: int, part: BehaviorLog) -> None:
         """Some whole steps of the episode of this number; negative in the warm-up."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if self._state is None:
-                self._state = _Scanning(Scan(part.n_features, part.feature_names))
-            self._state.result.add_size(part)
+            if not self.steps:
+                self._begin(part)
+            self.steps += part.n_steps
+            self.rows += part.n_rows
+            self.dtype = str(part.contexts.dtype)
+            extras = (part.timestamps, part.step_ids, part.propensities)
+            held = (part.chosen, part.step_offsets[1:], *(extra for extra in extras if extra is not None))
+            self.nbytes += nbytes(part.contexts) + sum(array.nbytes for array in held)
+            self.candidates.update(_sizes(part))
             for piece in dense_pieces(part):
-                self._state.add(number, piece)
+                self._add(number, piece)
 
     def finish(self) -> Scan:
-        """All of it."""
-        if self._state is None:
-            return Scan(0, None)
+        """The end of the log: itself."""
         with np.errstate(over="ignore", invalid="ignore"):
-            self._state.finish()
-        return self._state.result
+            self._close()
+            if self._first is not None and self._before is not None and self._first is not self._before:
+                self.overall = find_change(self._first.join(self._before))
+        return self
+
+    def _add(self, number: int, part: BehaviorLog) -> None:
+        now = self._now
+        if now is None or now.facts.number != number:
+            self._close()
+            now = self._now = _OpenEpisode(number, self.d)
+            self.episodes.append(now.facts)
+        place = _Place(number, now.facts.steps)
+        hashes = np.empty(part.n_steps, dtype=np.uint64)
+        marks = np.zeros((4, part.n_steps), dtype=bool)
+        for steps, X, chosen in _blocks(part):
+            self._look(X, chosen, now)
+            hashes[steps], marks[:, steps] = compare(row_hashes(X, self._keys), chosen)
+        for kind, marked in zip(("single", "equal", "twins", "chosen twins"), marks, strict=True):
+            self.count[kind].add(marked, place)
+        self._repeats(hashes, place)
+        self.logged.add(number, part, part.propensities, place.__call__)
+        self._read_as_propensities(number, part, place)
+        if part.timestamps is not None and part.timestamps.dtype.kind in "iufM":
+            self._times(part.timestamps, place)
+        if number >= 0:
+            self.positions = _add_counts(self.positions, part.chosen[~marks[0]])
+        now.positions = _add_counts(now.positions, part.chosen)
+        now.sampler.add(part, now.facts.steps)
+        now.facts.telling += int(np.count_nonzero(~(marks[0] | marks[1])))
+        now.facts.steps += part.n_steps
+        now.candidates.update(_sizes(part))
+
+    def _look(self, X: NDArray[np.float64], chosen: NDArray[np.int64], now: _OpenEpisode) -> None:
+        """Some steps of M candidates each, X of shape (steps, M, d)."""
+        n, M, d = X.shape
+        each = np.arange(n)
+        taken = X[each, chosen]
+        highest = lowest = taken
+        if M > 1:
+            X[each, chosen] = -np.inf
+            highest = X.max(axis=1)
+            X[each, chosen] = np.inf
+            lowest = X.min(axis=1)
+            X[each, chosen] = taken
+            self.largest += np.count_nonzero(taken > highest, axis=0)
+            self.smallest += np.count_nonzero(taken < lowest, axis=0)
+            np.minimum(self.rest_low, lowest.min(axis=0), out=self.rest_low)
+            np.maximum(self.rest_high, highest.max(axis=0), out=self.rest_high)
+            highest, lowest = np.maximum(highest, taken), np.minimum(lowest, taken)
+            self.varies += np.count_nonzero(highest > lowest, axis=0)
+            # First about one of them: what all candidates share cancels without rounding.
+            C = X - X[:, :1]
+            C -= C.mean(axis=1, keepdims=True)
+            rows = C.reshape(n * M, d)
+            scatter = rows.T @ rows / M
+            self.scatter += scatter
+            if now.judged:
+                now.gather(X, C, scatter, chosen)
+        np.minimum(self.low, lowest.min(axis=0), out=self.low)
+        np.maximum(self.high, highest.max(axis=0), out=self.high)
+
+    def _repeats(self, hashes: NDArray[np.uint64], place: _Place) -> None:
+        """Steps equal to the one before, and to one far before: that happens where there are few kinds of steps."""
+        known = np.concatenate([self._hashes, hashes])
+        repeated = np.zeros(len(known), dtype=bool)
+        repeated[1:] = known[1:] == known[:-1]
+        self.count["repeats"].add(repeated[len(self._hashes) :], place)
+        equal = known[_STEPS_APART:] == known[:-_STEPS_APART]
+        self.chance_repeats += int(np.count_nonzero(equal[-len(hashes) :]))
+        self._hashes = known[-_STEPS_APART:]
+
+    def _read_as_propensities(self, number: int, part: BehaviorLog, place: _Place) -> None:
+        """Features that sum to 1 over the candidates of every step, and are above 0 for the chosen ones."""
+        P = part.contexts[:, self.like_propensities].astype(np.float64)
+        off = np.abs(np.add.reduceat(P, part.step_offsets[:-1], axis=0) - 1) > _OFF_PROPENSITY
+        possible = ~off.any(axis=0) & (P.min(axis=0) >= 0) & (P[part.chosen_rows].min(axis=0) > 0)
+        self.like_propensities = self.like_propensities[possible]
+        for column, p in zip(self.like_propensities.tolist(), P.T[possible], strict=True):
+            self.as_propensities[column].add(number, part, p, place.__call__)
+
+    def _times(self, times: NDArray[Any], place: _Place) -> None:
+        missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
+        self.count["untimed"].add(missing, place)
+        known = times[~missing]
+        if len(known) == 0:
+            return
+        before = np.concatenate([known[:1] if self._last_time is None else [self._last_time], known[:-1]])
+        backward = np.zeros(len(times), dtype=bool)
+        backward[~missing] = known < before
+        self.count["backward"].add(backward, place)
+        if self._latest is not None:
+            self.count["overlaps"].add(np.asarray(times < self._latest), place)
+        span = (known.min(), known.max()) if self.time_span is None else self.time_span
+        self.time_span = min(span[0], known.min()), max(span[1], known.max())
+        self._last_time = known[-1]
+
+    def _close(self) -> None:
+        """The end of an episode."""
+        if self._now is None:
+            return
+        facts, sample = self._now.facts, self._now.sampler.sample
+        self._last_time = None
+        if self.time_span is not None:
+            self._latest = self.time_span[1]
+        if self.overflows:
+            return
+        if self._now.judged:
+            self._now.judge()
+        if facts.number < 0 or sample is None:
+            return
+        if due(facts.number):
+            facts.inside = find_change(sample)
+            facts.edge = None if self._before is None else find_change(self._before.across(sample))
+        if len(self.episodes) == 1 and len(sample.steps) >= _STEPS_PER_FEATURE * self.d:
+            log = sample.log()
+            self.has_past = all(missing_past(log, bonus=bonus) for bonus in (True, False))
+        self._before = sample
+        self._first = sample if self._first is None else self._first
 
 
 def scan(log: Log) -> Scan:
     """Pass over a log once."""
-    scanner = Scanner()
+    sums = Scan()
     for number, part in log.parts():
-        scanner.add(number, part)
-    return scanner.finish()
+        sums.add(number, part)
+    return sums.finish()
 
 
-class _Open:
+class _OpenEpisode:
     """Sums over the episode that is being read."""
 
     def __init__(self, number: int, d: int) -> None:
@@ -199,7 +317,7 @@ class _Open:
         self.spread, self.lean = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
         self.exponent: int | None = None
         self.positions = np.zeros(1, dtype=np.int64)
-        self.candidates: Counter[int] = Counter()
+        self.candidates = Counter[int]()
 
     def gather(self, X: NDArray[np.float64], C: NDArray[np.float64], scatter: Any, chosen: NDArray[np.int64]) -> None:
         """Add steps of M candidates each; C are the contexts X about the mean of their step."""
@@ -218,154 +336,20 @@ class _Open:
         self.lean[d] += length[each, chosen].sum()
 
     def judge(self) -> None:
-        """Do the choices look drawn evenly from the candidates?
-
-        If they are, the lean has mean 0 and covariance ``spread``, and its squared length in that metric is
-        chi-squared. A decider that seeks or avoids some features, or long contexts, leans.
-        """
+        """Do the choices look drawn evenly from the candidates?"""
         facts = self.facts
         self.spread[-1, :-1] = self.spread[:-1, -1]
-        A = whitening(self.spread)
-        if A.shape[1]:
-            statistic = float(np.sum((self.lean @ A) ** 2))
-            facts.directions = A.shape[1]
+        statistic, facts.directions = lean_test(self.lean, self.spread)
+        if facts.directions:
             facts.random_p = float(chdtrc(facts.directions, statistic))
             facts.pull = max(0.0, statistic - facts.directions) / max(facts.telling, 1)
         expected = np.zeros(max(self.candidates))
         for count, times in self.candidates.items():
             expected[:count] += times / count
         if len(expected) > 1 and expected.min() >= 5:
-            found = np.zeros(len(expected))
-            found[: len(self.positions)] = self.positions[: len(expected)]
-            facts.position_p = float(chdtrc(len(expected) - 1, np.sum((found - expected) ** 2 / expected)))
-
-
-class _Scanning:
-    """The state of the pass between two parts."""
-
-    def __init__(self, result: Scan) -> None:
-        self.result = result
-        self.now: _Open | None = None
-        self.first: Sample | None = None
-        self.before: Sample | None = None
-        self.hashes = np.empty(0, dtype=np.uint64)
-        self.last_time: Any = None
-        self.latest: Any = None
-        self.keys = keys(result.d)
-
-    def add(self, number: int, part: BehaviorLog) -> None:
-        """The next part of the log."""
-        now, result = self.now, self.result
-        if now is None or now.facts.number != number:
-            self.close()
-            now = self.now = _Open(number, result.d)
-            result.episodes.append(now.facts)
-        place = _Place(number, now.facts.steps)
-        hashes = np.empty(part.n_steps, dtype=np.uint64)
-        marks = np.zeros((4, part.n_steps), dtype=bool)
-        for steps, X, chosen in _blocks(part):
-            self._look(X, chosen, now)
-            hashes[steps], marks[:, steps] = compare(row_hashes(X, self.keys), chosen)
-        for tally, marked in zip((result.single, result.equal, result.twins, result.chosen_twins), marks, strict=True):
-            tally.add(marked, place)
-        self._repeats(hashes, place)
-        result.logged.add(number, part, place.__call__)
-        if part.timestamps is not None and part.timestamps.dtype.kind in "iufM":
-            self._times(part.timestamps, place)
-        if number >= 0:
-            result.positions = _add_counts(result.positions, part.chosen[~marks[0]])
-        now.positions = _add_counts(now.positions, part.chosen)
-        now.sampler.add(part, now.facts.steps)
-        now.facts.telling += int(np.count_nonzero(~(marks[0] | marks[1])))
-        now.facts.steps += part.n_steps
-        sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
-        now.candidates.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
-
-    def _look(self, X: NDArray[np.float64], chosen: NDArray[np.int64], now: _Open) -> None:
-        """Some steps of M candidates each, X of shape (steps, M, d)."""
-        result, (n, M, d) = self.result, X.shape
-        each = np.arange(n)
-        taken = X[each, chosen]
-        highest = lowest = taken
-        if M > 1:
-            X[each, chosen] = -np.inf
-            highest = X.max(axis=1)
-            X[each, chosen] = np.inf
-            lowest = X.min(axis=1)
-            X[each, chosen] = taken
-            result.largest += np.count_nonzero(taken > highest, axis=0)
-            result.smallest += np.count_nonzero(taken < lowest, axis=0)
-            np.minimum(result.rest_low, lowest.min(axis=0), out=result.rest_low)
-            np.maximum(result.rest_high, highest.max(axis=0), out=result.rest_high)
-            highest, lowest = np.maximum(highest, taken), np.minimum(lowest, taken)
-            result.varies += np.count_nonzero(highest > lowest, axis=0)
-            # First about one of them: what all candidates share cancels without rounding.
-            C = X - X[:, :1]
-            C -= C.mean(axis=1, keepdims=True)
-            rows = C.reshape(n * M, d)
-            scatter = rows.T @ rows / M
-            result.scatter += scatter
-            if now.judged:
-                now.gather(X, C, scatter, chosen)
-        np.minimum(result.low, lowest.min(axis=0), out=result.low)
-        np.maximum(result.high, highest.max(axis=0), out=result.high)
-
-    def _repeats(self, hashes: NDArray[np.uint64], place: _Place) -> None:
-        """Steps equal to the one before, and to one far before: that happens where there are few kinds of steps."""
-        known = np.concatenate([self.hashes, hashes])
-        repeated = np.zeros(len(known), dtype=bool)
-        repeated[1:] = known[1:] == known[:-1]
-        self.result.repeats.add(repeated[len(self.hashes) :], place)
-        equal = known[_STEPS_APART:] == known[:-_STEPS_APART]
-        self.result.chance_repeats += int(np.count_nonzero(equal[-len(hashes) :]))
-        self.hashes = known[-_STEPS_APART:]
-
-    def _times(self, times: NDArray[Any], place: _Place) -> None:
-        result = self.result
-        missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
-        result.untimed.add(missing, place)
-        known = times[~missing]
-        if len(known) == 0:
-            return
-        before = np.concatenate([known[:1] if self.last_time is None else [self.last_time], known[:-1]])
-        backward = np.zeros(len(times), dtype=bool)
-        backward[~missing] = known < before
-        result.backward.add(backward, place)
-        if self.latest is not None:
-            result.overlaps.add(np.asarray(times < self.latest), place)
-        first, last = known.min(), known.max()
-        span = result.time_span
-        result.time_span = (first, last) if span is None else (min(span[0], first), max(span[1], last))
-        self.last_time = known[-1]
-
-    def close(self) -> None:
-        """The end of an episode."""
-        if self.now is None:
-            return
-        result, facts, sample = self.result, self.now.facts, self.now.sampler.sample
-        self.last_time = None
-        if result.time_span is not None:
-            self.latest = result.time_span[1]
-        if result.overflows:
-            return
-        if self.now.judged:
-            self.now.judge()
-        if facts.number < 0 or sample is None:
-            return
-        if due(facts.number):
-            facts.inside = find_change(sample)
-            facts.edge = None if self.before is None else find_change(self.before.across(sample))
-        if len(result.episodes) == 1 and len(sample.steps) >= _STEPS_PER_FEATURE * result.d:
-            log = sample.log()
-            result.has_past = all(missing_past(log, bonus=bonus) for bonus in (True, False))
-        self.before = sample
-        self.first = sample if self.first is None else self.first
-
-    def finish(self) -> None:
-        """The end of the log."""
-        self.close()
-        if self.first is not None and self.before is not None and self.first is not self.before:
-            self.result.overall = find_change(self.first.join(self.before))
+            seen = np.zeros(len(expected))
+            seen[: len(self.positions)] = self.positions[: len(expected)]
+            facts.position_p = float(chdtrc(len(expected) - 1, np.sum((seen - expected) ** 2 / expected)))
 
 
 def _blocks(part: BehaviorLog) -> Iterator[tuple[Any, NDArray[np.float64], NDArray[np.int64]]]:
@@ -382,6 +366,12 @@ def _blocks(part: BehaviorLog) -> Iterator[tuple[Any, NDArray[np.float64], NDArr
                 rows = part.contexts[(part.step_offsets[some, None] + np.arange(M)).ravel()]
             # A copy: it is written to. Adding 0 makes -0 equal to 0 in its bits too.
             yield some, rows.astype(np.float64).reshape(len(some), M, d) + 0.0, part.chosen[some]
+
+
+def _sizes(part: BehaviorLog) -> dict[int, int]:
+    """How many steps have so many candidates."""
+    sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
+    return dict(zip(sizes.tolist(), times.tolist(), strict=True))
 
 
 def _add_counts(counts: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:

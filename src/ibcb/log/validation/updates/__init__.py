@@ -253,7 +253,7 @@ def _narrow(part: BehaviorLog) -> BehaviorLog:
     rng = np.random.default_rng(0)
     sign, place = rng.choice([-1.0, 1.0], size=d), rng.integers(_HASHED, size=d)
     hashed = sparse.csr_array((sign, (np.arange(d), place)), shape=(d, _HASHED))
-    return BehaviorLog.part(dense(part.contexts @ hashed), np.diff(part.step_offsets), part.chosen, origin=(0, 0))
+    return BehaviorLog(dense(part.contexts @ hashed), part.step_offsets, part.chosen, [0, part.n_steps])
 
 
 def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list[Note]]:

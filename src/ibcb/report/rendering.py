@@ -10,47 +10,43 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from ibcb.report.calibration import Calibration
-from ibcb.report.cards import cards
 from ibcb.report.facts import Facts
-from ibcb.report.shown_steps import SampledEpisode
-from ibcb.report.tables import count, evidence_rows, evolution_rows, middle, misfit_csv, number, weight_rows
+from ibcb.report.writing import count, middle, number, percent
 
 __all__ = ["json_for_script", "render"]
 
 #: signs that could end a script element or a line of JavaScript, as JSON writes them harmlessly
-_HARMLESS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 #: length of the axes of the calibration curve
 _CURVE = 300
 #: the script, one idea a file; each uses what stands before it
 _SCRIPTS = ("basics.js", "charts.js", "figures.js", "explorer.js", "start.js")
+#: what the script draws as it is
+_DRAWN = ("n_episodes", "n_steps", "evolution", "lower", "upper", "forecast", "forecast_today")
 
 
 def render(facts: Facts) -> str:
     """The whole page as text."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"percent": _percent, "count": count, "middle": middle, "number": number}
-    template = environment.from_string(_read("page.html"))
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_read),
+    )
+    environment.filters |= {"percent": percent, "count": count, "middle": middle, "number": number, "share": _share}
     script = '"use strict";\n(() => {\n' + "\n".join(_read(f"scripts/{name}") for name in _SCRIPTS) + "})();\n"
-    rows, zero = weight_rows(facts)
-    sampled = {(episode.number, step.step) for episode in facts.sample or () for step in episode.steps}
-    return template.render(
+    rows, zero = facts.weight_rows({} if facts.kind.motions.stays else facts.sparks)
+    return environment.get_template("page.html").render(
         facts=facts,
-        cards=cards(facts),
+        kind=facts.kind,
         rows=rows,
         zero=zero,
-        has_intervals=any(weight.low is not None for weight in facts.weights),
-        untold=any(not row["group"] and not row["told"] for row in rows),
-        compares=any(group.told for group in facts.groups) and not all(weight.told for weight in facts.weights),
-        explores=any(episode.exploration is not None for episode in facts.episodes),
-        evolution_rows=evolution_rows(facts),
-        evidence=evidence_rows(facts),
-        misfit_csv=Markup(misfit_csv(facts)),
-        sampled=sampled,
-        curve=None if facts.calibration is None else _curve(facts.calibration, facts),
+        curve=None if facts.calibration is None else _curve(facts),
+        misfit_csv=Markup(facts.misfit_csv),
         style=Markup(_read("page.css")),
         script=Markup(script),
         # A browser that honours it runs this script and no other, whatever names and ids hold.
@@ -64,7 +60,11 @@ def json_for_script(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Lone surrogates, which a name may hold, have no place in UTF-8.
     text = text.encode("utf-8", "replace").decode("utf-8")
-    return "".join(_HARMLESS.get(sign, sign) for sign in text) if any(sign in text for sign in _HARMLESS) else text
+    return text.translate(_HARMLESS)
+
+
+def _share(share: float | None) -> str:
+    return Markup('<span class="none">\u2013</span>') if share is None else percent(share)
 
 
 def _read(name: str) -> str:
@@ -73,35 +73,23 @@ def _read(name: str) -> str:
 
 def _data(facts: Facts) -> dict[str, Any]:
     """What the script draws."""
-    left_out = {"status", "violated", "explored", "agreed"}
+    left_out, shown = {"status", "violated", "explored", "agreed"}, [facts.weights[line] for line in facts.lines]
     episodes = [asdict(episode) for episode in facts.episodes]
+    # NamedTuples become lists, in the order of their fields: explorer.js names those of steps again.
+    sample = [
+        {**each._asdict(), "steps": [[int(x) if isinstance(x, bool) else x for x in step] for step in each.steps]}
+        for each in facts.sample or ()
+    ]
     return {
+        **{name: getattr(facts, name) for name in _DRAWN},
         "bonus": facts.kind.per_unit is not None,
         "spread": facts.kind.words.spread,
-        "n_episodes": facts.n_episodes,
-        "n_steps": facts.n_steps,
-        "names": [facts.weights[line].name for line in facts.lines],
-        "told": [facts.determined(facts.weights[line]) for line in facts.lines],
-        "evolution": facts.evolution,
-        "lower": facts.lower,
-        "upper": facts.upper,
-        "forecast": facts.forecast,
-        "forecast_today": facts.forecast_today,
+        "names": [weight.name for weight in shown],
+        "told": [facts.determined(weight) for weight in shown],
         "episodes": [{name: _six(x) for name, x in each.items() if name not in left_out} for each in episodes],
         "counts": {**facts.counts._asdict(), "misfits": facts.misfits.total},
         "columns": facts.columns if facts.sample is not None else (),
-        "sample": None if facts.sample is None else [_episode(episode) for episode in facts.sample],
-    }
-
-
-def _episode(episode: SampledEpisode) -> dict[str, Any]:
-    # NamedTuples become lists, in the order of their fields: page.js names them again.
-    return {
-        "number": episode.number,
-        "features": episode.features,
-        "weights": episode.weights,
-        "ahead": episode.ahead,
-        "steps": [[int(x) if isinstance(x, bool) else x for x in step] for step in episode.steps],
+        "sample": None if facts.sample is None else sample,
     }
 
 
@@ -109,12 +97,10 @@ def _six(value: Any) -> Any:
     return round(value, 6) if isinstance(value, float) else value
 
 
-# -- propensities ----------------------------------------------------------------------------------------------------
-
-
-def _curve(found: Calibration, facts: Facts) -> dict[str, Any]:
+def _curve(facts: Facts) -> dict[str, Any]:
     """Places of the calibration curves, on logarithmic axes of equal length, and of their ticks; the episodes shown."""
-    lines = {"now": found.curve, "ahead": found.curve_ahead}
+    calibration: Any = facts.calibration
+    lines = {"now": calibration.curve, "ahead": calibration.curve_ahead}
     values = [value for line in lines.values() for each in line for value in (each.recovered, each.logged) if value > 0]
     decades = min(3, max(1, math.ceil(-math.log10(min(values)) - 1e-9)))
     steps = (1, 2, 5) if decades == 1 else (1,)
@@ -126,13 +112,9 @@ def _curve(found: Calibration, facts: Facts) -> dict[str, Any]:
     shown = {episode.number for episode in facts.episodes}
     return {
         "size": _CURVE,
-        "episodes": [episode for episode in found.episodes if episode.number in shown],
+        "episodes": [episode for episode in calibration.episodes if episode.number in shown],
         "ticks": [(at(tick), _CURVE - at(tick), f"{tick:g}") for tick in ticks],
         "lines": {
             name: [(at(each.recovered), _CURVE - at(each.logged)) for each in line] for name, line in lines.items()
         },
     }
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}"

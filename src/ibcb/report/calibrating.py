@@ -10,18 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.propensities import sum_tolerance
+from ibcb.numerics.arrays import Vector
 from ibcb.tracking.propensities import Next
 
 __all__ = ["Bin", "Calibrating", "Calibration", "EpisodeCalibration", "calibration"]
-
-Vector = NDArray[np.float64]
 
 #: equally many candidates each, so that no point of a curve is a matter of chance; not tuned
 _BINS = 10
@@ -39,27 +37,39 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class EpisodeCalibration:
-    """One episode: its choices with a logged propensity, and their mean log-likelihood by each."""
+class Likelihoods:
+    """Mean log-likelihood of so many choices: by the logged propensities, by those recovered of the policy in force, by
+    those predicted one episode ahead, and by even ones.
+    """
 
-    number: int
     steps: int
     logged: float
     recovered: float
     ahead: float
     uniform: float
 
+    @classmethod
+    def of(cls, sums: Vector) -> dict[str, Any]:
+        """Of the number of choices and sums of their log-likelihoods."""
+        return dict(zip(cls.__dataclass_fields__, (int(sums[0]), *(sums[1:] / sums[0]).tolist()), strict=True))
 
-@dataclass(frozen=True)
-class Calibration:
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeCalibration(Likelihoods):
+    """Those of one episode, of its choices with a logged propensity."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration(Likelihoods):
     """How recovered propensities compare with logged ones, over the choices of the policy that have one.
 
     Attributes
     ----------
     steps : int
     logged, recovered, ahead, uniform : float
-        Log-likelihood per choice: by the logged propensities, by those recovered of the policy in force, by those
-        predicted one episode ahead, and by even ones.
+        Log-likelihood per choice, see `Likelihoods`.
     complete : int
         Steps whose candidates all have a logged propensity.
     total_variation, total_variation_ahead : float or None
@@ -70,11 +80,6 @@ class Calibration:
     episodes : tuple of EpisodeCalibration
     """
 
-    steps: int
-    logged: float
-    recovered: float
-    ahead: float
-    uniform: float
     complete: int
     total_variation: float | None
     total_variation_ahead: float | None
@@ -113,11 +118,11 @@ def calibration(model: IBCB, log: Log) -> Calibration | None:
     """
     tracked, log, before = model.as_tracked(), model._lens.log(log), model._starts(log)
     try:
-        (found,) = replay([log], Calibrating(tracked, before), before=before)
+        (compared,) = replay([log], Calibrating(tracked, before), before=before)
     except NotTheFittedLogError:
         track, scale = tracked._known("for propensities"), tracked._fit.scale
-        (found,) = replay([log], Calibrating(tracked, before, lambda _: Next(track, scale)), before=before)
-    return found if isinstance(found, Calibration) else None
+        (compared,) = replay([log], Calibrating(tracked, before, lambda _: Next(track, scale)), before=before)
+    return compared if isinstance(compared, Calibration) else None
 
 
 class Calibrating(Subscriber):
@@ -156,7 +161,7 @@ class Calibrating(Subscriber):
 
     def finish(self) -> Calibration | None:
         """None where there is nothing to compare."""
-        return self._sums.found() if self._logged else None
+        return self._sums.finish() if self._logged else None
 
 
 class _Sums:
@@ -184,30 +189,23 @@ class _Sums:
         weights[alone] = 1 / logged[alone]
         self._known.append(np.stack([weights, logged, *recovered])[:, weights > 0])
 
-    def found(self) -> Calibration | None:
+    def finish(self) -> Calibration | None:
         if not self._episodes:
             return None
-        whole = _means(-1, np.sum(list(self._episodes.values()), axis=0))
+        whole = Likelihoods.of(np.sum(list(self._episodes.values()), axis=0))
         apart = [float(each) / self._complete if self._complete else None for each in self._apart]
         weights, logged, recovered, ahead = np.concatenate(self._known, axis=1)
         return Calibration(
-            steps=whole.steps,
-            logged=whole.logged,
-            recovered=whole.recovered,
-            ahead=whole.ahead,
-            uniform=whole.uniform,
+            **whole,
             complete=self._complete,
             total_variation=apart[0],
             total_variation_ahead=apart[1],
             curve=tuple(_curve(recovered, logged, weights)),
             curve_ahead=tuple(_curve(ahead, logged, weights)),
-            episodes=tuple(_means(number, sums) for number, sums in self._episodes.items()),
+            episodes=tuple(
+                EpisodeCalibration(number=number, **Likelihoods.of(sums)) for number, sums in self._episodes.items()
+            ),
         )
-
-
-def _means(number: int, sums: Vector) -> EpisodeCalibration:
-    """Of the number of choices and sums of their log-likelihoods."""
-    return EpisodeCalibration(number, int(sums[0]), *(sums[1:] / sums[0]).tolist())
 
 
 def _curve(recovered: Vector, logged: Vector, weights: Vector) -> Iterator[Bin]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,14 +19,12 @@ from ibcb.estimators.fitting import AnotherLogError
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
 from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
-from ibcb.report.judging import dense_parts
-from ibcb.report.misfits import Reading
-from ibcb.report.scores import Decider, EpisodeThoughts, Scores, ThoughtTotals, score
+from ibcb.report.reading import in_double, read_parts
+from ibcb.report.scores import Decider, EpisodeThoughts, Scores, score
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
-
-Vector = NDArray[np.float64]
 
 
 class StepThoughts(NamedTuple):
@@ -144,7 +143,7 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     policies = model.policy_coefs_.copy()
     decider = Decider.of(model, policies, alpha, model.next_policy_coef_ / (alpha or 1.0))
     try:
-        (told,) = replay([log], _Explaining(decider, model._fit.evolution.names, model.top_k_ or 1), before=before)
+        (told,) = replay([log], _Explaining(decider, model._fit.evolution.names), before=before)
     except AnotherLogError:
         raise ValueError(
             "explain got another log than the model was fitted on; give it that log, or fit on this one."
@@ -156,8 +155,8 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
 class _Explaining(Subscriber):
     """A subscriber; ``names``: of the fitted log after each episode. Raises where another log goes by."""
 
-    def __init__(self, decider: Decider, names: tuple[str, ...], top_k: int) -> None:
-        self._decider, self._names, self._top_k = decider, names, top_k
+    def __init__(self, decider: Decider, names: tuple[str, ...]) -> None:
+        self._decider, self._names = decider, names
         self._stored = 0
         self._episodes: list[EpisodeThoughts] = []
         self._steps: list[tuple[NDArray[Any], ...]] = []
@@ -169,17 +168,13 @@ class _Explaining(Subscriber):
         self._stored += 1
         if not episode.by_policy:
             return self
-        decider, number, now = self._decider, episode.number, self._decider.kind.ridge(episode.before)
-        scored = [(part, score(decider, number, now, part)) for part in dense_parts(episode)]
-        tally, reading = ThoughtTotals(), Reading(self._top_k)
-        reading.find([(part, scores.width) for part, scores in scored])
-        for part, scores in scored:
-            tally.add(scores)
-            chosen = part.chosen_rows
+        decider, number, sums = self._decider, episode.number, Counter[str]()
+        for part in read_parts(episode, decider.kind, decider.kind.ridge(episode.before)):
+            scores, chosen = score(decider, number, part.log, part.width), part.log.chosen_rows
+            sums.update(scores.sums)
             parts = scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored
-            astray = reading.strayed(part, scores.width)
-            self._steps.append((*parts, astray, _preferred(decider, number, scores, part)))
-        self._episodes.append(tally.thoughts(decider, number))
+            self._steps.append((*parts, part.strayed, _preferred(decider, number, scores, part.log)))
+        self._episodes.append(EpisodeThoughts.of(decider, number, sums))
         return self
 
     def finish(self) -> tuple[tuple[EpisodeThoughts, ...], list[NDArray[Any]]]:
@@ -202,7 +197,8 @@ class _OneStep(Subscriber):
             (part,) = episode.rows.parts()
             rows = dense(part.candidates(self._place))
             one = BehaviorLog(rows, [0, len(rows)], part.chosen[self._place : self._place + 1], [0, 1])
-            self._scores = score(self._decider, self._number, self._decider.kind.ridge(episode.before), one)
+            width = self._decider.kind.ridge(episode.before).widths(in_double(one))
+            self._scores = score(self._decider, self._number, one, width)
         return self
 
     def finish(self) -> Scores | None:

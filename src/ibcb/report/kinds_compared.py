@@ -41,8 +41,8 @@ def compared(model: IBCB) -> tuple[Compared, ...]:
     kinds: dict[tuple[str, str | None], list[Candidate]] = {}
     for each in sorted(model.evidence_, key=_rank):
         kinds.setdefault((each.expert, each.draws), []).append(each)
-    found = (Compared(next((one for one in of if one.chosen), of[0]), len(of)) for of in kinds.values())
-    return tuple(sorted(found, key=lambda kind: _rank(kind.best))) if len(kinds) > 1 else ()
+    rows = (Compared(next((one for one in of if one.chosen), of[0]), len(of)) for of in kinds.values())
+    return tuple(sorted(rows, key=lambda kind: _rank(kind.best))) if len(kinds) > 1 else ()
 
 
 def _rank(candidate: Candidate) -> tuple[float, float]:
@@ -54,16 +54,16 @@ def exploration(model: IBCB, level: float = 0.9) -> str:
     """Epsilon or the temperature with its interval, in a sentence; empty of kinds that have neither, or untracked."""
     if model.epsilon_ is None and model.temperature_ is None:
         return ""
-    found = model.exploration_interval(level)
-    now, low, high = (float(values[-1]) for values in found)
+    bounds = model.exploration_interval(level)
+    now, low, high = (float(values[-1]) for values in bounds)
     if model.epsilon_ is None:
         return (
             f"Its temperature is {now:.2g} times the deviation of a step's scores ({level:.0%} interval {low:.2g} to "
             f"{high:.2g}): of two candidates one deviation apart, it draws the better {_times(now)} as often."
         )
     between = f"{level:.0%} interval {low:.1%} to {high:.1%}"
-    if float(found.lower[0]) > high:
-        first = float(found.estimate[0])
+    if float(bounds.lower[0]) > high:
+        first = float(bounds.estimate[0])
         return (
             f"Epsilon, the share of choices made at random, falls: {first:.1%} in the first episode, {now:.1%} right "
             f"after the last ({between})."

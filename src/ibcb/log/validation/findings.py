@@ -1,4 +1,4 @@
-"""What `ibcb.validate` hands back: what a log holds, and what was found in it."""
+"""What `ibcb.validate` hands back: what a log holds, and what is to be said of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ibcb.log.arrays import plural
 from ibcb.log.notebook import validation_html
 from ibcb.log.notes import Figure, Note
 
-__all__ = ["Finding", "Severity", "LogSummary", "Validation"]
+__all__ = ["SEVERITIES", "Finding", "LogSummary", "Severity", "Validation"]
 
 Severity = Literal["error", "warning", "note"]
-_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 #: what fits on a line
 _NAMES_SHOWN = 6
 
@@ -104,7 +104,7 @@ class Validation:
         """One line."""
         counts = [
             plural(number, severity)
-            for severity in _SEVERITIES
+            for severity in SEVERITIES
             if (number := sum(finding.severity == severity for finding in self.findings))
         ]
         if not counts:

@@ -1,0 +1,231 @@
+"""Reading what `BehaviorLog.from_episodes` and `BehaviorLog.from_arms` take: one pair of arrays for each episode."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.log.arms import arm_rows
+from ibcb.log.arrays import LogFormatError, checked, context_array, float_array, plural, shown, whole_numbers
+from ibcb.log.steps import Steps
+from ibcb.numerics.checks import WrongTypeError, unmasked
+from ibcb.numerics.contexts import Contexts, is_sparse, stacked
+
+__all__ = ["ArmPair", "arm_count", "arm_steps", "read_arm_pair", "read_pairs", "read_sets"]
+
+T = TypeVar("T")
+#: each arm has columns of its own; a number beyond is no number of an arm but an id
+_MOST_ARMS = 1_000_000
+_ARM = "the number of the chosen arm, from 0"
+
+
+def read_pairs(episodes: Any, warmup: Any, read: Callable[[Any, str, T | None], T], method: str) -> dict[str, T]:
+    """What is made of every pair, given its place and what was made of the first one; by place."""
+    if not isinstance(episodes, Iterable):
+        raise WrongTypeError(
+            f"{method} got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), one per episode."
+        )
+    # Places are named as they will be in the log: the warm-up has negative numbers.
+    before = warmup if isinstance(warmup, int) else 0
+    made: dict[str, T] = {}
+    for index, pair in enumerate(episodes):
+        place = f"episode {index - before}"
+        made[place] = read(pair, place, next(iter(made.values()), None))
+    if not made:
+        raise LogFormatError(f"The log is empty: {method} got no episode; it needs at least one.")
+    return made
+
+
+def read_sets(pair: Any, place: str, first: Steps | None) -> Steps:
+    """One ``(contexts, chosen)`` pair, checked against the first one."""
+    try:
+        contexts, chosen = pair
+    except (TypeError, ValueError):
+        got = f"{len(pair)} values" if isinstance(pair, (tuple, list)) else type(pair).__name__
+        raise WrongTypeError(
+            f"{place}: expected a pair (contexts, chosen), got {got}; from_episodes takes a list of such pairs. "
+            "Rewards do not belong in a log."
+        ) from None
+    picks = whole_numbers(chosen, f"{place}: chosen")
+    if isinstance(contexts, memoryview):
+        contexts = np.asarray(contexts)
+    if is_sparse(contexts):
+        rows, counts = _sparse(contexts, len(picks), place)
+    elif isinstance(contexts, np.ndarray) and contexts.dtype != object:
+        rows, counts = _dense(contexts, place)
+    else:
+        rows, counts = _ragged(contexts, place)
+    _check_length(len(counts), len(picks), place, "contexts", "chosen")
+    if first is not None:
+        _check_alike(rows, first.contexts, place, "the first episode")
+    return Steps(rows, counts, picks)
+
+
+def _dense(contexts: NDArray[Any], place: str) -> tuple[Contexts, NDArray[np.int64]]:
+    if contexts.ndim != 3 or contexts.shape[2] == 0:
+        raise LogFormatError(
+            f"{place}: contexts has shape {contexts.shape}; expected (steps, candidates, features), "
+            "or a list of (candidates, features) arrays where the number of candidates varies."
+        )
+    steps, candidates, d = contexts.shape
+    rows = float_array(contexts, f"{place}: contexts").reshape(steps * candidates, d)
+    return rows, np.full(steps, candidates, dtype=np.int64)
+
+
+def _sparse(contexts: Any, steps: int, place: str) -> tuple[Contexts, NDArray[np.int64]]:
+    """All candidates of an episode in one sparse matrix, those of a step together."""
+    rows, d = contexts.shape
+    if d == 0 or steps == 0 or rows == 0 or rows % steps:
+        raise LogFormatError(
+            f"{place}: contexts is a sparse matrix of shape {contexts.shape}, for {plural(steps, 'step')}; expected "
+            "equally many rows for every step, or a list of sparse (candidates, features) matrices, one per step."
+        )
+    return context_array(contexts, f"{place}: contexts"), np.full(steps, rows // steps, dtype=np.int64)
+
+
+def _ragged(contexts: Any, place: str) -> tuple[Contexts, NDArray[np.int64]]:
+    try:
+        steps = list(contexts)
+    except TypeError:
+        raise WrongTypeError(
+            f"{place}: contexts is {type(contexts).__name__}; expected an array (steps, candidates, features) "
+            "or a list of (candidates, features) arrays."
+        ) from None
+    rows: list[Contexts] = []
+    for number, candidates in enumerate(steps):
+        step = f"{place}, step {number}"
+        rows.append(context_array(candidates, f"{step}: contexts"))
+        if rows[-1].ndim != 2 or rows[-1].shape[1] == 0:
+            raise LogFormatError(f"{step}: contexts has shape {rows[-1].shape}; expected (candidates, features).")
+        _check_alike(rows[-1], rows[0], step, "the step before it")
+    counts = np.array([array.shape[0] for array in rows], dtype=np.int64)
+    return (stacked(rows) if rows else np.empty((0, 1))), counts
+
+
+def _check_alike(contexts: Contexts, first: Contexts, place: str, other: str) -> None:
+    def stored(rows: Contexts) -> str:
+        return "sparse" if is_sparse(rows) else "dense"
+
+    sparsely = "convert them with scipy.sparse.csr_array or toarray to one of the two"
+    for what, value, expected, remedy in (
+        ("features", contexts.shape[1], first.shape[1], "every step needs the same features"),
+        ("dtype", contexts.dtype, first.dtype, "convert them with astype to one of the two"),
+        ("contexts", stored(contexts), stored(first), sparsely),
+    ):
+        if value != expected:
+            raise LogFormatError(f"{place}: {what} is {value} but {other} has {expected}; {remedy}.")
+
+
+def _check_length(steps: int, entries: int, place: str, one: str, other: str) -> None:
+    if steps == 0:
+        raise LogFormatError(f"{place} has no steps; leave it out or give it the steps it had.")
+    if steps != entries:
+        raise LogFormatError(f"{place}: {one} has {plural(steps, 'step')} but {other} has {entries} entries.")
+
+
+class ArmPair(NamedTuple):
+    """Features of the steps, shape (steps, m), and the chosen arms, shape (steps,)."""
+
+    features: NDArray[Any]
+    arms: NDArray[np.int64]
+
+
+def read_arm_pair(pair: Any, place: str, first: ArmPair | None) -> ArmPair:
+    """One ``(X, arm)`` pair, checked against the first one."""
+    try:
+        given, chosen = pair
+    except (TypeError, ValueError):
+        raise WrongTypeError(f"{place}: expected a pair (X, arm): features of each step, and the arm chosen.") from None
+    X = float_array(given, f"{place}: X")
+    if X.ndim != 2:
+        raise LogFormatError(
+            f"{place}: X has shape {X.shape}; expected (steps, features), the features of each step. Without features "
+            "give (steps, 0)."
+        )
+    arms = whole_numbers(chosen, f"{place}: arm", _ARM)
+    _check_length(len(X), len(arms), place, "X", "arm")
+    if first is not None and X.shape[1] != first.features.shape[1]:
+        raise LogFormatError(
+            f"{place}: X has {plural(X.shape[1], 'feature')} but the first episode has {first.features.shape[1]}; "
+            "every step needs the same features."
+        )
+    return ArmPair(X, arms)
+
+
+def arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pairs: Iterable[ArmPair]) -> int:
+    """How many arms there are, by all that says it."""
+    told = {
+        "n_arms": given,
+        "arm_names": None if names is None else len(names),
+        "arm_features": None if features is None else len(features),
+    }
+    counts = {what: operator.index(count) for what, count in told.items() if count is not None}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{what} says {shown(count)}" for what, count in counts.items())
+        raise LogFormatError(f"how many arms are there? {said}; they must agree.")
+    if not counts:
+        counts = {"arm": 1 + max(int(pair.arms.max()) for pair in pairs)}
+    ((what, count),) = list(counts.items())[:1]
+    if count < 1:
+        raise LogFormatError(f"there are {shown(count)} arms; a log needs at least one.")
+    if count > _MOST_ARMS:
+        raise LogFormatError(
+            f"there are {shown(count)} arms, by {what}, and at most {_MOST_ARMS} can be told apart. Arms "
+            "are numbered from 0: number ids by np.unique(ids, return_inverse=True), and give them as arm_names."
+        )
+    return count
+
+
+def arm_steps(pair: ArmPair, available: Any, n_arms: int, shared: NDArray[Any] | None, place: str) -> Steps:
+    """An episode as steps whose candidates are the available arms, named by their numbers; see `arm_rows`."""
+    X, arms = pair
+    each = np.arange(len(arms))
+    if (wrong := (arms < 0) | (arms >= n_arms)).any():
+        at = int(np.argmax(wrong))
+        raise LogFormatError(
+            f"{place}, step {at}: arm is {arms[at]}, which is unknown: arms are numbered 0 to {n_arms - 1}. Raise "
+            "n_arms if there are more."
+        )
+    could = _available(available, len(X), n_arms, place)
+    if (shut := ~could[each, arms]).any():
+        at = int(np.argmax(shut))
+        raise LogFormatError(
+            f"{place}, step {at}: arm {arms[at]} was chosen but is not among the available ones "
+            f"({shown(np.flatnonzero(could[at]).tolist())}); correct available, or leave the step out."
+        )
+    contexts, candidates, counts = arm_rows(X, could, shared)
+    return Steps(contexts, counts, np.cumsum(could, axis=1)[each, arms] - 1, candidate_ids=candidates)
+
+
+def _available(given: Any, steps: int, n_arms: int, place: str) -> NDArray[np.bool_]:
+    """Which arms were available at each step, from a mask, a mask per step, or lists of arms."""
+    if given is None:
+        return np.ones((steps, n_arms), dtype=bool)
+    if isinstance(given, np.ndarray) and given.dtype == bool:
+        given = checked(unmasked, given, f"{place}: available", "give bools")
+        if given.shape not in ((n_arms,), (steps, n_arms)):
+            raise LogFormatError(
+                f"{place}: available has shape {given.shape}; expected ({n_arms},) for the whole episode or "
+                f"({steps}, {n_arms})."
+            )
+        return np.broadcast_to(given, (steps, n_arms))
+    lists = list(given)
+    if len(lists) != steps:
+        raise LogFormatError(
+            f"{place}: available has {len(lists)} entries but the episode has {plural(steps, 'step')}; give a list of "
+            "arms for each step, or an array of bools."
+        )
+    could = np.zeros((steps, n_arms), dtype=bool)
+    for step, some in enumerate(lists):
+        arms = whole_numbers(some, f"{place}, step {step}: available", "the number of an arm, from 0")
+        unknown = arms[(arms < 0) | (arms >= n_arms)]
+        if len(unknown):
+            raise LogFormatError(
+                f"{place}, step {step}: available names arm {unknown[0]}; arms are numbered 0 to {n_arms - 1}."
+            )
+        could[step, arms] = True
+    return could

@@ -1,0 +1,290 @@
+"""What the decider values: the weights of features, how sure they are, and how much each decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcb.estimators.ibcb import IBCB
+from ibcb.numerics.arrays import Vector
+from ibcb.report.influence import Influences
+from ibcb.report.writing import decimals, exact, number
+from ibcb.tracking import Interval, undetermined
+
+__all__ = ["LEVEL", "Driver", "Group", "Weight", "WeightsSection", "feature_names", "intervals", "told"]
+
+#: probability of the intervals
+LEVEL = 0.9
+#: of what a group adds to scores, the share that may be lost without its being undetermined; rounding
+_LOST = 1e-6
+#: weights on a page
+MOST_WEIGHTS = 200
+#: features named first, and a share that would be shown as 0%
+_MOST_DRIVERS, _LEAST_SHARE = 3, 0.005
+#: rows that the table begins with, where a script can show the others
+_SHOWN = 24
+#: features up to which a group begins open
+_SMALL_GROUP = 4
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One feature: its weight in the last logged policy, with an interval, in the policy right after it, and in the
+    rewards. ``told`` is False where the choices do not determine it; it has no interval then. ``spread`` is its
+    deviation among the candidates of a step, ``influence`` its share of what decides, ``group`` the name of the `Group`
+    it belongs to, if any.
+    """
+
+    name: str
+    group: str | None
+    influence: float
+    spread: float
+    last: float
+    low: float | None
+    high: float | None
+    policy: float
+    reward: float
+    told: bool
+
+    def as_share(self, value: float) -> float:
+        """What a value of the weight would decide, with its sign, at the scale of the feature's influence."""
+        return self.influence * value / abs(self.last) if self.last else 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Features that are one, such as the levels of a one-hot feature: their share of what decides, together.
+
+    ``told`` is False where the choices do not even determine how they compare with each other.
+    """
+
+    name: str
+    features: int
+    influence: float
+    told: bool
+
+
+class Driver(NamedTuple):
+    """A feature, or a group of features, that decides: its share, and the way it works.
+
+    ``way`` is "up" where more of it is preferred, "down" where less is, "both" for a group; ``best`` then names the
+    feature of the group that is preferred most.
+    """
+
+    name: str
+    share: float
+    way: str
+    best: str | None
+
+
+@dataclass(frozen=True)
+class WeightsSection:
+    """What the decider values.
+
+    Attributes
+    ----------
+    unit : str
+        Of all weights.
+    weights : tuple of Weight
+        Those that decide most first; the features of a group stand together.
+    groups : tuple of Group
+    level : float
+        Probability of their intervals.
+    n_features : int
+        Of the model; ``weights`` may have fewer.
+    """
+
+    unit: str
+    weights: tuple[Weight, ...]
+    groups: tuple[Group, ...]
+    level: float
+    n_features: int
+
+    @classmethod
+    def valued(
+        cls, model: IBCB, decides: Influences, groups: Mapping[str, tuple[int, ...]], *, bounded: bool
+    ) -> tuple[WeightsSection, list[int]]:
+        """The section, and the features that it has, in its order; ``bounded``: whether intervals are claimed."""
+        names, known, bounds = feature_names(model), told(model), intervals(model) if bounded else None
+        policies = (model.policy_coefs_[-1], model.next_policy_coef_, model.coef_)
+        last, policy, reward = (model.direction(each) for each in policies)
+        order = _ranked(decides, groups, last)[:MOST_WEIGHTS]
+        group = {feature: name for name, places in groups.items() for feature in places}
+        weights = tuple(
+            Weight(
+                name=names[feature],
+                group=group.get(feature),
+                influence=exact(decides.features[feature]),
+                spread=exact(decides.spreads[feature]),
+                last=exact(last[feature]),
+                low=exact(bounds.lower[feature]) if bounds is not None and known[feature] else None,
+                high=exact(bounds.upper[feature]) if bounds is not None and known[feature] else None,
+                policy=exact(policy[feature]),
+                reward=exact(reward[feature]),
+                told=bool(known[feature]),
+            )
+            for feature in order
+        )
+        together = [
+            Group(name, len(groups[name]), exact(decides.groups[name]), _told_together(model, known, groups[name]))
+            for name in sorted(groups, key=lambda name: -decides.groups[name])
+        ]
+        unit = "scaled so that the scores of a step spread by 1"
+        return cls(unit, weights, tuple(together), LEVEL, len(names)), order
+
+    def determined(self, weight: Weight) -> bool:
+        """Whether the choices determine a weight, alone or against the others of its group."""
+        return weight.told or any(group.told and group.name == weight.group for group in self.groups)
+
+    def of_group(self, group: Group) -> list[Weight]:
+        """The weights of a group that are shown, the most wanted first."""
+        return [weight for weight in self.weights if weight.group == group.name]
+
+    @property
+    def drivers(self) -> list[Driver]:
+        """Features and groups that decide most, three at most."""
+        drivers = [
+            Driver(weight.name, weight.influence, "up" if weight.last > 0 else "down", None)
+            for weight in self.weights
+            if weight.group is None and weight.told
+        ]
+        drivers += [
+            Driver(group.name, group.influence, "both", max(own, key=lambda weight: weight.last).name)
+            for group in self.groups
+            if group.told and (own := self.of_group(group))
+        ]
+        deciding = (driver for driver in drivers if driver.share >= _LEAST_SHARE)
+        return sorted(deciding, key=lambda driver: -driver.share)[:_MOST_DRIVERS]
+
+    @property
+    def learned(self) -> bool:
+        """Whether anything was learned of the decider."""
+        return any(weight.policy for weight in self.weights)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any weight has bounds."""
+        return any(weight.low is not None for weight in self.weights)
+
+    @property
+    def compares(self) -> bool:
+        """Whether of some group only differences are determined."""
+        return any(group.told for group in self.groups) and not all(weight.told for weight in self.weights)
+
+    def weight_rows(self, sparks: Mapping[int, str]) -> tuple[list[dict[str, Any]], float]:
+        """Rows of the table, a group's own before those of its features, and where zero is in their bars.
+
+        ``sparks``: the past of some of the weights, by place, as points of a line.
+        """
+        groups = {group.name: group for group in self.groups}
+        signed = [weight.as_share(weight.last) for weight in self.weights]
+        low, high = min(0.0, *signed), max(0.0, *signed, *(group.influence for group in self.groups))
+        span = (high - low) or 1.0
+
+        def at(share: float) -> float:
+            return round(100 * (min(high, max(low, share)) - low) / span, 3)
+
+        def bar(first: float, last: float, known: bool) -> dict[str, float]:
+            return {"left": at(first if known else 0.0), "width": round(at(last) - at(first), 3) if known else 0.0}
+
+        rows: list[dict[str, Any]] = []
+        seen: set[str] = set()
+        tops = 0
+        for place, (weight, share) in enumerate(zip(self.weights, signed, strict=True)):
+            group = groups.get(weight.group or "")
+            tops += group is None or group.name not in seen
+            if group is not None and group.name not in seen:
+                seen.add(group.name)
+                own = self.of_group(group)
+                top = {"group": group, "name": group.name, "share": group.influence, "more": tops > _SHOWN}
+                rows.append(
+                    {**top, **bar(0.0, group.influence, group.told), "best": own[0].name, "least": own[-1].name}
+                )
+            known = self.determined(weight)
+            rows.append(
+                {
+                    "group": None,
+                    "member": group.name if group is not None else "",
+                    "closed": group is not None and group.features > _SMALL_GROUP,
+                    "name": weight.name,
+                    "place": place,
+                    "told": known,
+                    "share": weight.influence,
+                    "more": tops > _SHOWN,
+                    **bar(min(0.0, share), max(0.0, share), known),
+                    "down": share < 0,
+                    "spark": sparks.get(place, "") if known else "",
+                    "unit": _numbers(weight, 1.0, known),
+                    "spread": _numbers(weight, weight.spread, known),
+                    **_whisker(weight, at),
+                }
+            )
+        return rows, at(0.0)
+
+
+def _whisker(weight: Weight, at: Any) -> dict[str, Any]:
+    if weight.low is None or weight.high is None or not weight.last:
+        return {"low_at": None, "reach": None}
+    low, high = at(weight.as_share(weight.low)), at(weight.as_share(weight.high))
+    return {"low_at": low, "reach": round(high - low, 3)}
+
+
+def _numbers(weight: Weight, factor: float, known: bool) -> dict[str, str]:
+    """Per ``factor`` of the feature: its unit, or its deviation among the candidates of a step.
+
+    With decimals that leave three digits to the weight, and two to the width of its interval.
+    """
+    names = ("last", "low", "high", "policy", "reward")
+    values = {name: None if (end := getattr(weight, name)) is None else factor * end for name in names}
+    digits, low, high = decimals([values["last"] or 0.0], 3), values["low"], values["high"]
+    if low is not None and high is not None and high > low:
+        digits = max(digits, decimals([high - low], 2))
+    return {name: "" if end is None or not known else number(end, min(12, digits)) for name, end in values.items()}
+
+
+def intervals(model: IBCB) -> Interval | None:
+    """Of the last logged policy's direction; None where the model has none, or has learned nothing."""
+    if model.forecast_model_ is None or not model.coef_.any():
+        return None
+    return model.policy_interval(LEVEL, direction=True)
+
+
+def told(model: IBCB) -> NDArray[np.bool_]:
+    """Which features' weights the choices determine, shape (d,)."""
+    names = model.feature_names_in_ or tuple(map(str, range(model.n_features_in_)))
+    unidentified = set(model.unidentified_features_ or ())
+    return np.array([name not in unidentified for name in names])
+
+
+def feature_names(model: IBCB) -> tuple[str, ...]:
+    """Names of the features, made up where the log had none."""
+    return model.feature_names_in_ or tuple(f"feature {column}" for column in range(model.n_features_in_))
+
+
+def _ranked(decides: Influences, groups: Mapping[str, tuple[int, ...]], last: Vector) -> list[int]:
+    """Features, those that decide most first; those of a group together, the most wanted of them first."""
+    inside = {feature for places in groups.values() for feature in places}
+    alone = [(float(share), (feature,)) for feature, share in enumerate(decides.features) if feature not in inside]
+    grouped = [(decides.groups[name], tuple(sorted(of, key=lambda each: -last[each]))) for name, of in groups.items()]
+    return [feature for _, places in sorted([*alone, *grouped], key=lambda one: -one[0]) for feature in places]
+
+
+def _told_together(model: IBCB, known: NDArray[np.bool_], places: Sequence[int]) -> bool:
+    """Whether the choices determine how the features of a group compare with each other.
+
+    They do where what no choice depends on leaves their scores alike: a constant that all levels of a one-hot feature
+    share, say.
+    """
+    track, some = model._fit.track, list(places)
+    if known[some].all() or track is None or track.now is None:
+        return True
+    unit, blind = undetermined(track)
+    lost = (blind / unit[:, None])[some]
+    within = track.now.within[np.ix_(some, some)]
+    moved = np.einsum("ik,ij,jk->k", lost, within, lost)
+    alone = np.einsum("ik,i,ik->k", lost, within.diagonal(), lost)
+    return bool(blind.shape[1]) and bool(moved.max() <= _LOST * alone.max())
