@@ -230,13 +230,13 @@ def test_a_worker_killed_while_its_rows_are_in_use(tmp_path, small_partitions, m
         passes = 0
         submitted = cluster.DaskRows._submitted
 
-        def counting(self, task, kernel):
+        def counting(self, kernel):
             nonlocal passes
             passes += 1
             if passes == 5:
                 workers[1].send_signal(signal.SIGKILL)
                 workers[1].wait()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
         model = IBCB(solver="robust").fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
@@ -370,10 +370,10 @@ def test_when_no_worker_is_left_it_is_said(tmp_path, small_partitions, monkeypat
     with started(tmp_path, workers=1) as (_, (only,), address), connected(address, 1) as client:
         submitted = cluster.DaskRows._submitted
 
-        def killing(self, task, kernel):
+        def killing(self, kernel):
             only.kill()
             only.wait()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         monkeypatch.setattr(cluster.DaskRows, "_submitted", killing)
         with pytest.raises(ClusterError, match=r"no worker is left at tcp://127.*Start workers again"):
@@ -433,12 +433,12 @@ def test_a_worker_killed_at_any_pass_changes_nothing(tmp_path, small_partitions,
     with started(tmp_path, workers=2) as (_, workers, address), connected(address) as client:
         passes, submitted = 0, cluster.DaskRows._submitted
 
-        def counting(self, task, kernel):
+        def counting(self, kernel):
             nonlocal passes
             passes += 1
             if passes == 1 + trial:
                 workers[trial % 2].kill()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
         model = IBCB(solver="robust").fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
@@ -455,12 +455,12 @@ def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monke
     with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
         passes, submitted = 0, cluster.DaskRows._submitted
 
-        def counting(self, task, kernel):
+        def counting(self, kernel):
             nonlocal passes
             passes += 1
             if passes == 1 + trial % 16:
                 scheduler.kill()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         with monkeypatch.context() as patch:
             patch.setattr(cluster.DaskRows, "_submitted", counting)
@@ -539,13 +539,13 @@ def test_a_worker_that_stands_still_for_a_while_is_waited_for(shared, long_logs,
     slow, looks, passes, submitted = workers[trial % 2], 0, 0, cluster.DaskRows._submitted
     check = cluster._Connection._check_workers
 
-    def counting(self, task, kernel):
+    def counting(self, kernel):
         nonlocal passes
         passes += 1
         if passes == 1 + trial % 16:
             slow.send_signal(signal.SIGSTOP)
             threading.Timer(0.5 + 0.1 * trial, slow.send_signal, [signal.SIGCONT]).start()
-        return submitted(self, task, kernel)
+        return submitted(self, kernel)
 
     def looking(self):
         nonlocal looks
