@@ -76,21 +76,21 @@ def recover_tables(
         # Read whole: what is recovered is recovered of fewer features.
         log = log.read()
         fitted = log_fingerprint(log) == model.log_fingerprint_
-        return told({name: _Known(model.propensities(log, ahead=name == "ahead"), fitted) for name in names})
+        return told({name: _ByEpisode(model.propensities(log, ahead=name == "ahead"), fitted) for name in names})
     try:
         return told({name: Recovering.of(model._fit, before, ahead=name == "ahead") for name in names})
     except NotTheFittedLogError:
         return told({name: Next(track, scale) for name in names})
 
 
-class _Known(Subscriber):
+class _ByEpisode(Subscriber):
     """Propensities that are known already, episode by episode."""
 
     def __init__(self, rest: Vector, fitted: bool) -> None:
         self._rest, self.fitted = rest, fitted
         self.values: list[Vector] = []
 
-    def step(self, episode: Episode) -> _Known:
+    def step(self, episode: Episode) -> _ByEpisode:
         rows = episode.lesson.n_rows
         self.values.append(self._rest[:rows])
         self._rest = self._rest[rows:]

@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from ibcb.engine.block import Block
 from ibcb.engine.candidates import CandidateMoments, first_look
+from ibcb.engine.episode_rows import Rows
 from ibcb.engine.experience import Experience, experienced
 from ibcb.engine.homes import stored_episodes
 from ibcb.engine.past import ALL, Past
-from ibcb.engine.rows import Rows
 from ibcb.engine.threads import Workers, one_blas_thread
 from ibcb.log import Log
 from ibcb.log.fingerprint import NO_LOG, with_episode

@@ -27,6 +27,7 @@ from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
 from ibcb.log import Log
+from ibcb.log.arrays import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
@@ -178,7 +179,7 @@ def fit_logs(
         where |= {"keep": None if settings.incremental else 0}
         try:
             doing = _doing(settings, "choose" if settings.open or not settings.learns else "fit")
-            _, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
+            seen, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
             told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
             if not told:
@@ -191,6 +192,11 @@ def fit_logs(
         if isinstance(outcome, _Unsolved):
             outcome = _once_more(logs, outcome, settings, where, judge)
     assert isinstance(outcome, Fitted)
+    if outcome.fit.evolution.history.fingerprint != seen.fingerprint:
+        raise LogFormatError(
+            "the log changed while it was fitted: what was chosen in one pass over it does not belong to what was met "
+            "in the next. Fit it again, or a copy that nobody writes."
+        )
     return outcome._replace(chose=chose)
 
 
@@ -273,10 +279,11 @@ class _Resuming(Subscriber):
         self._check(last is None or after.stored != last.stored or after.fingerprint == last.fingerprint)
         return replace(self, seen=after)
 
-    def finish(self) -> None:
-        """Raises where it ends before them."""
+    def finish(self) -> History | None:
+        """What lies behind in the end; raises where that is before them."""
         last = self.begun.last
         self._check(last is None or (self.seen is not None and self.seen.stored >= last.stored))
+        return self.seen
 
     def _check(self, is_same: bool) -> None:
         if not is_same:

@@ -85,7 +85,7 @@ class IBCB(Answering):
         Solve each problem a second time without the rows that the first solution violates (Algorithm 3), for deciders
         that do not always take the best candidate. No effect on "hard", which violates none.
     penalty : float
-        Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.inverse.solvers.newton`.
+        Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.inverse.solvers.hinge`.
     bend : float
         Violation, in typical bonuses, beyond which a row pulls no harder ("robust").
     tolerance : float
