@@ -20,9 +20,9 @@ from ibcb.deciders.kind import grid
 from ibcb.deciders.softmax import SoftmaxOfAnyone
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
-from ibcb.io.format import table_format
+from ibcb.io.format import Format
 from ibcb.io.tables import Tables
-from ibcb.tracking.motions import MOTIONS, Walk
+from ibcb.tracking.motions import MOTIONS, RandomWalk
 
 SOURCE = ROOT / "src" / "ibcb"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -167,7 +167,7 @@ def test_a_new_format_is_read_and_fitted_as_any_other(monkeypatch, tmp_path):
         table = pa.table({name: pa.array([json.loads(value) for value in values]) for name, values in columns.items()})
         return Tables(path.name, table.schema, lambda names, whole: iter([table.select(list(names))]))
 
-    tilde = table_format(name="tilde file", suffixes=(".tilde",), tables=tables)
+    tilde = Format(name="tilde file", suffixes=(".tilde",), tables=tables)
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, tilde))
     log = ibcb.simulate(n_episodes=3, batch_size=20, seed=0).log
     ibcb.write_log(log, tmp_path / "log.csv")
@@ -181,7 +181,7 @@ def test_a_new_format_is_read_and_fitted_as_any_other(monkeypatch, tmp_path):
 
 
 def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
-    class Shrinking(Walk):
+    class Shrinking(RandomWalk):
         """Forgets a tenth of its policy with every update."""
 
         def move(self, beliefs, unit, lesson):

@@ -195,3 +195,19 @@ def test_only_tables_have_a_column_of_arms(tmp_path):
     (tmp_path / "log.vw").write_text("0:1:1 |a x:2\n")
     with pytest.raises(LogFormatError, match=r"log\.vw: 'arm' was named as the column of arms; only tables have one"):
         ibcb.read_log(tmp_path / "log.vw", arm="arm", episode_size=1)
+
+
+def test_names_hide_no_feature_of_arms_and_times_are_said():
+    """A table with a row per arm holds no outcome; a number called time may be a feature of the step."""
+    log = pa.table({"day": [1, 1, 2, 2], "arm": list("abba"), "time": [3.0, 1.0, 2.0, 0.5]})
+    arms = pa.table({"arm": ["a", "b"], "rating": [1.0, 2.0], "time": [3.0, 5.0]})
+    options = {"arm": "arm", "arm_features": arms, "columns": {"episode": "day"}}
+    read = ibcb.read_log(log, **options)
+    assert read.feature_names == ("arm=a", "arm=b", "rating", "time")
+    assert [str(note) for note in read.notes if note.code == "times-read"] == [
+        "'time' read as the times of the steps (the name suggests it): no feature. If it is one, take it back with "
+        "keep=['time'] (--keep time)."
+    ]
+    kept = ibcb.read_log(log, keep=["time"], **options | {"arm_features": None})
+    assert "arm=a:time" in kept.feature_names
+    assert kept.timestamps is None

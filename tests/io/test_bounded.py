@@ -159,10 +159,28 @@ def test_arrays_that_unpack_to_much_are_refused_before_they_are_read(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "name, values, words",
+    [
+        ("warmup", np.zeros(10**7, int), r"warmup has shape \(10000000,\); expected a whole number: a single one"),
+        ("preparation", np.zeros(10**6, "U10"), "preparation has shape"),
+        ("chosen", np.zeros(10**7, int), r"chosen has shape \(10000000,\); expected .*one entry per step, \(4,\)"),
+        ("episode_offsets", np.zeros(10**7, int), r"episode_offsets has shape .*, but there are 4 steps"),
+    ],
+)
+def test_shapes_are_checked_before_an_array_is_read(tmp_path, name, values, words):
+    np.savez_compressed(tmp_path / "log.npz", **(FINE | {name: values}))
+    tracemalloc.start()
+    with pytest.raises(LogFormatError, match=words):
+        ibcb.read_log(tmp_path / "log.npz")
+    assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    tracemalloc.stop()
+
+
 def test_a_header_without_end_is_refused_before_it_is_read(tmp_path):
     content = b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little") + b" " * 1_000_000
     path = npz(tmp_path / "log.npz", raw={"chosen": content})
-    refused(path, "'chosen' says its header has 2147483648 bytes, of at most 65536; the file is damaged")
+    refused(path, r"array 'chosen' cannot be read \(.* header, expected 2147483648 bytes got \d+\); the file is")
     # Nobody asks for the others.
     assert len(ibcb.read_log(npz(tmp_path / "log.npz", raw={"other": content}))) == 2
 
@@ -287,13 +305,7 @@ def test_items_that_are_no_numbers_are_refused(tmp_path, value, of_items):
     rows = f"2019-11-24 00:00:22,0,0,0\n2019-11-24 00:00:23,{0 if of_items else value},0,0\n"
     columns = f"timestamp,item_id,user-item_affinity_0,user-item_affinity_{value if of_items else 1}\n"
     (tmp_path / "all.csv").write_text(columns + rows)
-    refused(tmp_path, r"line 3: item_id is '?.{1,62}; expected a whole number of at most 18 digits", episode_size=1)
-
-
-def test_numbers_of_items_are_shown_in_short(tmp_path):
-    (tmp_path / "item_context.csv").write_text(f"item_id,item_feature_0\n0,1\n1,{'9' * 5000}\n")
-    (tmp_path / "all.csv").write_text("timestamp,item_id\n2019-11-24 00:00:22,0\n2019-11-24 00:00:23,1\n")
-    refused(tmp_path, r"item 1: item_feature_0 is '9{50,60}\.\.\.; expected a finite number", episode_size=1)
+    refused(tmp_path, r"row 1 \(from 0\): item_id is '.{1,62}; expected a whole number of at most 18", episode_size=1)
 
 
 # -- damage ----------------------------------------------------------------------------------------------------------
@@ -357,10 +369,6 @@ def test_every_column_and_the_schema_have_a_digest(tmp_path, written):
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=other), more)
             with pytest.raises(LogFormatError, match="damaged"):
                 ibcb.read_log(tmp_path / "other.arrow")
-        with pa.ipc.new_file(tmp_path / "bare.arrow", schema) as writer:
-            writer.write_batch(batch)
-    with pytest.raises(LogFormatError, match=r"bare\.arrow: damaged: the digest of column '\w+' in record batch 0"):
-        ibcb.read_log(tmp_path / "bare.arrow")
 
 
 changes_of_bytes = st.lists(
@@ -439,17 +447,17 @@ def test_chunks_and_pages_are_those_that_arrow_knows(tmp_path, rng, compression,
     how = {"data_page_version": version, "data_page_size": 1 << 12, "row_group_size": 1700, "compression": compression}
     pq.write_table(table, path, use_dictionary=["text"], store_schema=False, **how)
     meta = pq.read_metadata(path)
-    groups = parquet_footer.row_groups(path)
+    content = io.BytesIO(path.read_bytes())
+    groups = parquet_footer.row_groups(content)
     assert [group.rows for group in groups] == [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-    with path.open("rb") as file:
-        for i, group in enumerate(groups):
-            for j, chunk in enumerate(group.chunks):
-                told = meta.row_group(i).column(j)
-                assert chunk.values == told.num_values
-                assert chunk.by_dictionary == any("DICTIONARY" in each for each in told.encodings)
-                found = parquet_footer.pages(file, chunk)
-                assert found.values == told.num_values
-                assert 0 < found.largest <= told.total_uncompressed_size
+    for i, group in enumerate(groups):
+        for j, chunk in enumerate(group.chunks):
+            told = meta.row_group(i).column(j)
+            assert chunk.values == told.num_values
+            assert chunk.by_dictionary == any("DICTIONARY" in each for each in told.encodings)
+            pages = parquet_footer.pages(content, chunk)
+            assert pages.values == told.num_values
+            assert 0 < pages.largest <= told.total_uncompressed_size
 
 
 READ_ALL = """
@@ -480,7 +488,7 @@ def test_of_two_damages_the_same_is_told_whole_and_part_by_part(tmp_path, writte
     """A header in the last row group, which is looked at first where all is read, and a page in the first one."""
     path = tmp_path / "log.parquet"
     path.write_bytes(written[".parquet"])
-    first, *_, last = parquet_footer.row_groups(path)
+    first, *_, last = parquet_footer.row_groups(io.BytesIO(path.read_bytes()))
     content = bytearray(written[".parquet"])
     content[last.chunks[1].start] = 0xFF
     content[first.chunks[0].start + first.chunks[0].length - 1] ^= 0xFF

@@ -11,7 +11,7 @@ from strategies import assert_same_log
 
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
-from ibcb.io.propensities import of_every_candidate
+from ibcb.io.logged import of_every_candidate
 from ibcb.log.fingerprint import log_fingerprint
 
 STEPS, CANDIDATES = 12, 3

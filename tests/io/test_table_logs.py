@@ -1,6 +1,7 @@
 """Logs in tables: every form and every home of them comes back as the log it was."""
 
 import gzip
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -644,3 +645,24 @@ def test_a_lazy_frame_is_to_be_collected_first():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with pytest.raises(TypeError, match=r"got LazyFrame; collect it first: read_log\(frame.collect\(\)\)"):
         ibcb.read_log(polars.LazyFrame({"step": [0]}))
+
+
+def test_times_that_differ_between_candidates_are_said(rng):
+    """A feature called time is read as the time of the step: a note says so, and how to take it back."""
+    table = pa.table(
+        {
+            "episode": np.arange(24) // 8,
+            "step": np.arange(24) // 4,
+            "chosen": np.arange(24) % 4 == 1,
+            "time": np.where(np.arange(24) < 12, np.arange(24) // 4, rng.normal(size=24)),
+            "price": rng.normal(size=24),
+        }
+    )
+    log = ibcb.read_log(table)
+    (note,) = [note for note in log.notes if note.code == "varying-times"]
+    assert note.severity == "warning"
+    assert re.search(r"in 3 steps it differs .* take it back with keep=\['time'\] \(--keep time\)", str(note))
+    assert log.feature_names == ("price",)
+    assert ibcb.read_log(table, keep=["time"]).feature_names == ("time", "price")
+    named = ibcb.read_log(table, columns={"timestamp": "time"})
+    assert not named.notes

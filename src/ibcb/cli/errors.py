@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.outputs import files_of_a_command
+from ibcb.cli.inputs import files_of_a_command
 from ibcb.cli.printing import escaping_stdout, let_go, say
 
 __all__ = ["reports_errors"]

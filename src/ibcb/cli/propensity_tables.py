@@ -18,7 +18,7 @@ from ibcb.log.arrays import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
-from ibcb.tracking.propensities import Next
+from ibcb.tracking.choice_probabilities import Next
 
 __all__ = ["Overlap", "Told", "effective_size", "not_drawn", "of_another_log", "recover_tables"]
 

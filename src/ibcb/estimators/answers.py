@@ -280,6 +280,7 @@ class Answering(Imitator):
         Parameters
         ----------
         log : BehaviorLog, or what `ibcb.open_log` gave
+            Another one than the fitted one raises ValueError, with the first episode that differs.
 
         Returns
         -------

@@ -15,22 +15,23 @@ from itertools import islice
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ibcb.deciders import DRAWS, experts
 from ibcb.engine import Subscriber, replay
 from ibcb.estimators.answers import Answering
 from ibcb.estimators.fitting import Fit, Fitted, Judge, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, check_log
+from ibcb.estimators.parameters import PARAMETERS, Parameters
 from ibcb.estimators.published import published
 from ibcb.estimators.reduction import Lens, Reduction, lens_of
 from ibcb.estimators.settings import Settings
 from ibcb.estimators.state import Named, pack, parameters, unpack
-from ibcb.inverse.solvers import SOLVERS, SolverSettings
+from ibcb.inverse.solvers import SolverSettings
 from ibcb.log import Log
 from ibcb.log.fingerprint import log_fingerprint
-from ibcb.numerics.checks import boolean, gram_matrix, one_of, positive, whole
+from ibcb.log.option import documented
+from ibcb.numerics.checks import gram_matrix
 
 __all__ = ["IBCB"]
 
@@ -45,62 +46,14 @@ _OF_LOGS = ("_seen", "_chooses", "_judged")
 _WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 
 
-class IBCB(Answering):
+@documented(PARAMETERS)
+class IBCB(Parameters, Answering):
     """Inverse batched contextual bandit.
 
     Parameters
     ----------
-    expert : {"sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other", "auto"}
-        The kind of decider: upper confidence bounds, Thompson sampling, the best but at random now and then, or a
-        softmax of the scores. Three more kinds are tracked without assuming how they learn, and some of their choices
-        may go astray: "topk" draws from its best candidates, "stationary" never learns, "other" changes in an unknown
-        way. "auto": the kind that best predicts the log one episode ahead, see `ibcb.tracking.selection`.
-    alpha : float
-        Exploration weight of an SBUCB or SBTS decider. Choices reveal weights only per unit of alpha, so alpha scales
-        the weights and changes nothing else.
-    l2 : float or "auto"
-        Ridge parameter lambda of the decider, in the units of the log. "auto": whichever of 0.1 to 10 predicts the log
-        best, in units of the features themselves: for a decider that brings features to one scale, or to mean 0 and
-        deviation 1. Then units do not matter. If features seem to be in different units, a given number is compared
-        with these, and replaced if one of them predicts the log clearly better; ``notes_`` says so.
-    sampling_rate : float
-        Share of the decider's choices that the log holds, if it is a random sample of them: the decider's Gram matrix
-        grew 1 / sampling_rate times as fast as the log shows. It acts as a factor of l2, so l2="auto" does not need it;
-        with a given l2 and alpha it makes policies and `to_policy` the decider's own. For "sbts", ``notes_`` says if a
-        smaller share explains the log clearly better.
-    margin : float
-        The paper's epsilon, of SBTS rows ``(s_o - s_c)' G theta <= -margin``: scales ``coef_`` as alpha does for SBUCB.
-    top_k : int or "auto"
-        Number of candidates that a "topk" decider draws from; "auto": 2, 3 or 4, whichever predicts the log best.
-    draws : {"step", "episode"}
-        How often an "sbts" decider draws its weights. expert="auto" tries both.
-    solver : {"auto", "hard", "soft", "robust", "paper"}
-        "hard": exact projection; raises `InfeasibleError`, naming the contradicting steps, where the choices have no
-        common explanation. "soft": squared hinge. "robust": Huber hinge. "paper": OSQP at the paper's tolerances.
-        "auto": "hard" while every episode is feasible, otherwise "robust" for the whole log; ``solver_`` and ``notes_``
-        say which. Kinds that are only tracked: "robust".
-    incremental : bool
-        True: one problem per episode, centred on the last solution (Algorithm 2). False: one problem over all.
-    prune : bool
-        Solve each problem a second time without the rows that the first solution violates (Algorithm 3), for deciders
-        that do not always take the best candidate. No effect on "hard", which violates none.
-    penalty : float
-        Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.inverse.solvers.hinge`.
-    bend : float
-        Violation, in typical bonuses, beyond which a row pulls no harder ("robust").
-    tolerance : float
-        Of OSQP at its first attempt ("paper"); the paper uses 0.3 for SBTS on MovieLens.
-    forecast : {"auto", None}
-        "auto": track the policy, and let `predict` use the one right after the log, see `forecast`. None: Algorithm 2
-        alone; `predict` then uses what ridge regression makes of ``coef_``. Kinds that are only tracked are tracked in
-        any case.
-    prior_gram : array of shape (d, d), optional
-        S'S of all contexts chosen before the log begins, for a log that starts in the middle of the decider's life.
-    n_jobs : int, optional
-        Threads that share the blocks of an episode (of up to 4,096 steps); -1: one per core, None: one. The result is
-        the same to the bit.
-    verbose : bool
-        Show a progress bar on a terminal, if fitting takes longer than a second.
+    **options
+        See `ibcb.estimators.parameters.Parameters`.
 
     Attributes
     ----------
@@ -152,45 +105,6 @@ class IBCB(Answering):
     >>> model.score(run.test_log) > 0.8
     True
     """
-
-    def __init__(
-        self,
-        *,
-        expert: str = "sbucb",
-        alpha: float = 1.0,
-        l2: float | str = "auto",
-        sampling_rate: float = 1.0,
-        margin: float = 0.01,
-        top_k: int | str = "auto",
-        draws: str = "step",
-        solver: str = "auto",
-        incremental: bool = True,
-        prune: bool = False,
-        penalty: float = 40.0,
-        bend: float = 0.2,
-        tolerance: float = 8e-2,
-        forecast: str | None = "auto",
-        prior_gram: ArrayLike | None = None,
-        n_jobs: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.expert = expert
-        self.alpha = alpha
-        self.l2 = l2
-        self.sampling_rate = sampling_rate
-        self.margin = margin
-        self.top_k = top_k
-        self.draws = draws
-        self.solver = solver
-        self.incremental = incremental
-        self.prune = prune
-        self.penalty = penalty
-        self.bend = bend
-        self.tolerance = tolerance
-        self.forecasts = forecast
-        self.prior_gram = prior_gram
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     # The parameter `forecast` and the method share a name: the parameter lives in `forecasts`.
 
@@ -448,33 +362,6 @@ class IBCB(Answering):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         return {name: value for name, value in state.items() if name not in _OF_LOGS}
-
-    # -- checks and explanations -----------------------------------------------------------------------------------
-
-    def _check_parameters(self) -> None:
-        one_of("expert", self.expert, (*experts(), "auto"))
-        one_of("draws", self.draws, DRAWS)
-        one_of("solver", self.solver, ("auto", *SOLVERS))
-        if self.forecasts is not None:
-            one_of("forecast", self.forecasts, ("auto",))
-        positive("alpha", self.alpha, "it is the scale of theta")
-        if self.l2 != "auto":
-            positive("l2", self.l2, "without it Psi has no inverse before the first update")
-        if positive("sampling_rate", self.sampling_rate, "it is a share of the decider's choices") > 1:
-            raise ValueError(
-                f"sampling_rate={self.sampling_rate!r} must be at most 1: it is the share of the decider's choices "
-                "that the log has."
-            )
-        if self.top_k != "auto":
-            whole("top_k", self.top_k, 2, "it counts the candidates drawn from")
-        positive("margin", self.margin, "with 0 theta = 0 would explain every choice")
-        positive("penalty", self.penalty, "it weighs the violated rows")
-        positive("bend", self.bend, "it is a width")
-        positive("tolerance", self.tolerance, "OSQP stops when it is met")
-        for name in ("incremental", "prune", "verbose"):
-            boolean(name, getattr(self, name))
-        if self.n_jobs not in (None, -1):
-            whole("n_jobs", self.n_jobs, 1, "it counts threads, -1 takes one per core")
 
 
 def _check_choosable(episodes: int, settings: Settings) -> None:

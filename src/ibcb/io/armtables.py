@@ -8,31 +8,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.io.cells import complete, is_list, one_array, values_of
-from ibcb.io.columns import (
-    Plan,
-    as_text,
-    assign_roles,
-    check_roles,
-    feature_matrix,
-    is_number,
-    listed,
-    no_column,
-    plan_features,
-    shown_type,
-)
-from ibcb.io.propensities import Logged
+from ibcb.io.cells import complete, flattened, is_list, is_number, one_array, shown_type, value_counts
+from ibcb.io.columns import ROW_NUMBERS, as_text, feature_matrix, plan_features
+from ibcb.io.labels import read_labels
+from ibcb.io.logged import Logged
+from ibcb.io.roles import assign_roles, check_roles, normal_name
+from ibcb.io.rows import Tables, in_memory
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import Moments, with_moments
+from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
@@ -44,7 +36,6 @@ __all__ = ["ArmRows"]
 
 #: roles that a table of arms may have
 _ROLES = ("episode", "timestamp", "step", "step_id", "propensity")
-_Reader = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 
 class ArmRows:
@@ -53,9 +44,9 @@ class ArmRows:
     With ``options.choices=False`` the column of arms may be missing; ``chosen`` is 0 then.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, read: _Reader, options: ReadOptions, told: bool) -> None:
-        self.name, self._read, self._options = name, read, options
-        made = options.preparation
+    def __init__(self, tables: Tables, options: ReadOptions, told: bool) -> None:
+        self.name, self._tables, self._options = tables.name, tables, options
+        schema, made = tables.schema, options.preparation
         known = None if made is None else made.arms
         self._column = options.arm or (known.column if known is not None else "")
         self._available = options.available or (None if known is None else known.available)
@@ -69,81 +60,77 @@ class ArmRows:
                 "its own on the features of the step by now; leave it out."
             )
         if made is not None:
-            options = replace(
-                options, columns={r: c for r, c in made.roles if c in schema.names} | dict(options.columns)
-            )
+            columns = {role: name for role, name in made.roles if name in schema.names}
+            options = replace(options, columns=columns | dict(options.columns))
         own = [name for name in schema.names if name not in (self._column, self._available)]
-        found, _ = assign_roles(own, replace(options, preparation=None))
-        self._roles = {role: column for role, column in found.items() if role in _ROLES}
+        roles, _ = assign_roles(own, replace(options, preparation=None))
+        self._roles = {role: column for role, column in roles.items() if role in _ROLES}
         check_roles(schema, self._roles)
         rest = [name for name in own if name not in self._roles.values()]
         logged = self._roles.get("propensity") if options.choices else None
         self._logged = None if logged is None else Logged(logged, told)
-        self._plan: Plan = plan_features(schema, self._roles, rest, options, read, optional=True)
+        self._plan = plan_features(tables, self._roles, rest, options, optional=True)
         self._notes = list(self._plan.notes)
-        if made is None:
-            self._arms = self._found_arms(schema, options)
-            columns = self._standardized(options)
+        time = self._roles.get("timestamp")
+        if time is not None and "timestamp" not in options.columns and is_number(schema.field(time).type):
+            text = f"{shown(time)} read as the times of the steps (the name suggests it): no feature. If it is one, "
+            self._notes.append(Note("times-read", "info", f"{text}{taken_back(time)}.", {"column": time}))
+        if known is None:
+            self._arms = self._all_arms(options)
+            recipe = self._standardized(options)
         else:
-            assert known is not None
-            self._arms, columns = known, made.columns
-        self.preparation: Preparation | None = Preparation(columns, tuple(self._roles.items()), arms=self._arms)
+            assert made is not None
+            self._arms, recipe = known, made
+        self.preparation: Preparation | None = Preparation(recipe.columns, tuple(self._roles.items()), arms=self._arms)
         self.feature_names: tuple[str, ...] | None = self.preparation.feature_names
-        whole = bool(self._arms.names) and all(re.fullmatch(r"-?\d{1,18}", name) for name in self._arms.names)
-        self._names = np.array([int(name) for name in self._arms.names] if whole else self._arms.names)
-        self._codes = pa.array(self._arms.names, pa.string())
+        names = self._arms.names
+        whole = bool(names) and all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
+        self._names = np.array([int(name) for name in names] if whole else names)
+        self._codes = pa.array(names, pa.string())
         self._center, self._scale = self.preparation.moments
-        d, filled = len(self.feature_names), 1 + len(self._center) + len(self._arms.features)
+        d, self._filled = len(self.feature_names), 1 + len(self._center) + len(self._arms.features)
         if d > MOST_FEATURES:
             raise LogFormatError(
-                f"{plural(len(self._arms.names), 'arm')} with {1 + len(self._center)} weights each are {d:,} features, "
+                f"{plural(len(names), 'arm')} with {1 + len(self._center)} weights each are {d:,} features, "
                 f"and at most {MOST_FEATURES:,} can be read; name fewer features (--features), or group the arms."
             )
-        self._is_sparse = sparse_pays(d, filled / d)
+        self._is_sparse = sparse_pays(d, self._filled / d)
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        return (*self._notes, *(() if self._logged is None else self._logged.notes))
+        return (*self._tables.notes(), *self._notes, *(() if self._logged is None else self._logged.notes))
 
     # -- arms ----------------------------------------------------------------------------------------------------------
 
-    def _found_arms(self, schema: pa.Schema, options: ReadOptions) -> Arms:
+    def _all_arms(self, options: ReadOptions) -> Arms:
         """All arms: those chosen, those that were available, those in the table of their features."""
         counts: Counter[str] = Counter()
         others: set[str] = set()
-        columns = [self._column, *([self._available] if self._available is not None else [])]
-        row = 0
-        for table in self._read(columns):
-            chosen = as_text(complete(table, self._column, row))
-            counts.update({each["values"]: each["counts"] for each in chosen.value_counts().to_pylist()})
-            if self._available is not None:
-                texts, _ = _entries(table[self._available], self._available)
-                others.update(pc.unique(texts).drop_null().to_pylist())
-            row += table.num_rows
-        if not row:
+        rows = 0
+        for table, row in self._tables.numbered([self._column, *self._columns_of_sets]):
+            counts.update(value_counts(as_text(complete(table, self._column, row))))
+            for name in self._columns_of_sets:
+                others.update(pc.unique(_entries(table[name], name)[0]).drop_null().to_pylist())
+            rows = row + table.num_rows
+        if not rows:
             raise LogFormatError("the log is empty: it has no step, which is a row. Is it the right file?")
-        table, features = options.arm_features, dict[str, tuple[float, ...]]()
+        table, features = options.arm_features, dict[str, dict[str, float]]()
         if table is not None:
-            names, features = self._features_of_arms(table, {*counts, *others}, options)
-            others.update(names)
-        kind = schema.field(self._column).type
+            features = self._features_of_arms(table, {*counts, *others}, options)
+            others.update(as_text(table[self._column]).to_pylist())
+        kind = self._tables.schema.field(self._column).type
         numeric = is_number(kind) and not pa.types.is_boolean(kind)
         every = sorted({*counts, *others}, key=_as_number if numeric else str)
         if len(every) > len(counts):
             self._notes.append(never_chosen(len(every) - len(counts), len(every)))
-        if table is not None:
-            order = {name: place for place, name in enumerate(names)}
-            features = {name: tuple(values[order[arm]] for arm in every) for name, values in features.items()}
-        return Arms(self._column, tuple(every), tuple(features.items()), self._available)
+        shared = tuple((name, tuple(values[arm] for arm in every)) for name, values in features.items())
+        return Arms(self._column, tuple(every), shared, self._available)
 
-    def _features_of_arms(
-        self, table: pa.Table, arms: set[str], options: ReadOptions
-    ) -> tuple[list[str], dict[str, tuple[float, ...]]]:
-        """The arms in the table of their features, and these by name."""
+    def _features_of_arms(self, table: pa.Table, arms: set[str], options: ReadOptions) -> dict[str, dict[str, float]]:
+        """Features of arms, from the table of them: of each the numbers of all arms in the table, by name."""
+        where = "in the table of arms (arm_features, --arm-features)"
         if self._column not in table.column_names:
-            raise LogFormatError(
-                no_column(self._column, table.column_names, " in the table of arms (arm_features, --arm-features)")
-            )
+            raise LogFormatError(no_column(self._column, table.column_names, f" {where}"))
         names = as_text(complete(table, self._column, 0)).to_pylist()
         twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
@@ -151,58 +138,59 @@ class ArmRows:
         absent = sorted(arms - set(names))
         if absent:
             raise LogFormatError(
-                f"{listed(absent)} has no row in the table of arms (arm_features, --arm-features), which has "
-                f"{listed(names)}; add {'it' if len(absent) == 1 else 'them'}."
+                f"{listed(absent)} has no row {where}, which has {listed(names)}; add "
+                f"{'it' if len(absent) == 1 else 'them'}."
             )
-        own = ReadOptions(missing=options.missing, one_hot=True)
-        rest = [name for name in table.column_names if name != self._column]
-        plan = plan_features(table.schema, {"arm": self._column}, rest, own, lambda columns: [table.select(columns)])
-        values = dense(feature_matrix(table, plan, 0)[0])
+        rest = [name for name in table.column_names if name != self._column and normal_name(name) not in ROW_NUMBERS]
+        # What every arm has is no outcome of a choice, whatever it is called, nor does it name a step.
+        own = ReadOptions(missing=options.missing, one_hot=True, keep=rest)
+        plan = plan_features(in_memory("arms", table), {"arm": self._column}, rest, own)
+        values, features = dense(feature_matrix(table, plan, 0)[0]), plan.preparation.feature_names
         bad = np.argwhere(~np.isfinite(values))
         if len(bad):
             at, place = bad[0]
             raise LogFormatError(
-                f"arm {shown(names[at])}: {plan.preparation.feature_names[place]} is {values[at, place]} in the table "
-                "of arms; features must be finite. Correct it, or leave the column out."
+                f"arm {shown(names[at])}: {features[place]} is {values[at, place]} in the table of arms; features must "
+                "be finite. Correct it, or leave the column out."
             )
-        return names, dict(zip(plan.preparation.feature_names, map(tuple, values.T.tolist()), strict=True))
+        columns = (dict(zip(names, column, strict=True)) for column in values.T.tolist())
+        return dict(zip(features, columns, strict=True))
 
-    def _standardized(self, options: ReadOptions) -> Any:
-        """The columns of the step's features, centred and scaled if that is asked for."""
+    def _standardized(self, options: ReadOptions) -> Preparation:
+        """How the step's features are made: centred and scaled if that is asked for."""
         raw = self._plan.preparation
         if not options.standardize or not raw.columns:
-            return raw.columns
-        kinds = [column.categories is None for column in raw.columns for _ in column.feature_names]
-        moments, row = Moments(sum(kinds)), 0
-        for table in self._read([column.name for column in raw.columns]):
-            moments.add(dense(feature_matrix(table, self._plan, row)[0][:, np.flatnonzero(kinds)]))
-            row += table.num_rows
+            return raw
+        is_number = [column.categories is None for column in raw.columns for _ in column.feature_names]
+        moments = Moments(sum(is_number))
+        for table, row in self._tables.numbered([column.name for column in raw.columns]):
+            moments.add(dense(feature_matrix(table, self._plan, row)[0][:, np.flatnonzero(is_number)]))
         moments.finish()
         if moments.rows == 0 or not np.isfinite([moments.low, moments.high]).all():
-            return raw.columns
-        found, notes = with_moments(raw, moments)
+            return raw
+        standardized, notes = with_moments(raw, moments)
         self._notes += notes
-        return found.columns
+        return standardized
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         columns = [*self._roles.values(), *(column.name for column in self._plan.preparation.columns)]
-        columns += [self._available] if self._available is not None else []
-        columns += [self._column] if self._options.choices else []
-        some = max(1, BATCH_NUMBERS // (len(self._arms.names) * (1 + len(self._center) + len(self._arms.features))))
-        row = 0
-        for table in self._read(list(dict.fromkeys(columns))):
+        columns += [*self._columns_of_sets, *([self._column] if self._options.choices else [])]
+        some = max(1, BATCH_NUMBERS // (len(self._arms.names) * self._filled))
+        for table, row in self._tables.numbered(list(dict.fromkeys(columns))):
             for first in range(0, table.num_rows, some):
                 yield self._steps(table.slice(first, some), row + first)
-            row += table.num_rows
+
+    @property
+    def _columns_of_sets(self) -> list[str]:
+        """The column of the arms that were available, if there is one."""
+        return [] if self._available is None else [self._available]
 
     def _steps(self, table: pa.Table, row: int) -> Steps:
-        n, labels = table.num_rows, {}
-        for role, name in self._roles.items():
-            if role != "propensity":
-                labels[role] = values_of(complete(table, name, row, optional=role in ("timestamp", "step_id")))
+        n = table.num_rows
+        labels = read_labels(table, self._roles, row)
         X = dense(feature_matrix(table, self._plan, row)[0]) if self._plan.preparation.columns else np.empty((n, 0))
         features = np.concatenate([np.ones((n, 1)), (X - self._center) / self._scale], axis=1)
         could = self._could(table, row)
@@ -215,35 +203,23 @@ class ArmRows:
         if self._logged is not None:
             rows = np.cumsum(counts) - counts + chosen
             propensities = self._logged.per_step(table, rows, len(arms), row)
-        ids = labels.get("step_id", None if self._roles.get("step") == "step" else labels.get("step"))
-        return Steps(
-            contexts if self._is_sparse else dense(contexts),
-            counts,
-            chosen,
-            labels.get("episode"),
-            ids,
-            labels.get("timestamp"),
-            self._names[arms],
-            propensities,
-        )
+        contexts = contexts if self._is_sparse else dense(contexts)
+        return Steps(contexts, counts, chosen, *labels.of_steps(self._roles), self._names[arms], propensities)
 
     def _chosen(self, table: pa.Table, could: NDArray[np.bool_], row: int) -> NDArray[np.int64]:
         """The position of the chosen arm among the available ones."""
-        texts = as_text(complete(table, self._column, row))
-        codes = pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy().astype(np.int64)
-        if (codes < 0).any():
-            at = int(np.argmax(codes < 0))
-            raise self._unknown(texts[at].as_py(), row + at)
-        shut = ~could[np.arange(len(codes)), codes]
+        steps = np.arange(table.num_rows)
+        codes = self._places(as_text(complete(table, self._column, row)), steps, row)
+        shut = ~could[steps, codes]
         if shut.any():
             at = int(np.argmax(shut))
-            open_ = [self._arms.names[place] for place in np.flatnonzero(could[at])]
+            available = [self._arms.names[place] for place in np.flatnonzero(could[at])]
             raise LogFormatError(
                 f"row {row + at} (from 0): arm {shown(self._arms.names[codes[at]])} was chosen but column "
-                f"{shown(self._available)} does not have it among those available ({listed(open_)}); correct it, or "
-                "leave the step out."
+                f"{shown(self._available)} does not have it among those available ({listed(available)}); correct it, "
+                "or leave the step out."
             )
-        before: NDArray[np.int64] = np.cumsum(could, axis=1)[np.arange(len(codes)), codes] - 1
+        before: NDArray[np.int64] = np.cumsum(could, axis=1)[steps, codes] - 1
         return before
 
     def _could(self, table: pa.Table, row: int) -> NDArray[np.bool_]:
@@ -253,13 +229,9 @@ class ArmRows:
             return np.ones((n, K), dtype=bool)
         column = table[self._available]
         texts, counts = _entries(column, self._available)
-        codes = pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy(zero_copy_only=False)
         owner = np.repeat(np.arange(n), counts)
-        if (codes < 0).any():
-            at = int(np.argmax(codes < 0))
-            raise self._unknown(texts[at].as_py(), row + int(owner[at]))
         could = np.zeros((n, K), dtype=bool)
-        could[owner, codes] = True
+        could[owner, self._places(texts, owner, row)] = True
         could[column.is_null().to_numpy()] = True
         empty = ~could.any(axis=1)
         if empty.any():
@@ -269,11 +241,18 @@ class ArmRows:
             )
         return could
 
-    def _unknown(self, arm: Any, row: int) -> LogFormatError:
-        return LogFormatError(
-            f"row {row} (from 0): arm {shown(arm)} is unknown; the arms are {listed(self._arms.names)}. Leave the step "
-            "out, or fit a model to a log that has it."
+    def _places(self, texts: pa.Array | pa.ChunkedArray, steps: NDArray[np.int64], row: int) -> NDArray[np.int64]:
+        """Which arms some names are; each stands at one of the steps."""
+        codes: NDArray[np.int64] = (
+            pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy().astype(np.int64)
         )
+        if (codes < 0).any():
+            at = int(np.argmax(codes < 0))
+            raise LogFormatError(
+                f"row {row + int(steps[at])} (from 0): arm {shown(texts[at].as_py())} is unknown; the arms are "
+                f"{listed(self._arms.names)}. Leave the step out, or fit a model to a log that has it."
+            )
+        return codes
 
 
 def _entries(column: pa.ChunkedArray, name: str) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -282,26 +261,22 @@ def _entries(column: pa.ChunkedArray, name: str) -> tuple[pa.Array, NDArray[np.i
     Cells are lists, or texts whose arms are separated by | or ; or spaces.
     """
     if is_list(column.type):
-        lists = one_array(column)
-        return as_text(lists.flatten()), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+        arms, counts = flattened(one_array(column))
+        return as_text(arms), counts
     if pa.types.is_nested(column.type):
         raise LogFormatError(
             f"column {shown(name)} holds {shown_type(column.type)}; the arms available (available, --available) are a "
             "list, or a text such as a|b|c."
         )
     encoded = one_array(as_text(column)).dictionary_encode()
-    parts = [
-        re.split(_separator(text), text.strip()) if text.strip() else [] for text in encoded.dictionary.to_pylist()
-    ]
-    sets = [[each.strip() for each in part if each.strip()] for part in parts]
+    sets = []
+    for text in encoded.dictionary.to_pylist():
+        separator = next((sign for sign in "|;" if sign in text), None)
+        sets.append([arm.strip() for arm in text.split(separator) if arm.strip()])
     codes = encoded.indices.to_pylist()
     entries = [arm for code in codes if code is not None for arm in sets[code]]
     counts = np.array([0 if code is None else len(sets[code]) for code in codes], dtype=np.int64)
     return pa.array(entries, pa.string()), counts
-
-
-def _separator(text: str) -> str:
-    return r"\|" if "|" in text else ";" if ";" in text else r"\s+"
 
 
 def _as_number(name: str) -> tuple[int, float, str]:

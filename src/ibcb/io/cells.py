@@ -1,12 +1,12 @@
-"""What the cells of a table hold: labels, whole numbers, marks, lists, and what we wrote about a file ourselves."""
+"""What the cells of a table hold: labels, whole numbers, marks, lists, objects, texts."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,127 +14,63 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ibcb.io.written import KEY
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.memory import amount, beyond
-from ibcb.log.recipe import Preparation
-from ibcb.log.steps import ROLES
 
-__all__ = [
-    "KEY",
-    "VERSION",
-    "Stored",
-    "as_texts",
-    "check_digits",
-    "check_size",
-    "complete",
-    "flags",
-    "flattened",
-    "is_list",
-    "is_ours",
-    "marked",
-    "metadata",
-    "named_by",
-    "names_of",
-    "one_array",
-    "parsed_times",
-    "plain_text",
-    "sound",
-    "time_of",
-    "values_of",
-    "whole_column",
-]
-
-#: schema metadata of files that we wrote
-KEY = b"ibcb"
-VERSION = 1
+__all__ = ["as_objects", "as_texts", "changes", "check_digits", "check_size", "complete", "flags", "flat_fields"]
+__all__ += ["flat_struct", "flattened", "is_list", "is_number", "is_ours", "is_text", "marked", "named_by", "names_of"]
+__all__ += ["one_array", "parsed_times", "plain_table", "plain_values", "shown_type", "sound", "time_of"]
+__all__ += ["value_counts", "values_of", "whole_column"]
 
 _YES = "true yes y t 1 on chosen selected ja j wahr oui vrai sí si verdadero sì vero sim verdadeiro tak да 是 はい"
 _NO = "false no n f 0 off nein falsch non faux falso não nao nej nee nie нет 否 いいえ"
-_FLAGS = dict.fromkeys(_YES.split(), True) | dict.fromkeys(_NO.split(), False)
 #: marks that stand at the chosen candidate, where the others have nothing
 _MARKS = ("x", "*", "✓", "✔")
-_MOST_FEATURES = 2**31
 #: bytes of a text in a cell that is read
 _LONGEST_TEXT = 1 << 20
 #: bytes of padding that texts may have in NumPy
 _MUCH_TEXT = 1 << 24
 
 
-class Stored(NamedTuple):
-    """What we wrote about a file; None where nothing was."""
-
-    n_features: int | None = None
-    feature_names: tuple[str, ...] | None = None
-    preparation: Preparation | None = None
-    #: with a row per candidate: the columns of the features, and of the roles
-    features: tuple[str, ...] | None = None
-    roles: tuple[tuple[str, str], ...] = ()
-    #: with a row per step: whether only the numbers that are not 0 are there
-    sparse: bool = False
+# -- types -------------------------------------------------------------------------------------------------------------
 
 
-def metadata(schema: pa.Schema) -> Stored:
-    """What we wrote about the file, or nothing."""
-    try:
-        meta = json.loads((schema.metadata or {}).get(KEY, b"{}"))
-    except (ValueError, RecursionError):
-        meta = None
-    version = meta.get("version", VERSION) if isinstance(meta, dict) else None
-    if type(version) is not int:
-        raise _damaged(f"version {shown(version)}")
-    if version > VERSION:
-        raise LogFormatError(f"written in format version {version}; this ibcb reads up to {VERSION}. Upgrade ibcb.")
-    n_features = meta.get("n_features")
-    if n_features is not None and (type(n_features) is not int or not 0 < n_features < _MOST_FEATURES):
-        raise _damaged(f"n_features {shown(n_features)}")
-    preparation = meta.get("preparation")
-    try:
-        preparation = None if preparation is None else Preparation.from_json(preparation)
-    except ValueError:
-        raise _damaged("preparation") from None
-    names, features = _names(meta, "feature_names"), _names(meta, "features")
-    if preparation is not None and names is not None and preparation.feature_names != names:
-        raise _damaged("preparation makes other features than feature_names has")
-    count = n_features if features is None else len(features)
-    if names is not None and count is not None and len(names) != count:
-        raise _damaged(f"{plural(len(names), 'name')} of {plural(count, 'feature')}")
-    roles = meta.get("roles", {})
-    if not isinstance(roles, dict) or not all(r in ROLES and isinstance(name, str) for r, name in roles.items()):
-        raise _damaged(f"roles {shown(roles)}")
-    absent = [name for name in (*(features or ()), *roles.values()) if name not in schema.names]
-    if absent:
-        raise _damaged(f"it names a column {shown(absent[0])}, which is not there")
-    sparse = meta.get("sparse", False)
-    if type(sparse) is not bool or (sparse and n_features is None):
-        raise _damaged(f"sparse {shown(sparse)}")
-    return Stored(n_features, names, preparation, features, tuple(roles.items()), sparse)
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists, of whatever size."""
+    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type is a feature as it is."""
+    known = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return any(test(kind) for test in known)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds texts, encoded by a dictionary or not."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def shown_type(kind: pa.DataType) -> str:
+    """A type as messages show it."""
+    return shown(str(kind))[1:-1]
 
 
 def is_ours(path: Path) -> bool:
     """Whether a file is a log that we wrote, which has its own episodes."""
-    suffix = path.suffix.lower()
-    try:
+    suffix, metadata = path.suffix.lower(), None
+    with contextlib.suppress(OSError, pa.ArrowException):
         if suffix in (".parquet", ".pq"):
-            schema = pq.read_schema(path)
+            metadata = pq.read_schema(path).metadata
         elif suffix in (".arrow", ".feather", ".ipc"):
             with pa.memory_map(str(path)) as file:
-                schema = pa.ipc.open_file(file).schema
-        else:
-            return suffix == ".npz"
-    except (OSError, pa.ArrowException):
-        return False
-    return KEY in (schema.metadata or {})
+                metadata = pa.ipc.open_file(file).schema.metadata
+    return suffix == ".npz" or KEY in (metadata or {})
 
 
-def _names(meta: dict[str, Any], key: str) -> tuple[str, ...] | None:
-    names = meta.get(key)
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise _damaged(f"{key} {shown(names)}")
-    return None if names is None else tuple(names)
-
-
-def _damaged(what: str) -> LogFormatError:
-    return LogFormatError(f"the metadata under the key 'ibcb' is damaged ({what}); write the log again.")
+# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 def complete(table: pa.Table, name: str, row: int, *, optional: bool = False) -> pa.ChunkedArray:
@@ -228,19 +164,19 @@ def flags(column: pa.ChunkedArray, name: str, row: int, what: str) -> NDArray[np
         return values
     if values.dtype.kind == "U":
         lower = np.char.lower(np.char.strip(values))
-        found = np.isin(lower, [*(text for text, flag in _FLAGS.items() if flag), *_MARKS])
-        wrong = ~(found | np.isin(lower, [*(text for text, flag in _FLAGS.items() if not flag), ""]))
+        marks = np.isin(lower, [*_YES.split(), *_MARKS])
+        wrong = ~(marks | np.isin(lower, [*_NO.split(), ""]))
     elif values.dtype.kind in "iuf":
-        wrong, found = ~np.isin(values, (0, 1)), values == 1
+        marks, wrong = values == 1, ~np.isin(values, (0, 1))
     else:
-        wrong, found = np.ones(len(values), dtype=bool), np.zeros(len(values), dtype=bool)
+        marks, wrong = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise LogFormatError(
             f"column {shown(name)} holds {shown(values[at])} in row {row + at} (from 0); with a row per candidate it "
             f"{what}: 1 or true there, 0 or false at the others."
         )
-    return np.asarray(found)
+    return np.asarray(marks)
 
 
 def as_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -258,21 +194,44 @@ def as_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return column.cast(pa.string())
 
 
+def changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Whether each value but the first is another than the one before it."""
+    differ: NDArray[np.bool_] = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
+    return differ
+
+
+def as_objects(values: pa.Array | pa.ChunkedArray) -> NDArray[np.object_]:
+    """Values as texts in NumPy, None where one is missing."""
+    return np.array(as_texts(values).to_pylist(), dtype=object)
+
+
+def value_counts(texts: pa.Array | pa.ChunkedArray) -> dict[str, int]:
+    """How often each text stands there; missing ones are left out."""
+    return {each["values"]: each["counts"] for each in texts.drop_null().value_counts().to_pylist()}
+
+
+def plain_values(values: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Some values of a column as floats, nan where one is missing."""
+    if pa.types.is_boolean(values.type) or pa.types.is_decimal(values.type) or pa.types.is_null(values.type):
+        values = values.cast(pa.float64())
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return array.astype(dtype, copy=False)
+
+
 def parsed_times(column: pa.ChunkedArray, name: str, form: str, row: int) -> pa.Array:
     """Texts in a form as times in UTC; those without a zone are taken for UTC."""
-    codes = one_array(as_texts(column)).dictionary_encode()
-    times: list[np.datetime64] = []
+    texts = one_array(as_texts(column))
+    codes, times = texts.dictionary_encode(), list[np.datetime64]()
     for text in codes.dictionary.to_pylist():
         try:
             times.append(time_of(text, form))
         except ValueError as error:
-            at = row + pc.index(one_array(as_texts(column)), text).as_py()
+            at = row + pc.index(texts, text).as_py()
             raise LogFormatError(
                 f"column {shown(name)} holds {shown(text)} in row {at} (from 0), which is not a time as in "
                 f"{shown(form)} ({error}); correct it, or date_format (--date-format)."
             ) from None
-    known = pa.array(np.array(times, dtype="datetime64[us]"), pa.timestamp("us"))
-    return known.take(codes.indices)
+    return pa.array(np.array(times, dtype="datetime64[us]"), pa.timestamp("us")).take(codes.indices)
 
 
 def time_of(text: str, form: str) -> np.datetime64:
@@ -281,9 +240,7 @@ def time_of(text: str, form: str) -> np.datetime64:
     return np.datetime64(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None), "us")
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists, of whatever size."""
-    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+# -- lists and objects -------------------------------------------------------------------------------------------------
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -297,13 +254,35 @@ def flattened(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     return lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
 
 
+def flat_fields(kind: pa.StructType, before: str = "") -> list[pa.Field]:
+    """The fields of a struct; those of structs within it with a dot."""
+    fields: list[pa.Field] = []
+    for field in kind:
+        name = f"{before}{field.name}"
+        fields += flat_fields(field.type, f"{name}.") if pa.types.is_struct(field.type) else [field.with_name(name)]
+    return fields
+
+
+def flat_struct(values: pa.StructArray, before: str = "") -> Mapping[str, pa.Array]:
+    """The columns of a struct; those of structs within it with a dot."""
+    cells: dict[str, pa.Array] = {}
+    for field, inner in zip(values.type, values.flatten(), strict=True):
+        name = f"{before}{field.name}"
+        cells |= flat_struct(inner, f"{name}.") if pa.types.is_struct(field.type) else {name: inner}
+    return cells
+
+
+# -- whole tables ------------------------------------------------------------------------------------------------------
+
+
 def check_size(table: pa.Table, memory: int) -> None:
     """Refuse a table whose cells would take more memory than there is: encoded, they may take next to none."""
     size = max(table.nbytes, 8 * table.num_rows * table.num_columns)
     for name, column in zip(table.column_names, table.columns, strict=True):
         for chunk in column.chunks:
             texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
-            if not _is_text(texts.type) or len(chunk) == 0:
+            binary = pa.types.is_binary(texts.type) or pa.types.is_large_binary(texts.type)
+            if not (binary or is_text(texts.type)) or len(chunk) == 0:
                 continue
             lengths = pc.fill_null(pc.binary_length(texts), 0)
             longest = pc.max(lengths).as_py() or 0
@@ -318,28 +297,31 @@ def check_size(table: pa.Table, memory: int) -> None:
         raise beyond(f"{table.num_rows} rows of {plural(table.num_columns, 'column')} take {amount(size)}", memory)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
-
-
 def sound(table: pa.Table) -> pa.Table:
     """The table, unless offsets or texts in it are damaged: they would lead to memory that is not ours."""
     table.validate(full=True)
     return table
 
 
-def plain_text(table: pa.Table) -> pa.Table:
-    """The same table without string views, for which Arrow has few kernels."""
+def plain_table(table: pa.Table) -> pa.Table:
+    """The same table without views of texts and lists and runs of equal values, for which Arrow has few kernels."""
     for place, field in enumerate(table.schema):
-        kind, column = field.type, table.column(place)
-        if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
-            chunks = [
-                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
-                for chunk in column.chunks
-            ]
-            column = pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.string()))
-        elif pa.types.is_string_view(kind):
-            column = column.cast(pa.string())
+        column = _plain_column(table.column(place))
         table = table.set_column(place, field.with_type(column.type), column)
     return table
+
+
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_column(pc.run_end_decode(column))
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return column.cast(pa.large_list(kind.value_type))
+    if not (pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type)):
+        return column
+    chunks = [
+        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string())) for chunk in column.chunks
+    ]
+    return pa.chunked_array(chunks, pa.dictionary(kind.index_type, pa.string()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from io import BufferedIOBase
@@ -12,12 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from ibcb.io.columns import listed, normal_name
 from ibcb.io.files import refuse_disguise
-from ibcb.io.format import has_suffix, table_format
+from ibcb.io.format import Format, has_suffix
 from ibcb.io.longform import long_tables, write_tables
 from ibcb.io.opened import Opened
-from ibcb.io.tables import Tables
+from ibcb.io.roles import normal_name
+from ibcb.io.rows import Tables
+from ibcb.io.words import listed
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.steps import ROLES, ReadOptions
@@ -55,50 +57,40 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         with closing(_Unblank(opened)) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
             yield reader
 
-    def read_with(convert: pacsv.ConvertOptions) -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def explained(convert: pacsv.ConvertOptions) -> Iterator[None]:
+        """Damage in our words, with the row: only a reader without threads knows it."""
         try:
-            with rows(convert) as reader:
-                yield from reader
+            yield
         except pa.ArrowInvalid as error:
-            raise _explained(_with_row(error, convert), header, delimiter, names, block) from None
+            message = str(error)
+            try:
+                with rows(convert, threads=False) as reader:
+                    deque(reader, maxlen=0)
+            except pa.ArrowInvalid as again:
+                message = str(again)
+            raise _explained(message, header, delimiter, names, block) from None
 
-    def _with_row(error: pa.ArrowInvalid, convert: pacsv.ConvertOptions) -> str:
-        """The message again, with the row: only a reader without threads knows it."""
-        try:
-            with rows(convert, threads=False) as reader:
-                for _ in reader:
-                    pass
-        except pa.ArrowInvalid as again:
-            return str(again)
-        return str(error)
-
-    plain = pacsv.ConvertOptions(strings_can_be_null=True, decimal_point=options.decimal)
-    names: list[str] = []
-    try:
-        with rows(plain) as reader:
-            found = reader.schema
-    except pa.ArrowInvalid as error:
-        raise _explained(_with_row(error, plain), header, delimiter, names, block) from None
-    names += found.names
+    how = {"strings_can_be_null": True, "decimal_point": options.decimal}
+    plain, names = pacsv.ConvertOptions(**how), list[str]()
+    with explained(plain), rows(plain) as reader:
+        schema = reader.schema
+    names += schema.names
     if not options.columns and all(_is_number(name) for name in names):
         raise LogFormatError(
             f"the first row ({listed(names)}) has numbers where the names of the columns belong; put a row with their "
             "names before it."
         )
-    types = _types(found, options)
+    types = _types(schema, options)
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        convert = pacsv.ConvertOptions(
-            column_types=types,
-            include_columns=list(columns),
-            strings_can_be_null=True,
-            decimal_point=options.decimal,
-        )
-        for batch in read_with(convert):
-            yield pa.Table.from_batches([batch])
+        convert = pacsv.ConvertOptions(column_types=types, include_columns=list(columns), **how)
+        with explained(convert), rows(convert) as reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
 
     # Columns of the same name are refused later, as those of any table are.
-    return Tables(path.name, pa.schema([field.with_type(types[field.name]) for field in found]), read)
+    return Tables(path.name, pa.schema([field.with_type(types[field.name]) for field in schema]), read)
 
 
 class _Unblank:
@@ -240,7 +232,7 @@ def _check_names(schema: pa.Schema) -> None:
         )
 
 
-FORMAT = table_format(
+FORMAT = Format(
     name="CSV file",
     suffixes=(".csv", ".tsv", ".csv.gz", ".tsv.gz"),
     # Vowpal Wabbit's text, which may be called so, is asked first.

@@ -10,26 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from ibcb.io.cells import metadata
-from ibcb.io.columns import shown_type
+from ibcb.io.cells import shown_type
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.tables import Tables, table_source
+from ibcb.io.rows import Tables
+from ibcb.io.written import metadata
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.disk import named, short_message
-from ibcb.log.steps import ReadOptions, Source
+from ibcb.log.steps import ReadOptions
 
 __all__ = ["folder_format"]
 
 
 def folder_format(formats: Sequence[Format]) -> Format:
-    """Folders of files of one of these formats, as far as they are tables."""
-    known = [format for format in formats if format.tables is not None]
-
-    def steps(folder: Path, options: ReadOptions) -> Source:
-        return table_source(_folder_tables(folder, known, options), options)
-
+    """Folders of files of one of these formats, which are tables."""
     return Format(
-        name="folder of tables", open=steps, looks_like=lambda source: isinstance(source, Path) and source.is_dir()
+        name="folder of tables",
+        tables=lambda folder, options: _folder_tables(folder, formats, options),
+        looks_like=lambda source: isinstance(source, Path) and source.is_dir(),
     )
 
 
@@ -37,17 +34,17 @@ def _folder_tables(folder: Path, formats: Sequence[Format], options: ReadOptions
     """The rows of all files, one file after the other; parts of the path such as day=3 become columns."""
     files, format = _files(folder, formats, any_name=options.format is not None)
     assert format.tables is not None
-    tables = []
-    for path in files:
-        with named(str(path.relative_to(folder)), format.name):
-            tables.append(_partitioned(format.tables(path, options), path.relative_to(folder)))
-            _check_like(tables[0], tables[-1], str(files[0].relative_to(folder)), options)
+    paths, tables = [path.relative_to(folder) for path in files], list[Tables]()
+    for path, place in zip(files, paths, strict=True):
+        with named(str(place), format.name):
+            tables.append(_partitioned(format.tables(path, options), place))
+            _check_like(tables[0], tables[-1], str(paths[0]), options)
     schema = _common_schema([table.schema for table in tables])
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         target = pa.schema([schema.field(name) for name in columns])
-        for path, table in zip(files, tables, strict=True):
-            with named(str(path.relative_to(folder)), format.name):
+        for place, table in zip(paths, tables, strict=True):
+            with named(str(place), format.name):
                 for rows in table.read(columns, whole):
                     yield _cast(rows, target)
 
@@ -62,19 +59,19 @@ def _files(folder: Path, formats: Sequence[Format], any_name: bool) -> tuple[lis
 
     Whatever their names are, if the format was named.
     """
-    suffixes = [suffix for format in formats for suffix in format.suffixes]
-    found: dict[Path, str] = {}
+    suffixes = {suffix: format for format in formats for suffix in format.suffixes}
+    kinds: dict[Path, str] = {}
     for path in sorted(folder.rglob("*"), key=_natural):
         suffix = next((suffix for suffix in suffixes if any_name or has_suffix(path, suffix)), None)
         hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
         if suffix is not None and not hidden and path.is_file():
-            found[path] = suffix
-    if not found:
+            kinds[path] = suffix
+    if not kinds:
         raise LogFormatError(f"the folder holds no log; files must end in one of {', '.join(suffixes)}.")
-    kinds = sorted(set(found.values()))
-    if len(kinds) > 1:
-        raise LogFormatError(f"the folder holds files of several formats ({', '.join(kinds)}); keep one of them.")
-    return list(found), next(format for format in formats if kinds[0] in format.suffixes)
+    several = sorted(set(kinds.values()))
+    if len(several) > 1:
+        raise LogFormatError(f"the folder holds files of several formats ({', '.join(several)}); keep one of them.")
+    return list(kinds), suffixes[several[0]]
 
 
 def _natural(path: Path) -> list[Any]:
@@ -131,19 +128,22 @@ def _cast(rows: pa.Table, target: pa.Schema) -> pa.Table:
 def _partitioned(tables: Tables, path: Path) -> Tables:
     """Columns from the path: of key=value folders."""
     pairs = dict(part.split("=", 1) for part in path.parts[:-1] if "=" in part)
-    extra = {key: int(value) if re.fullmatch(r"-?\d{1,18}", value) else value for key, value in pairs.items()}
-    extra = {key: value for key, value in extra.items() if key not in tables.schema.names}
+    extra = {
+        key: pa.scalar(int(value) if re.fullmatch(r"-?\d{1,18}", value) else value)
+        for key, value in pairs.items()
+        if key not in tables.schema.names
+    }
     if not extra:
         return tables
     schema = tables.schema
     for key, value in extra.items():
-        schema = schema.append(pa.field(key, pa.int64() if isinstance(value, int) else pa.string()))
+        schema = schema.append(pa.field(key, value.type))
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        for rows in tables.read([name for name in columns if name not in extra], whole):
-            full = rows
-            for key, value in extra.items():
-                full = full.append_column(schema.field(key), pa.array([value] * rows.num_rows, schema.field(key).type))
-            yield full.select(list(columns))
+    def sources(columns: Sequence[str]) -> list[str]:
+        # A column tells how many rows there are.
+        return [name for name in columns if name not in extra] or schema.names[:1]
 
-    return Tables(tables.name, schema, read)
+    def make(rows: pa.Table, columns: Sequence[str], row: int) -> dict[str, pa.Array | pa.ChunkedArray]:
+        return {name: pa.repeat(extra[name], len(rows)) if name in extra else rows[name] for name in columns}
+
+    return tables.derived(schema, sources, make)

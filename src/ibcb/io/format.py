@@ -7,34 +7,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ibcb.io.tables import Tables, table_source
+from ibcb.io.rows import Tables, sound_columns
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.steps import ReadOptions, Source
 
-__all__ = ["Format", "has_suffix", "table_format"]
+__all__ = ["Format", "has_suffix"]
 
 _Writer = Callable[[Iterable[tuple[int, BehaviorLog]], Path], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of logs: how it is recognised, opened and written.
+    """A format of logs: how it is recognised, opened and written. It has either ``tables`` or ``open``.
 
     Attributes
     ----------
     name : str
         As messages have it: "not a readable Parquet file".
-    open : callable
-        The steps of a source: of a path that exists, or of an object in memory.
+    tables : callable, optional
+        The rows of a source that is a table: of a path that exists, or of an object in memory. Which layout they have
+        is no matter of a format. A folder may hold many files of it.
+    open : callable, optional
+        The steps of a source that is no table.
     suffixes : tuple of str
         How the names of its files end; a log is written under the first.
     short : str
         What users call it, as in ``--format csv``; by default its first suffix without the point.
     looks_like : callable
         Whether a source that has none of these suffixes has the format.
-    tables : callable, optional
-        The rows of a file, where a file is a table; a folder may hold many of these.
     write : callable, optional
         Writes the parts of a log to a path.
     write_long : callable, optional
@@ -46,11 +47,11 @@ class Format:
     """
 
     name: str
-    open: Callable[[Any, ReadOptions], Source]
+    tables: Callable[[Any, ReadOptions], Tables] | None = None
+    open: Callable[[Any, ReadOptions], Source] | None = None
     suffixes: tuple[str, ...] = ()
     short: str = ""
     looks_like: Callable[[Any], bool] = lambda source: False
-    tables: Callable[[Path, ReadOptions], Tables] | None = None
     write: _Writer | None = None
     write_long: _Writer | None = None
     keeps_sparse: bool = False
@@ -65,23 +66,14 @@ class Format:
         """Whether a source has this format."""
         return has_suffix(source, *self.suffixes) or self.looks_like(source)
 
+    def rows(self, source: Any, options: ReadOptions) -> Tables:
+        """The rows of a source that is a table."""
+        assert self.tables is not None
+        if isinstance(source, Path) and any(0xD800 <= ord(sign) < 0xE000 for sign in str(source)):
+            raise LogFormatError("the path has a character that is not UTF-8; rename the file.")
+        return sound_columns(self.tables(source, options))
+
 
 def has_suffix(source: Any, *suffixes: str) -> bool:
     """Whether a source is a path that ends so, in small letters or capitals."""
     return isinstance(source, Path) and source.name.lower().endswith(suffixes)
-
-
-def table_format(*, tables: Callable[[Path, ReadOptions], Tables], **declared: Any) -> Format:
-    """A format whose files are tables that Arrow reads."""
-
-    def checked(path: Path, options: ReadOptions) -> Tables:
-        try:
-            str(path).encode()
-        except UnicodeEncodeError:
-            raise LogFormatError("the path has a character that is not UTF-8; rename the file.") from None
-        return tables(path, options)
-
-    def steps(path: Path, options: ReadOptions) -> Source:
-        return table_source(checked(path, options), options)
-
-    return Format(open=steps, tables=checked, **declared)

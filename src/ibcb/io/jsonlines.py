@@ -13,12 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from ibcb.io.cells import one_array
+from ibcb.io.cells import flat_fields, flat_struct, one_array
 from ibcb.io.files import beginning, refuse_disguise, text_blocks
-from ibcb.io.format import table_format
-from ibcb.io.lists import flat_fields, flat_struct
+from ibcb.io.format import Format
 from ibcb.io.opened import Opened
-from ibcb.io.tables import Tables
+from ibcb.io.rows import Tables
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
 
@@ -57,10 +56,10 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
         tops = {name.partition(".")[0] for name in columns} | set(columns)
         wanted = pa.schema([field for field in schema if field.name in tops])
+        target = pa.schema([flat.field(name) for name in columns])
         for block, line in text_blocks(opened, _BLOCK, options.memory):
-            table = _parsed(block, line, wanted)
-            cells = flat_struct(one_array(table.to_struct_array()))
-            yield pa.table([cells[name] for name in columns], schema=pa.schema([flat.field(name) for name in columns]))
+            cells = flat_struct(one_array(_parsed(block, line, wanted).to_struct_array()))
+            yield pa.table([cells[name] for name in columns], schema=target)
 
     return Tables(path.name, flat, read)
 
@@ -88,15 +87,15 @@ def _wrong_line(block: bytes, line: int) -> tuple[LogFormatError | None, list[in
             continue
         try:
             value = json.loads(raw)
+            if isinstance(value, dict):
+                numbers.append(number)
+                continue
+            reason = f'{shown(value, 40)} is not an object; every line must be one, as in {{"step": 1, "price": 2.5}}.'
         except UnicodeDecodeError as error:
-            return LogFormatError(f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8."), numbers
+            reason = f"byte {error.start} is not UTF-8; save the file as UTF-8."
         except (ValueError, RecursionError) as error:
             reason = f"not a line of JSON ({error}); every line must be one whole object."
-            return LogFormatError(f"line {number}: {reason}"), numbers
-        if not isinstance(value, dict):
-            reason = f'{shown(value, 40)} is not an object; every line must be one, as in {{"step": 1, "price": 2.5}}.'
-            return LogFormatError(f"line {number}: {reason}"), numbers
-        numbers.append(number)
+        return LogFormatError(f"line {number}: {reason}"), numbers
     return None, numbers
 
 
@@ -117,7 +116,7 @@ def _explained(block: bytes, line: int, message: str) -> LogFormatError:
     return LogFormatError(f"line {line} or one after it: not readable ({shown(message, 200)}); write the file again.")
 
 
-FORMAT = table_format(
+FORMAT = Format(
     name="JSON lines file",
     suffixes=(".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
     tables=_tables,

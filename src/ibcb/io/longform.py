@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ibcb.io.cells import KEY, VERSION
+from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
 from ibcb.numerics.contexts import dense, is_sparse
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +25,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.io.cells import KEY, VERSION, check_size, sound
+from ibcb.io.cells import check_size, sound
 from ibcb.io.files import beginning, refuse_disguise
-from ibcb.io.format import table_format
+from ibcb.io.format import Format
 from ibcb.io.longform import extras, long_tables, write_tables
 from ibcb.io.parquet_footer import pages, row_groups
-from ibcb.io.tables import RowGroups, Tables
+from ibcb.io.rows import RowGroups, Tables
+from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.disk import gathered
 from ibcb.log.memory import amount, beyond
 from ibcb.log.steps import ReadOptions
-from ibcb.numerics.contexts import is_sparse, stacked
+from ibcb.numerics.contexts import is_sparse
 
 __all__ = ["FORMAT", "write_steps"]
 
@@ -58,42 +62,19 @@ def write_steps(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLik
 
 def _row_groups(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, int, BehaviorLog]]:
     """Parts of one episode put together until they fill a row group: episode, its first step here, steps."""
-    waiting: list[BehaviorLog] = []
-    number, first = None, 0
-    for this, part in parts:
-        full = sum(log.contexts.size for log in waiting) + part.contexts.size > _GROUP_NUMBERS
-        if waiting and (this != number or full):
-            assert number is not None
-            group = joined(waiting)
-            yield number, first, group
-            first = 0 if this != number else first + group.n_steps
-            waiting = []
-        number = this
-        waiting.append(part)
-    if waiting:
-        assert number is not None
-        yield number, first, joined(waiting)
+    for number, same in groupby(parts, key=itemgetter(0)):
+        first, waiting = 0, list[BehaviorLog]()
+        for _, part in same:
+            if waiting and sum(log.contexts.size for log in (*waiting, part)) > _GROUP_NUMBERS:
+                yield number, first, _one(waiting)
+                first, waiting = first + sum(log.n_steps for log in waiting), []
+            waiting.append(part)
+        yield number, first, _one(waiting)
 
 
-def joined(parts: list[BehaviorLog]) -> BehaviorLog:
+def _one(parts: list[BehaviorLog]) -> BehaviorLog:
     """Consecutive parts of one episode as one."""
-    if len(parts) == 1:
-        return parts[0]
-    head = parts[0]
-    steps = [part.n_steps for part in parts]
-    extras: dict[str, Any] = {
-        name: None if getattr(head, name) is None else np.concatenate([getattr(part, name) for part in parts])
-        for name in ("timestamps", "step_ids", "candidate_ids", "propensities")
-    }
-    return BehaviorLog(
-        stacked([part.contexts for part in parts]),
-        np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.step_offsets) for part in parts]))]),
-        np.concatenate([part.chosen for part in parts]),
-        [0, sum(steps)],
-        feature_names=head.feature_names,
-        preparation=head.preparation,
-        **extras,
-    )
+    return parts[0] if len(parts) == 1 else gathered(parts, sum(part.n_rows for part in parts), tuple)
 
 
 def _schema(log: BehaviorLog) -> pa.Schema:
@@ -136,10 +117,6 @@ def _more(log: BehaviorLog) -> dict[str, pa.Array]:
     return extras(log) | {n: _lists(log.step_offsets, values) for n, values in of_rows.items() if values is not None}
 
 
-def _write_long(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
-    write_tables(long_tables(parts), lambda schema: pq.ParquetWriter(path, schema, write_page_checksum=True))
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -156,50 +133,41 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     file = pq.ParquetFile(path, buffer_size=1 << 20, **how)
     numbers = min(_STREAM_NUMBERS, options.memory // 64)
 
+    def some(columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
+        batch = max(1, int(numbers / chunks.numbers_per_row(columns)))
+        for part in file.iter_batches(batch, row_groups=groups, columns=list(columns)):
+            yield plain(pa.Table.from_batches([part]))
+
+    def all_at_once(columns: Sequence[str]) -> pa.Table:
+        # Arrow takes memory for as many rows as the file says that it has, before it has seen one.
+        size = chunks.size(columns)
+        if size > options.memory:
+            words = f"the file says that it has {rows} rows, which take {amount(size)} or more"
+            raise beyond(words, options.memory, "read it part by part (validate, convert, fit --stream), ")
+        return plain(pq.read_table(path, columns=list(columns), partitioning=None, **how))
+
+    def plain(table: pa.Table) -> pa.Table:
+        check_size(sound(table), options.memory)
+        return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
+
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        tables: Iterator[pa.Table]
-        if whole:
-            # Arrow takes memory for as many rows as the file says that it has, before it has seen one.
-            size = chunks.size(columns)
-            if size > options.memory:
-                raise beyond(
-                    f"the file says that it has {rows} rows, which take {amount(size)} or more",
-                    options.memory,
-                    "read it part by part (validate, convert, fit --stream), ",
-                )
-            tables = iter([pq.read_table(path, columns=list(columns), partitioning=None, **how)])
-        else:
-            tables = batches(columns)
-        found = 0
-        for table in tables:
-            found += table.num_rows
-            yield plain(table)
-        if found != rows:
+        there = 0
+        for table in [all_at_once(columns)] if whole else some(columns):
+            there += table.num_rows
+            yield table
+        if there != rows:
             raise LogFormatError(
-                f"the file says that it has {rows} rows, but {found} are there; it is damaged. Copy or write it again."
+                f"the file says that it has {rows} rows, but {there} are there; it is damaged. Copy or write it again."
             )
 
     def sizes(column: str) -> list[tuple[int, Any]]:
         # From the column itself: the statistics of a damaged file end the process.
-        found: list[tuple[int, Any]] = []
+        pairs: list[tuple[int, Any]] = []
         for i in range(meta.num_row_groups):
-            parts = (pc.unique(plain(part).column(0)) for part in batches([column], [i]))
+            parts = (pc.unique(part.column(0)) for part in some([column], [i]))
             values = {value for part in parts for value in part.slice(0, 2).to_pylist()}
-            found.append((meta.row_group(i).num_rows, values.pop() if len(values) == 1 else None))
-        return found
-
-    def some(columns: Sequence[str], groups: Sequence[int]) -> Iterator[pa.Table]:
-        return map(plain, batches(columns, groups))
-
-    def batches(columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
-        batch = max(1, int(numbers / chunks.numbers_per_row(columns)))
-        for part in file.iter_batches(batch, row_groups=groups, columns=list(columns)):
-            yield pa.Table.from_batches([part])
-
-    def plain(table: pa.Table) -> pa.Table:
-        sound(table)
-        check_size(table, options.memory)
-        return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
+            pairs.append((meta.row_group(i).num_rows, values.pop() if len(values) == 1 else None))
+        return pairs
 
     return Tables(path.name, schema, read, RowGroups(sizes, some))
 
@@ -208,12 +176,14 @@ class _Chunks:
     """What a file says of the values of each column; of lists there are many in a row."""
 
     def __init__(self, path: Path, meta: pq.FileMetaData, schema: pa.Schema, memory: int) -> None:
-        self._path, self._memory, self._groups = path, memory, row_groups(path)
+        self._path, self._memory = path, memory
+        with path.open("rb") as file:
+            self._groups = row_groups(file)
         tops = [field.name for field in schema for _ in range(_leaves(field.type))]
-        self._leaves: dict[str, list[int]] = {}
-        for place, top in enumerate(tops):
-            self._leaves.setdefault(top, []).append(place)
         leaves = [meta.schema.column(place) for place in range(len(tops))]
+        self._columns: dict[str, list[int]] = {}
+        for place, top in enumerate(tops):
+            self._columns.setdefault(top, []).append(place)
         self._widths = [_WIDTHS.get(leaf.physical_type, 8) for leaf in leaves]
         self._are_lists = [leaf.max_repetition_level > 0 for leaf in leaves]
         if any(len(group.chunks) != len(tops) for group in self._groups):
@@ -222,57 +192,49 @@ class _Chunks:
         self.texts = [
             leaf.path
             for place, (leaf, top) in enumerate(zip(leaves, tops, strict=True))
-            if leaf.physical_type == "BYTE_ARRAY"
-            and leaf.path == top
+            if (leaf.physical_type, leaf.path) == ("BYTE_ARRAY", top)
             and any(group.chunks[place].by_dictionary for group in self._groups)
         ]
         self._known: dict[int, list[int]] = {}
 
-    def _values(self, name: str, place: int) -> list[int]:
-        """How many values a column has in each row group, by the footer or its pages, whichever says more.
+    def _values(self, columns: Sequence[str]) -> dict[int, list[int]]:
+        """How many values each part of some columns has in each row group."""
+        places = {place: name for name in columns for place in self._columns.get(name, ())}
+        with self._path.open("rb") as file:
+            for place, name in places.items():
+                if place not in self._known:
+                    self._known[place] = [self._told(file, name, place, i) for i in range(len(self._groups))]
+        return {place: self._known[place] for place in places}
+
+    def _told(self, file: BinaryIO, name: str, place: int, number: int) -> int:
+        """How many values a column has in a row group, by the footer or its pages, whichever says more.
 
         Arrow takes as much memory as the header of a page asks for, before it has seen what is in it.
         """
-        if place not in self._known:
-            found = list[int]()
-            with self._path.open("rb") as file:
-                for number, group in enumerate(self._groups):
-                    chunk = group.chunks[place]
-                    told = pages(file, chunk)
-                    if told is None:
-                        # As Arrow calls damage.
-                        raise pa.ArrowInvalid(
-                            f"column {shown(name)}, row group {number}: the header of a page makes no sense"
-                        )
-                    if told.largest > self._memory:
-                        raise beyond(
-                            f"column {shown(name)}, row group {number}: a page takes {amount(told.largest)}",
-                            self._memory,
-                            "write it in smaller pages, ",
-                        )
-                    found.append(max(chunk.values, told.values))
-            self._known[place] = found
-        return self._known[place]
+        chunk, where = self._groups[number].chunks[place], f"column {shown(name)}, row group {number}"
+        told = pages(file, chunk)
+        if told is None:
+            # As Arrow calls damage.
+            raise pa.ArrowInvalid(f"{where}: the header of a page makes no sense")
+        if told.largest > self._memory:
+            words = f"{where}: a page takes {amount(told.largest)}"
+            raise beyond(words, self._memory, "write it in smaller pages, ")
+        return max(chunk.values, told.values)
 
     def size(self, columns: Sequence[str]) -> int:
         """Bytes of all values of some columns; of texts only where they begin."""
-        places = [(name, place) for name in columns for place in self._leaves.get(name, ())]
-        return sum(self._widths[place] * sum(self._values(name, place)) for name, place in places)
+        return sum(self._widths[place] * sum(values) for place, values in self._values(columns).items())
 
     def numbers_per_row(self, columns: Sequence[str]) -> float:
         """How many values a row of some columns has, where it has most, and one at least."""
-        most, places = 1.0, [(name, place) for name in columns for place in self._leaves.get(name, ())]
-        values = {place: self._values(name, place) for name, place in places}
+        most, each = 1.0, self._values(columns)
         for number, group in enumerate(self._groups):
             # Which of its rows has the long list is not known before it is read.
-            size = sum(self._widths[place] * values[place][number] for _, place in places if self._are_lists[place])
+            size = sum(self._widths[place] * values[number] for place, values in each.items() if self._are_lists[place])
             if size > self._memory:
-                raise beyond(
-                    f"row group {number} holds lists that take {amount(size)}",
-                    self._memory,
-                    "write it in smaller row groups, ",
-                )
-            most = max(most, sum(values[place][number] for _, place in places) / max(group.rows, 1))
+                words = f"row group {number} holds lists that take {amount(size)}"
+                raise beyond(words, self._memory, "write it in smaller row groups, ")
+            most = max(most, sum(values[number] for values in each.values()) / max(group.rows, 1))
         return most
 
 
@@ -287,11 +249,13 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) if kind.num_fields else 1
 
 
-FORMAT = table_format(
+FORMAT = Format(
     name="Parquet file",
     suffixes=(".parquet", ".pq"),
     tables=_tables,
     write=write_steps,
-    write_long=_write_long,
+    write_long=lambda parts, path: write_tables(
+        long_tables(parts), lambda schema: pq.ParquetWriter(path, schema, write_page_checksum=True)
+    ),
     keeps_sparse=True,
 )

@@ -1,13 +1,13 @@
 """What a Parquet file says of its columns, read by ourselves.
 
 Arrow ends the process where numbers of a damaged footer contradict each other, and takes as much memory as the header
-of a page asks for. Both are in Thrift's compact protocol, of which a few lines are enough here.
+of a page asks for: docs/decisions/0020-damaged-parquet.md has what was measured. Both are in Thrift's compact protocol,
+of which a few lines are enough here.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ibcb.log.arrays import LogFormatError
@@ -22,8 +22,9 @@ _DEEPEST = 16
 _HEADER, _MOST_HEADER = 1 << 12, 1 << 24
 #: some files count the header of a dictionary not among the bytes of its column
 _SLACK = 128
-#: kinds of whole numbers in Thrift
-_WHOLE = (4, 5, 6)
+#: kinds of whole numbers in Thrift, and of what is not read here but skipped: one byte, and eight
+_WHOLE, _BYTE, _EIGHT = (4, 5, 6), (1, 2, 3), 7
+_TEXT, _LISTS, _STRUCT = 8, (9, 10), 12
 #: numbers of the encodings by a dictionary
 _DICTIONARIES = (2, 8)
 
@@ -61,19 +62,19 @@ class Pages(NamedTuple):
     largest: int
 
 
-def row_groups(path: Path) -> list[RowGroup]:
+def row_groups(file: BinaryIO) -> list[RowGroup]:
     """All of a file whose footer Arrow has read."""
-    with path.open("rb") as file:
-        file.seek(-8, os.SEEK_END)
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(-8 - length, os.SEEK_END)
-        content = file.read(length)
+    file.seek(-8, os.SEEK_END)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(-8 - length, os.SEEK_END)
     try:
-        footer = _Thrift(content).struct()
+        footer = _Thrift(file.read(length)).struct()
     except (IndexError, RecursionError):
         raise _damaged() from None
-    groups = _part(footer, 4, list)
-    return [RowGroup(_part(each, 3, int), [_chunk(_part(c, 3, dict)) for c in _part(each, 1, list)]) for each in groups]
+    return [
+        RowGroup(_part(group, 3, int), [_chunk(_part(column, 3, dict)) for column in _part(group, 1, list)])
+        for group in _part(footer, 4, list)
+    ]
 
 
 def _chunk(column: dict[int, Any]) -> Chunk:
@@ -100,38 +101,31 @@ def pages(file: BinaryIO, chunk: Chunk) -> Pages | None:
     """By the headers of the pages; None where one is damaged."""
     at, end, seen, largest = chunk.start, chunk.start + chunk.length, 0, 0
     while at < end and seen < chunk.values:
-        found = _page(file, at) if at >= 0 else None
-        if found is None:
-            return None
-        header, length = found
+        header, place = _header(file, at) if at >= 0 else ({}, at)
         # Dictionaries have no values of the column.
         told = header.get(5, header.get(8, {}))
         numbers: list[Any] = [header.get(2), header.get(3), told.get(1, 0) if isinstance(told, dict) else None]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             return None
         size, packed, values = numbers
-        at, seen, largest = at + length + packed, seen + values, max(largest, size)
+        at, seen, largest = place + packed, seen + values, max(largest, size)
         if at > end + _SLACK:
             return None
     return Pages(seen, largest)
 
 
-def _page(file: BinaryIO, at: int) -> tuple[dict[int, Any], int] | None:
-    """The header of the page at a place, and its length; None where none is."""
+def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+    """The header of the page at a place, empty where none is, and where it ends."""
     size = _HEADER
     while size <= _MOST_HEADER:
         file.seek(at)
         content = file.read(size)
         thrift = _Thrift(content)
         try:
-            return thrift.struct(), thrift.at
-        except IndexError:
-            if len(content) < size:
-                return None
-            size *= 16
-        except RecursionError:
-            return None
-    return None
+            return thrift.struct(), at + thrift.at
+        except (IndexError, RecursionError) as error:
+            size = size * 16 if isinstance(error, IndexError) and len(content) == size else _MOST_HEADER + 1
+    return {}, at
 
 
 class _Thrift:
@@ -146,41 +140,30 @@ class _Thrift:
     def struct(self, depth: int = 0) -> dict[int, Any]:
         if depth > _DEEPEST:
             raise RecursionError("structures in structures")
-        found, field, content = dict[int, Any](), 0, self._content
-        while True:
-            head = content[self.at]
-            self.at += 1
-            if head == 0:
-                return found
+        fields, field = dict[int, Any](), 0
+        while head := self._byte():
             kind = head & 15
             field = field + (head >> 4) if head > 15 else self._signed()
-            if kind in _WHOLE:
-                value = self._unsigned()
-                found[field] = (value >> 1) ^ -(value & 1)
-            else:
-                # Of a field that is a truth value the kind says which.
-                found[field] = kind == 1 if kind < 3 else self._value(kind, depth)
+            # Of a field that is a truth value the kind says which.
+            fields[field] = kind == 1 if kind < 3 else self._value(kind, depth)
+        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in _WHOLE:
             return self._signed()
-        if kind == 8:
+        if kind == _TEXT:
             return self._take(self._unsigned())
-        if kind == 12:
+        if kind == _STRUCT:
             return self.struct(depth + 1)
-        if kind in (9, 10):
+        if kind in _LISTS:
             head = self._byte()
             count = head >> 4 if head >> 4 < 15 else self._unsigned()
             return [self._value(head & 15, depth + 1) for _ in range(count)]
-        if kind == 11:
-            count = self._unsigned()
-            kinds = self._byte() if count else 0
-            return [(self._value(kinds >> 4, depth + 1), self._value(kinds & 15, depth + 1)) for _ in range(count)]
-        if kind in (1, 2, 3):
+        if kind in _BYTE:
             return self._byte()
-        if kind == 7:
+        if kind == _EIGHT:
             return self._take(8)
-        raise IndexError(f"no kind {kind}")
+        raise IndexError(f"no kind {kind} in Parquet")
 
     def _byte(self) -> int:
         self.at += 1
@@ -193,16 +176,13 @@ class _Thrift:
         return self._content[self.at - count : self.at]
 
     def _unsigned(self) -> int:
-        found = self._content[self.at]
-        self.at += 1
-        if found < 128:
-            return found
-        found, shift = found & 127, 7
+        number = shift = 0
         while shift <= 63:
-            byte = self._byte()
-            found |= (byte & 127) << shift
+            byte = self._content[self.at]
+            self.at += 1
+            number |= (byte & 127) << shift
             if byte < 128:
-                return found
+                return number
             shift += 7
         raise IndexError("a number without end")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.columns import listed
 from ibcb.io.rows import Tables
+from ibcb.io.words import listed
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.steps import ReadOptions
 
-__all__ = ["Candidates", "named_roles", "unfolded"]
+__all__ = ["Candidates", "unfolded"]
 
 
 class Candidates(NamedTuple):
@@ -23,13 +23,6 @@ class Candidates(NamedTuple):
 
     owner: NDArray[np.int64]
     columns: Mapping[str, pa.Array]
-
-
-def named_roles(tables: Tables, options: ReadOptions) -> dict[str, str]:
-    """The columns that were named for a role, by the options or for the log of a model, and are there."""
-    before = {} if options.preparation is None else dict(options.preparation.roles)
-    usable = set(tables.schema.names) - set(options.drop)
-    return {role: name for role, name in before.items() if name in usable} | dict(options.columns)
 
 
 def unfolded(
@@ -47,46 +40,33 @@ def unfolded(
     first row. All other columns are those of the step, repeated for each of its candidates. Steps are numbered where
     no column tells them apart.
     """
-    made = {field.name: field for field in fields}
+    made, old = {field.name: field for field in fields}, tables.schema
     used = set(sources(list(made))) - set(roles.values())
-    own = [field for field in tables.schema if field.name not in used and field.name not in made]
+    own = [field for field in old if field.name not in used and field.name not in made]
     told = (roles.get("chosen"), roles.get("propensity"))
-    twice = [name for name in made if name in tables.schema.names and name not in used and name not in told]
+    twice = [name for name in made if name in old.names and name not in used and name not in told]
     if twice:
         raise LogFormatError(
             f"{listed(twice)}: a column of the step and one of its candidates would have the same name; rename one."
         )
-    number = roles.get("step") or _fresh("step", tables.schema.names, made)
+    number = roles.get("step", "step")
+    while "step" not in roles and (number in old.names or number in made):
+        number += "_"
     numbers = [] if "step" in roles else [pa.field(number, pa.int64())]
     schema = pa.schema([*numbers, *own, *fields])
     roles = dict(roles) | {"step": number}
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        asked = [name for name in columns if name in made]
-        repeated = [name for name in columns if name not in made and name in tables.schema.names]
-        needed = list(dict.fromkeys([*sources(asked), *repeated])) or tables.schema.names[:1]
-        first = 0
-        for table in tables.read(needed, whole):
-            owner, cells = candidates(table, asked, first)
-            take = pa.array(owner)
-            step = pa.array(owner + first)
-            first += table.num_rows
-            pieces = [
-                cells[name] if name in made else table[name].take(take) if name in repeated else step
-                for name in columns
-            ]
-            yield pa.table(pieces, schema=pa.schema([schema.field(name) for name in columns]))
+    def needed(columns: Sequence[str]) -> Sequence[str]:
+        repeated = [name for name in columns if name not in made and name in old.names]
+        return [*sources([name for name in columns if name in made]), *repeated] or old.names[:1]
+
+    def make(rows: pa.Table, columns: Sequence[str], row: int) -> dict[str, pa.Array | pa.ChunkedArray]:
+        owner, cells = candidates(rows, [name for name in columns if name in made], row)
+        steps = {name: rows[name].take(pa.array(owner)) for name in columns if name not in made and name in old.names}
+        return {number: pa.array(owner + row), **steps, **cells}
 
     # What numbers or names the step is no feature of it; everything else may be crossed with those of candidates.
     names = {name for role, name in roles.items() if role != "propensity"}
     of_step = tuple(field.name for field in own if field.name not in names)
     columns = {role: name for role, name in roles.items() if name in schema.names}
-    long = Tables(tables.name, schema, read, of_step=of_step, notes=tables.notes)
-    return long, replace(options, columns=columns)
-
-
-def _fresh(name: str, *taken: Sequence[str] | Mapping[str, pa.Field]) -> str:
-    """A name that no column has."""
-    while any(name in names for names in taken):
-        name += "_"
-    return name
+    return tables.derived(schema, needed, make)._replace(of_step=of_step), replace(options, columns=columns)

@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.cells import as_texts, complete, flags, one_array
-from ibcb.io.columns import assign_roles, listed, named_features, no_column, normal_name
+from ibcb.io.cells import as_texts, complete, flags, one_array, value_counts
+from ibcb.io.roles import assign_roles, fitted_roles, named_features, normal_name
 from ibcb.io.rows import Tables
-from ibcb.io.unfold import Candidates, named_roles, unfolded
+from ibcb.io.unfold import Candidates, unfolded
+from ibcb.io.words import argument, enumerated, listed, no_column
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.steps import ROLES, ReadOptions
@@ -30,59 +31,58 @@ __all__ = ["wide_rows"]
 
 _AVAILABLE = frozenset(["av", "avail", "availability", "available"])
 _ALTERNATIVE = "alternative"
-_BETWEEN = ("_", ".", "-", " ")
+_BETWEEN = "_.- "
 
 
 def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions]:
     """A row per candidate, and the options that are left for it."""
-    names, alternatives = tables.schema.names, [str(name) for name in options.alternatives]
-    given = named_roles(tables, options)
+    schema, alternatives = tables.schema, [str(name) for name in options.alternatives]
+    names = schema.names
+    given = fitted_roles(names, options)
     parts = _parts([name for name in names if name not in (*given.values(), *options.drop)], alternatives)
-    features = list(dict.fromkeys(feature for feature, _ in parts))
-    available = {
-        alternative: name for (feature, alternative), name in parts.items() if normal_name(feature) in _AVAILABLE
-    }
-    features = [name for name in features if normal_name(name) not in _AVAILABLE]
+    available = {name: column for (feature, name), column in parts.items() if normal_name(feature) in _AVAILABLE}
+    features = list(dict.fromkeys(feature for feature, _ in parts if normal_name(feature) not in _AVAILABLE))
     unknown = [name for name in options.drop if name not in (*names, *features, _ALTERNATIVE)]
     if unknown:
         raise LogFormatError(no_column(unknown[0], [*names, *features]))
     features = [name for name in features if name not in options.drop]
     logged = _logged(features, given, options)
-    given = {role: name for role, name in given.items() if role != "propensity" or logged is None}
-    _check_complete([name for name in features if name != logged], parts, alternatives, options)
-    kinds = {feature: _common(tables.schema, feature, parts, alternatives) for feature in features}
+    if logged is not None:
+        given.pop("propensity", None)
+    # What every alternative has is no outcome of the choice, whatever it is called, nor does it name anything.
+    ordinary = [name for name in features if name != logged]
+    _check_complete(ordinary, parts, alternatives, options)
+    kinds = {feature: _common(schema, feature, parts, alternatives) for feature in features}
     roles, _ = assign_roles([name for name in names if name not in parts.values()], replace(options, columns=given))
     roles.pop("candidate", None)
-    chosen = roles.get("chosen") if options.choices else None
-    picks: dict[str, int | None] = {}
-    notes: tuple[Note, ...] = ()
-    if chosen is not None:
-        picks, notes = _numbered(_counted(tables, chosen), chosen, alternatives)
-        _check_available(tables, chosen, picks, available, alternatives, options)
+    choices, notes = None, tuple[Note, ...]()
+    # Of candidate sets nobody asks what was chosen, nor how that is written.
+    unasked = [] if options.choices or "chosen" not in roles else [roles.pop("chosen")]
+    if "chosen" in roles:
+        places, notes = _numbered(tables, roles["chosen"], alternatives)
+        choices = _Choices(roles["chosen"], places, alternatives, available)
+        if not options.skip_unlabelled:
+            choices.check(tables)
+    chosen = None if choices is None else choices.column
 
     def sources(asked: Sequence[str]) -> list[str]:
         columns = [parts[feature, name] for feature in asked for name in alternatives if (feature, name) in parts]
         return [*columns, *available.values(), *(name for name in asked if name == chosen)]
 
     def candidates(table: pa.Table, asked: Sequence[str], row: int) -> Candidates:
-        n, k = table.num_rows, len(alternatives)
-        there = np.ones((n, k), dtype=bool)
-        for place, name in enumerate(alternatives):
-            if name in available:
-                there[:, place] = _flags(table, available[name], row)
+        n = table.num_rows
+        there = np.ones((n, len(alternatives)), dtype=bool)
+        for name, column in available.items():
+            there[:, alternatives.index(name)] = _could(table, column, row)
         owner, which = np.nonzero(there)
         order = pa.array(which * n + owner)
-        cells: dict[str, pa.Array] = {}
-        for name in asked:
-            if name == chosen:
-                cells[name] = pa.array(_picked(table[name], picks)[owner] == which)
-            elif name == _ALTERNATIVE:
-                cells[name] = pa.array(np.array(alternatives, dtype=object)[which], pa.string())
-            else:
-                kind = kinds[name]
-                columns = [parts.get((name, alternative)) for alternative in alternatives]
-                pieces = [pa.nulls(n, kind) if c is None else one_array(table[c]).cast(kind) for c in columns]
-                cells[name] = pa.concat_arrays(pieces).take(order)
+        cells = {_ALTERNATIVE: pa.array(np.array(alternatives, dtype=object)[which], pa.string())}
+        for name in set(asked) & set(features):
+            columns = [parts.get((name, alternative)) for alternative in alternatives]
+            pieces = [pa.nulls(n, kinds[name]) if c is None else one_array(table[c]).cast(kinds[name]) for c in columns]
+            cells[name] = pa.concat_arrays(pieces).take(order)
+        if choices is not None and chosen in asked:
+            cells[choices.column] = pa.array(choices.of(table)[owner] == which)
         return Candidates(owner, cells)
 
     fields = [pa.field(_ALTERNATIVE, pa.string())]
@@ -90,12 +90,13 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     fields += [] if chosen is None else [pa.field(chosen, pa.bool_())]
     roles |= {"candidate": _ALTERNATIVE} | ({} if logged is None else {"propensity": logged})
     long, left = unfolded(tables, options, roles, fields, sources, candidates)
-    drop = [name for name in options.drop if name in long.schema.names]
-    # What every alternative has is no outcome of the choice, whatever it is called, nor does it name anything.
-    ordinary = [name for name in features if name != logged]
-    known = ordinary if options.features is None and options.preparation is None else ()
-    keep = list(dict.fromkeys([*options.keep, *known]))
-    left = replace(left, drop=drop, keep=keep, alternatives=())
+    keep = ordinary if options.features is None and options.preparation is None else ()
+    left = replace(
+        left,
+        drop=[name for name in (*options.drop, *unasked) if name in long.schema.names],
+        keep=list(dict.fromkeys([*options.keep, *keep])),
+        alternatives=(),
+    )
     return long._replace(notes=lambda: (*tables.notes(), *notes)), left
 
 
@@ -107,17 +108,21 @@ def _logged(features: Sequence[str], given: Mapping[str, str], options: ReadOpti
     return next((name for name in features if normal_name(name) in ROLES["propensity"] and name not in own), None)
 
 
+# -- columns of alternatives -------------------------------------------------------------------------------------------
+
+
 def _parts(names: Sequence[str], alternatives: Sequence[str]) -> dict[tuple[str, str], str]:
     """The column of every feature and alternative."""
     parts: dict[tuple[str, str], str] = {}
     for name in names:
-        found = dict.fromkeys(chain.from_iterable(_split(name, alternative) for alternative in alternatives))
-        if len({alternative for _, alternative in found}) > 1:
-            meanings = " or ".join(f"{shown(feature)} of {shown(alternative)}" for feature, alternative in found)
+        features = {alternative: _feature(name, alternative) for alternative in alternatives}
+        meanings = [(feature, alternative) for alternative, feature in features.items() if feature is not None]
+        if len(meanings) > 1:
+            either = " or ".join(f"{shown(feature)} of {shown(alternative)}" for feature, alternative in meanings)
             raise LogFormatError(
-                f"column {shown(name)} could be {meanings}; rename it, or leave it out with drop=[{shown(name)}]."
+                f"column {shown(name)} could be {either}; rename it, or leave it out with drop=[{shown(name)}]."
             )
-        for part in found:
+        for part in meanings:
             if part in parts:
                 raise LogFormatError(
                     f"columns {shown(parts[part])} and {shown(name)} are both {shown(part[0])} of {shown(part[1])}; "
@@ -132,19 +137,17 @@ def _parts(names: Sequence[str], alternatives: Sequence[str]) -> dict[tuple[str,
     return parts
 
 
-def _split(name: str, alternative: str) -> list[tuple[str, str]]:
-    """The feature and the alternative that a column is of, if it is of this one."""
+def _feature(name: str, alternative: str) -> str | None:
+    """The feature that a column is of, if it is of this alternative."""
     low, end = name.lower(), alternative.lower()
-    for sign in _BETWEEN:
-        if low.endswith(sign + end) and len(low) > len(end) + 1:
-            return [(name[: -len(end) - 1], alternative)]
-        if low.startswith(end + sign) and len(low) > len(end) + 1:
-            return [(name[len(end) + 1 :], alternative)]
-    stem = name[: -len(end)]
+    rest = len(name) - len(end)
+    if rest > 1 and low.endswith(end) and low[rest - 1] in _BETWEEN:
+        return name[: rest - 1]
+    if rest > 1 and low.startswith(end) and low[len(end)] in _BETWEEN:
+        return name[len(end) + 1 :]
     # price1, but not price11 for the alternative 1.
-    if end.isdigit() and low.endswith(end) and stem and not stem[-1].isdigit():
-        return [(stem, alternative)]
-    return []
+    numbered = rest > 0 and end.isdigit() and low.endswith(end) and not name[rest - 1].isdigit()
+    return name[:rest] if numbered else None
 
 
 def _check_complete(
@@ -156,22 +159,18 @@ def _check_complete(
     """Refuse features that an alternative has no column for, unless 0 is to stand for them."""
     if options.missing == "zero" or options.preparation is not None:
         return
-    asked = [name for name in features if options.features is None or name in options.features]
     bare = [name for name in alternatives if not any((feature, name) in parts for feature in features)]
     if bare:
         raise LogFormatError(
             f"no column belongs to the alternative{'s' if len(bare) > 1 else ''} {listed(bare)}; correct alternatives "
             "(--alternatives), or fill in 0 for all of its features with missing='zero' (--missing zero)."
         )
-    lacking = [
-        f"{shown(feature)} of {listed(without)}"
-        for feature in asked
-        if (without := [name for name in alternatives if (feature, name) not in parts])
-    ]
+    asked = [name for name in features if options.features is None or name in options.features]
+    without = {feature: [name for name in alternatives if (feature, name) not in parts] for feature in asked}
+    lacking = [f"{shown(feature)} of {listed(names)}" for feature, names in without.items() if names]
     if lacking:
-        more = f" and {len(lacking) - 12} more" if len(lacking) > 12 else ""
         raise LogFormatError(
-            f"no column for {', '.join(lacking[:12])}{more}; fill in 0 for what an alternative lacks with "
+            f"no column for {enumerated(lacking)}; fill in 0 for what an alternative lacks with "
             "missing='zero' (--missing zero), or leave the feature out (--drop)."
         )
 
@@ -180,108 +179,89 @@ def _common(
     schema: pa.Schema, feature: str, parts: Mapping[tuple[str, str], str], alternatives: Sequence[str]
 ) -> pa.DataType:
     """A type for the values of all alternatives."""
-    columns = [parts[feature, name] for name in alternatives if (feature, name) in parts]
+    fields = [schema.field(parts[feature, name]) for name in alternatives if (feature, name) in parts]
     try:
-        every = [pa.schema([pa.field(feature, schema.field(name).type)]) for name in columns]
+        every = [pa.schema([field.with_name(feature)]) for field in fields]
         return pa.unify_schemas(every, promote_options="permissive").field(0).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        kinds = ", ".join(f"{shown(name)} ({schema.field(name).type})" for name in columns[:12])
+        kinds = ", ".join(f"{shown(field.name)} ({field.type})" for field in fields[:12])
         raise LogFormatError(
             f"feature {shown(feature)} cannot be read from columns of different kinds: {kinds}. Correct one, or leave "
             "them out (--drop)."
         ) from None
 
 
-def _counted(tables: Tables, chosen: str) -> Counter[str]:
-    """How often the column holds each value; missing ones are left out."""
-    counts: Counter[str] = Counter()
-    for table in tables.read([chosen], False):
-        for entry in as_texts(table[chosen]).value_counts().to_pylist():
-            if entry["values"] is not None:
-                counts[entry["values"].strip()] += entry["counts"]
-    counts.pop("", None)
-    return counts
+# -- choices -----------------------------------------------------------------------------------------------------------
 
 
 def _numbered(
-    counts: Counter[str], chosen: str, alternatives: Sequence[str]
+    tables: Tables, chosen: str, alternatives: Sequence[str]
 ) -> tuple[dict[str, int | None], tuple[Note, ...]]:
     """The position of the alternative that each value of the column stands for; None where it stands for no choice."""
+    counts: Counter[str] = Counter()
+    for table in tables.read([chosen], False):
+        for text, count in value_counts(as_texts(table[chosen])).items():
+            counts[text.strip()] += count
+    counts.pop("", None)
+    # Names and numbers may follow the name of the column.
+    stems = {value: value.lower().removeprefix(chosen.lower()).lstrip(_BETWEEN) for value in counts}
     places = {name.lower(): place for place, name in enumerate(alternatives)}
-    prefix = chosen.lower()
-    picks: dict[str, int | None] = {}
-    for value in counts:
-        low = value.lower()
-        place = places.get(low, places.get(low.removeprefix(prefix).lstrip("".join(_BETWEEN))))
-        if place is not None:
-            picks[value] = place
-    if picks or not counts:
-        _refuse_others({value: n for value, n in counts.items() if value not in picks}, chosen, alternatives)
-        return picks, ()
-    # Numbers, which may follow the name of the column.
-    stems = {value: value.lower().removeprefix(prefix).lstrip("".join(_BETWEEN)) for value in counts}
-    numbers = {value: int(stem) for value, stem in stems.items() if stem.isdecimal()}
-    k = len(alternatives)
-    first = 0 if 0 in numbers.values() and k not in numbers.values() else 1
-    known = {value: number - first for value, number in numbers.items() if 0 <= number - first < k}
-    none = [value for value, number in numbers.items() if number < first]
-    others = {value: n for value, n in counts.items() if value not in known and value not in none}
-    _refuse_others(others, chosen, alternatives)
-    means = ", ".join(f"{place + first} is {name}" for place, name in enumerate(alternatives))
-    steps = sum(counts[value] for value in none)
-    without = f", 0 ({plural(steps, 'step')}) no choice" if none else ""
-    text = f"column {shown(chosen)} numbers the alternatives: {means}{without}."
-    note = Note("alternatives-numbered", "info", text, {"first": first, "alternatives": tuple(alternatives)})
-    return {**known, **dict.fromkeys(none)}, (note,)
-
-
-def _refuse_others(others: Mapping[str, int], chosen: str, alternatives: Sequence[str]) -> None:
+    named = {value: places.get(value.lower(), places.get(stem)) for value, stem in stems.items()}
+    picks: dict[str, int | None] = {value: place for value, place in named.items() if place is not None}
+    notes: tuple[Note, ...] = ()
+    if not picks and counts:
+        numbers = {value: int(stem) for value, stem in stems.items() if stem.isdecimal()}
+        first = 0 if 0 in numbers.values() and len(alternatives) not in numbers.values() else 1
+        none = [value for value, number in numbers.items() if number < first]
+        picks = {value: n - first for value, n in numbers.items() if 0 <= n - first < len(alternatives)}
+        picks |= dict.fromkeys(none)
+        means = ", ".join(f"{place + first} is {name}" for place, name in enumerate(alternatives))
+        steps = sum(counts[value] for value in none)
+        without = f", 0 ({plural(steps, 'step')}) no choice" if none else ""
+        text = f"column {shown(chosen)} numbers the alternatives: {means}{without}."
+        notes = (Note("alternatives-numbered", "info", text, {"first": first, "alternatives": tuple(alternatives)}),)
+    others = [f"{shown(value)} ({plural(n, 'row')})" for value, n in counts.items() if value not in picks]
     if others:
-        each = ", ".join(f"{shown(value)} ({plural(n, 'row')})" for value, n in list(others.items())[:12])
-        more = f" and {len(others) - 12} more" if len(others) > 12 else ""
         raise LogFormatError(
-            f"column {shown(chosen)} holds {each}{more}, which is not one of the alternatives {listed(alternatives)}; "
-            "add it to them (--alternatives), or leave these rows out."
+            f"column {shown(chosen)} holds {enumerated(others)}, which is not one of the alternatives "
+            f"{listed(alternatives)}; add it to them (--alternatives), or leave these rows out."
         )
+    return picks, notes
 
 
-def _picked(column: pa.ChunkedArray, picks: Mapping[str, int | None]) -> NDArray[np.int64]:
-    """The position of the chosen alternative of every row, -1 where none is."""
-    texts = as_texts(column).to_pylist()
-    places = [None if text is None else picks.get(text.strip()) for text in texts]
-    return np.array([-1 if place is None else place for place in places], dtype=np.int64)
+class _Choices(NamedTuple):
+    """The column of choices, what its values stand for, and the columns of what could be chosen."""
 
+    column: str
+    picks: Mapping[str, int | None]
+    alternatives: Sequence[str]
+    available: Mapping[str, str]
 
-def _flags(table: pa.Table, name: str, row: int) -> NDArray[np.bool_]:
-    return flags(complete(table, name, row), name, row, "says whether the alternative could be chosen")
+    def of(self, table: pa.Table) -> NDArray[np.int64]:
+        """The position of the chosen alternative of every row, -1 where none is."""
+        texts = as_texts(table[self.column]).to_pylist()
+        places = [None if text is None else self.picks.get(text.strip()) for text in texts]
+        return np.array([-1 if place is None else place for place in places], dtype=np.int64)
 
-
-def _check_available(
-    tables: Tables,
-    chosen: str,
-    picks: Mapping[str, int | None],
-    available: Mapping[str, str],
-    alternatives: Sequence[str],
-    options: ReadOptions,
-) -> None:
-    """Refuse choices of what could not be chosen, unless these steps are to be left out."""
-    if not available or options.skip_unlabelled:
-        return
-    wrong: list[tuple[int, int]] = []
-    row = 0
-    for table in tables.read([chosen, *available.values()], False):
-        places = _picked(table[chosen], picks)
-        for place, name in enumerate(alternatives):
-            if name in available:
-                rows = np.flatnonzero((places == place) & ~_flags(table, available[name], row))
+    def check(self, tables: Tables) -> None:
+        """Refuse choices of what could not be chosen."""
+        wrong: list[tuple[int, int]] = []
+        for table, row in tables.numbered([self.column, *self.available.values()]) if self.available else ():
+            places = self.of(table)
+            for name, column in self.available.items():
+                place = self.alternatives.index(name)
+                rows = np.flatnonzero((places == place) & ~_could(table, column, row))
                 wrong += [(row + int(at), place) for at in rows]
-        row += table.num_rows
-    if wrong:
-        at, place = min(wrong)
-        name = alternatives[place]
-        others = f", and so in {plural(len(wrong) - 1, 'other row')}" if len(wrong) > 1 else ""
-        raise LogFormatError(
-            f"row {at} (from 0): {shown(name)} was chosen but {shown(available[name])} says that it could not be"
-            f"{others}; correct them, leave these steps out with skip_unlabelled=True (--skip-unlabelled), or do "
-            f"without the column (--drop {available[name]})."
-        )
+        if wrong:
+            at, place = min(wrong)
+            name = self.alternatives[place]
+            others = f", and so in {plural(len(wrong) - 1, 'other row')}" if len(wrong) > 1 else ""
+            raise LogFormatError(
+                f"row {at} (from 0): {shown(name)} was chosen but {shown(self.available[name])} says that it could not "
+                f"be{others}; correct them, leave these steps out with skip_unlabelled=True (--skip-unlabelled), or do "
+                f"without the column (--drop {argument(self.available[name])})."
+            )
+
+
+def _could(table: pa.Table, name: str, row: int) -> NDArray[np.bool_]:
+    return flags(complete(table, name, row), name, row, "says whether the alternative could be chosen")

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.cells import flattened, one_array
-from ibcb.io.columns import dropped, is_number, shown_type, taken_back
+from ibcb.io.cells import flattened, is_number, one_array, shown_type
+from ibcb.io.words import dropped, taken_back
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.propensities import of_chosen, sum_tolerance, wrong_propensity

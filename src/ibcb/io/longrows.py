@@ -1,0 +1,269 @@
+"""Long rows, one per candidate, become steps: consecutive rows with the same step (and episode) are one step's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ibcb.io.cells import changes, check_digits, complete, marked, named_by, names_of, values_of
+from ibcb.io.columns import feature_matrix, plan_features
+from ibcb.io.labels import StepOrder, plain_label, read_labels
+from ibcb.io.logged import Logged, of_every_candidate
+from ibcb.io.roles import assign_roles, check_roles, fitted_roles, role_missing
+from ibcb.io.rows import Tables
+from ibcb.io.sources import labelled, unlabelled_steps
+from ibcb.io.words import Problems, dropped, taken_back
+from ibcb.io.written import metadata, selected
+from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.memory import amount, beyond
+from ibcb.log.notes import Note
+from ibcb.log.propensities import of_chosen
+from ibcb.log.recipe import FeatureColumn, Preparation
+from ibcb.log.steps import ReadOptions, Steps
+
+__all__ = ["CandidateRows"]
+
+#: copies of the rows of a step that are made until a policy is fitted to it
+_STEP_COPIES = 16
+
+
+class CandidateRows:
+    """Steps of a table with a row per candidate; see `Source`."""
+
+    def __init__(self, tables: Tables, options: ReadOptions, told: bool) -> None:
+        self.name, self._tables, self._options = tables.name, tables, options
+        schema, written = tables.schema, metadata(tables.schema)
+        names: tuple[str, ...] | None = None
+        if written.features is not None:  # nothing is left to guess
+            # A model may know names for features that have none here.
+            known = written.features if written.feature_names is None and options.preparation is None else None
+            others = [name for name in schema.names if name not in written.features]
+            names, kept = selected(known or written.feature_names, options, others)
+            names = written.feature_names if kept is None else names
+            some = written.features if kept is None else [written.features[place] for place in kept]
+            made = Preparation(tuple(map(FeatureColumn, some)), written.roles)
+            options = replace(options, preparation=made, features=None)
+        if options.preparation is not None:
+            options = replace(options, columns=fitted_roles(schema.names, options))
+        self._roles, rest = assign_roles(schema.names, options)
+        problems = Problems()
+        for role in ("step", *(("chosen",) if options.choices else ())):
+            if role not in self._roles:
+                problems.add(role_missing(role, schema.names, options))
+        if not self._roles:  # nothing in it is understood, so that more would mislead
+            problems.settle()
+        with problems.noted():
+            check_roles(schema, self._roles)
+        self._guessed_time = "timestamp" in self._roles and "timestamp" not in options.columns
+        self._logged: Logged | None = None
+        if "propensity" in self._roles and options.choices:
+            self._logged = Logged(self._roles["propensity"], told or written.features is not None)
+        # Written by us it has those of all candidates, whatever they are.
+        self._logged_of_every = True if written.features is not None else None
+        if self._roles.get("propensity") in tables.of_step:
+            self._logged_of_every = False
+        try:
+            self._plan = plan_features(tables, self._roles, rest, options, problems=problems)
+        except LogFormatError:
+            nested = any(pa.types.is_nested(schema.field(name).type) for name in self._roles.values())
+            if problems and self._roles.keys() >= {"step", "chosen"} and not nested:
+                with problems.noted():
+                    self._check_marks()
+                problems.settle()
+            raise
+        self.preparation: Preparation | None = self._plan.preparation
+        self.feature_names: tuple[str, ...] | None = self._plan.preparation.feature_names
+        if written.features is not None:
+            self.preparation, self.feature_names = written.recipe(names), names
+        self._notes = (*written.notes, *self._plan.notes, *(() if self._logged is None else self._logged.notes))
+        self._strange, self._unlabelled, self._times = Counter[str](), 0, 0
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        strange = tuple(
+            Note(
+                "unknown-categories",
+                "warning",
+                f"column {name!r} has {plural(count, 'value')} that the fitted log did not have; they count as none of "
+                "its categories.",
+                {"column": name, "values": count},
+            )
+            for name, count in self._strange.items()
+        )
+        times = (_varying_times(self._roles["timestamp"], self._times),) if self._times else ()
+        return (*self._tables.notes(), *self._notes, *times, *strange, *unlabelled_steps(self._unlabelled))
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """Whole steps; one that a table cuts in two waits for the next table."""
+        self._strange, self._unlabelled, self._times = Counter(), 0, 0
+        if self._logged is not None and self._logged_of_every is None:
+            self._logged_of_every = of_every_candidate(self._logged_values(self._logged))
+        features = [column.name for column in self._plan.preparation.columns]
+        order = StepOrder()
+        for rows, starts, row in self._whole_steps(list(dict.fromkeys([*self._roles.values(), *features])), whole):
+            yield self._steps(rows, starts, order, row)
+
+    def _whole_steps(self, columns: Sequence[str], whole: bool) -> Iterator[tuple[pa.Table, NDArray[np.int64], int]]:
+        """Rows of whole steps, where each of them begins, and the number of the first row."""
+        held: list[pa.Table] = []  # rows of a step that may go on in the next table
+        row = size = 0
+        for table, is_last in _with_end(self._tables.read(columns, whole)):
+            if table.num_rows == 0:
+                continue
+            waiting = sum(part.num_rows for part in held)
+            # With the last row that is held, to see whether its step goes on.
+            last = [held[-1].slice(held[-1].num_rows - 1)] if held else []
+            starts = self._starts(pa.concat_tables([*last, table]), row + waiting - len(last)) - len(last)
+            starts = starts[starts >= 0]
+            begins = np.concatenate([[0] * bool(held), waiting + starts]).astype(np.int64)
+            if is_last:
+                yield pa.concat_tables([*held, table]), begins, row
+                return
+            if len(starts):
+                rows = pa.concat_tables([*held, table.slice(0, int(starts[-1]))])
+                held, size = [table.slice(int(starts[-1]))], 0
+                if len(begins) > 1:
+                    yield rows, begins[:-1], row
+                row += rows.num_rows
+            else:
+                held.append(table)
+            size += held[-1].nbytes
+            if _STEP_COPIES * size > self._options.memory:
+                rows = sum(part.num_rows for part in held)
+                raise beyond(
+                    f"the step that begins in row {row} (from 0) has {rows} rows or more; with all copies made of "
+                    f"them they take {amount(_STEP_COPIES * size)}",
+                    self._options.memory,
+                    f"are steps told apart by the column {shown(self._roles['step'])}? Name another, ",
+                )
+        if held:
+            yield pa.concat_tables(held), np.zeros(1, dtype=np.int64), row
+
+    def _starts(self, rows: pa.Table, row: int) -> NDArray[np.int64]:
+        """Where every step begins in some rows, of which the first is number ``row`` of the log."""
+        new = np.zeros(rows.num_rows, dtype=bool)
+        new[0] = True
+        for role in ("episode", "step"):
+            if role in self._roles:
+                new[1:] |= changes((named_by if role == "step" else complete)(rows, self._roles[role], row))
+        return np.flatnonzero(new)
+
+    def _steps(self, rows: pa.Table, starts: NDArray[np.int64], order: StepOrder, row: int) -> Steps:
+        labels = read_labels(rows, self._roles, row, pa.array(starts))
+        order(labels)
+        counts = np.diff(starts, append=rows.num_rows)
+        problems = Problems()
+        with problems.noted():
+            chosen = self._chosen(rows, starts, row)
+        with problems.noted():
+            contexts, strange = feature_matrix(rows, self._plan, row)
+        problems.settle()
+        logged = None if self._logged is None else self._propensities(self._logged, rows, starts, chosen, row)
+        candidate = self._roles.get("candidate")
+        if candidate is not None:
+            check_digits(rows[candidate], candidate, row)
+        self._strange.update(strange)
+        if self._guessed_time:
+            changed = np.setdiff1d(np.flatnonzero(changes(complete(rows, self._roles["timestamp"], row))) + 1, starts)
+            self._times += len(np.unique(np.searchsorted(starts, changed, side="right")))
+        ids = names_of(rows[candidate]) if candidate is not None else None
+        steps = Steps(contexts, counts, chosen, *labels.of_steps(self._roles), ids, logged)
+        self._unlabelled += int((chosen < 0).sum())
+        return labelled(steps)
+
+    def _propensities(
+        self, logged: Logged, rows: pa.Table, starts: NDArray[np.int64], chosen: NDArray[np.int64], row: int
+    ) -> NDArray[np.float64]:
+        """What was logged of every row."""
+        values, chosen_rows = logged.numbers(rows[logged.column]), (starts + chosen)[chosen >= 0]
+        logged.check(values, chosen_rows, row)
+        return values if self._logged_of_every else of_chosen(values[chosen_rows], chosen_rows, len(values))
+
+    def _columns(self, *roles: str) -> list[str]:
+        return [self._roles[role] for role in roles if role in self._roles]
+
+    def _logged_values(
+        self, logged: Logged
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]]:
+        """All that was logged, where each step begins, and which rows were chosen."""
+        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen", "propensity"), False):
+            yield logged.numbers(rows[logged.column]), starts, self._marks(rows, starts, row)[0]
+
+    def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], row: int) -> NDArray[np.int64]:
+        """The position of the chosen candidate of every step; -1 where none is and such steps are to be left out."""
+        if "chosen" not in self._roles:
+            return np.zeros(len(starts), dtype=np.int64)
+        marks, number = self._marks(rows, starts, row)
+        if self._wrong(number).any():
+            self._check_marks()
+        chosen = np.full(len(starts), -1)
+        chosen[number == 1] = np.flatnonzero(marks) - starts[number == 1]
+        return chosen
+
+    def _marks(
+        self, rows: pa.Table, starts: NDArray[np.int64], row: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which rows are marked, and how many of each step."""
+        marks = marked(rows, self._roles["chosen"], row)
+        return marks, np.add.reduceat(marks.astype(np.int64), starts)
+
+    def _wrong(self, number: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which steps have so many marks that they are refused."""
+        wrong: NDArray[np.bool_] = (number > 1) | ((number == 0) & (not self._options.skip_unlabelled))
+        return wrong
+
+    def _check_marks(self) -> None:
+        """Refuse steps without a chosen candidate, or with several: how many of the log, and the first few."""
+        wrong: list[tuple[str, int]] = []
+        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen"), False):
+            number = self._marks(rows, starts, row)[1]
+            bad = np.flatnonzero(self._wrong(number))
+            first = rows.take(pa.array(starts[bad]))
+            labels = {role: values_of(first[self._roles[role]]) for role in ("episode", "step") if role in self._roles}
+            wrong += [
+                (", ".join(f"{role} {plain_label(values[at])}" for role, values in labels.items()), int(number[step]))
+                for at, step in enumerate(bad)
+            ]
+        if not wrong:
+            return
+        place, count = wrong[0]
+        what = "no candidate is" if count == 0 else f"{count} candidates are"
+        others = ""
+        if len(wrong) > 1:
+            none = sum(count == 0 for _, count in wrong)
+            some = "; ".join(place for place, _ in wrong[1:4]) + ("; ..." if len(wrong) > 4 else "")
+            others = (
+                f" {len(wrong)} steps have that problem: {none} without a mark, {len(wrong) - none} with several "
+                f"({some})."
+            )
+        skip = ", or leave such steps out with skip_unlabelled=True (--skip-unlabelled)" if count == 0 else ""
+        raise LogFormatError(
+            f"{place}: {what} marked in column {shown(self._roles['chosen'])}; every step needs exactly one chosen "
+            f"candidate. Leave the step out, or mark one{skip}.{others}"
+        )
+
+
+def _with_end(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
+    """Each table, and whether it is the last."""
+    before = None
+    for table in tables:
+        if before is not None:
+            yield before, False
+        before = table
+    if before is not None:
+        yield before, True
+
+
+def _varying_times(column: str, steps: int) -> Note:
+    """That what was taken for times of the steps may be a feature."""
+    text = (
+        f"column {shown(column)} is read as the times of the steps (the name suggests it), but in "
+        f"{plural(steps, 'step')} it differs between the candidates; the first one's is taken. If it is a feature, "
+        f"{taken_back(column)}; if it is something else, leave it out with {dropped(column)}."
+    )
+    return Note("varying-times", "warning", text, {"column": column, "steps": steps})

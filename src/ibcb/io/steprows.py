@@ -1,0 +1,281 @@
+"""Rows of whole steps, as `ibcb.write_log` writes them: ``chosen``, and ``contexts`` as lists of numbers.
+
+The lists are flat, with ``n_candidates`` beside them, or hold one list per candidate; of a sparse log they have the
+numbers that are not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ibcb.io.cells import flattened, is_list, one_array, shown_type, values_of, whole_column
+from ibcb.io.labels import StepOrder, read_labels
+from ibcb.io.logged import Logged
+from ibcb.io.roles import assign_roles, check_roles
+from ibcb.io.rows import Tables
+from ibcb.io.sources import labelled, unlabelled_steps
+from ibcb.io.words import listed
+from ibcb.io.written import metadata, selected
+from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.notes import Note
+from ibcb.log.propensities import of_chosen
+from ibcb.log.steps import ReadOptions, Steps
+from ibcb.numerics.contexts import Contexts
+
+__all__ = ["StepRows"]
+
+#: columns of this form that play no role
+_OWN = ("contexts", "n_candidates", "columns", "sizes", "candidate_ids")
+
+
+class StepRows:
+    """Steps of a table with a row per step; see `Source`."""
+
+    def __init__(self, tables: Tables, options: ReadOptions) -> None:
+        self.name, self._tables, self._options = tables.name, tables, options
+        self._unlabelled = 0
+        schema, written = tables.schema, metadata(tables.schema)
+        names = schema.names
+        kind = schema.field("contexts").type if "contexts" in names else pa.list_(pa.float64())
+        self._nested = is_list(kind) and is_list(kind.value_type)
+        inner = kind.value_type.value_type if self._nested else kind.value_type if is_list(kind) else None
+        if inner is None or not (pa.types.is_floating(inner) or pa.types.is_integer(inner) or pa.types.is_null(inner)):
+            raise LogFormatError(
+                f"column 'contexts' holds {shown_type(kind)}; it must hold lists of numbers, all features of a step's "
+                "candidates. CSV cannot hold lists: give it a row per candidate and a column per feature."
+            )
+        roles, _ = assign_roles([name for name in names if name not in _OWN], options)
+        needed = ["contexts", *([] if self._nested else ["n_candidates"])]
+        needed += ([] if options.cuts else ["episode"]) + (["chosen"] if options.choices else [])
+        for column in needed:
+            if column not in (*names, *roles):
+                other = "; if it has a row per candidate, leave out n_candidates (--drop n_candidates)"
+                raise LogFormatError(
+                    f"column {column!r} is missing; a log with a row per step has episode, step, chosen, "
+                    f"n_candidates, contexts and this one has {listed(names)}{other if column == 'contexts' else ''}."
+                )
+        self._roles = {role: column for role, column in roles.items() if role not in ("candidate", "propensity")}
+        check_roles(schema, self._roles)
+        # Lists and single numbers alike are of no other use here.
+        self._logged = Logged(roles["propensity"], told=True) if options.choices and "propensity" in roles else None
+        self._d, self._sparse = written.n_features, written.sparse
+        listing = [name for name in _OWN[2:] if name in names and is_list(schema.field(name).type)]
+        for column in ("columns", "sizes") if self._sparse else ():
+            if column not in listing:
+                raise LogFormatError(f"column {column!r} of a sparse log is missing; write the log again.")
+        used = {"n_candidates": "n_candidates" in names, "candidate_ids": "candidate_ids" in listing}
+        used |= {"columns": self._sparse, "sizes": self._sparse}
+        used |= {} if self._logged is None else {self._logged.column: True}
+        self._columns = [*self._roles.values(), "contexts", *(name for name, is_used in used.items() if is_used)]
+        self.feature_names, self._kept = selected(written.feature_names, options, names)
+        self.preparation = written.recipe(self.feature_names)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (*self._tables.notes(), *unlabelled_steps(self._unlabelled))
+
+    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+        """As the tables come."""
+        self._unlabelled = 0
+        return self._batches(self._tables.read(self._columns, whole))
+
+    # -- row groups ----------------------------------------------------------------------------------------------------
+
+    def index(self) -> list[tuple[int, list[int]]] | None:
+        """The number of every episode and its row groups, where the file has none that two episodes share."""
+        groups, options = self._tables.groups, self._options
+        cut = options.cuts or options.warmup or options.sort or options.skip_unlabelled
+        if groups is None or cut or "n_candidates" not in self._columns or "episode" not in self._roles:
+            return None
+        index: list[tuple[int, list[int]]] = []
+        for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
+            if rows == 0:
+                continue
+            if not isinstance(number, int) or number >= 1 << 63 or (index and number < index[-1][0]):
+                return None
+            if not index or number != index[-1][0]:
+                index.append((number, []))
+            index[-1][1].append(place)
+        return index
+
+    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
+        """How many candidates each step of some row groups has; their contexts are not read."""
+        assert self._tables.groups is not None
+        tables = self._tables.groups.read(["n_candidates"], row_groups)
+        return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
+
+    def group_sizes(self) -> list[int]:
+        """How many steps each row group has."""
+        assert self._tables.groups is not None
+        return [rows for rows, _ in self._tables.groups.sizes(self._roles["episode"])]
+
+    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
+        """The steps of some row groups."""
+        assert self._tables.groups is not None
+        return self._batches(self._tables.groups.read(self._columns, row_groups))
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _batches(self, tables: Iterable[pa.Table]) -> Iterator[Steps]:
+        d, row, order = self._d, 0, StepOrder()
+        for table in tables:
+            if table.num_rows == 0:
+                continue
+            steps, d = self._steps(table, row, d, order)
+            row += table.num_rows
+            yield steps
+
+    def _steps(self, table: pa.Table, row: int, d: int | None, order: StepOrder) -> tuple[Steps, int]:
+        labels = read_labels(table, self._roles, row)
+        if "step" in labels and labels["step"].dtype.kind not in "iufM":
+            labels.setdefault("step_id", labels["step"])
+        chosen = np.zeros(table.num_rows, dtype=np.int64)
+        if (name := self._roles.get("chosen")) is not None:
+            known = pc.fill_null(table[name], -1) if self._options.skip_unlabelled else table[name]
+            chosen = whole_column(table.set_column(table.column_names.index(name), name, known), name, row)
+        contexts, counts = (self._sparse_contexts if self._sparse else self._contexts)(table, row, d)
+        d = contexts.shape[1]
+        if self._kept is not None:
+            if self._kept.max() >= d:
+                raise LogFormatError(
+                    f"the metadata names a feature {self._kept.max()} (from 0) but contexts has {d}; write it again."
+                )
+            contexts = contexts[:, self._kept] if self._sparse else np.ascontiguousarray(contexts[:, self._kept])
+        if "step" in labels and "episode" in labels:
+            order(labels)
+        ids = self._candidate_ids(table, row, counts) if "candidate_ids" in self._columns else None
+        logged = None if self._logged is None else self._propensities(self._logged, table, counts, chosen, row)
+        more = (labels.get("episode"), labels.get("step_id"), labels.get("timestamp"), ids, logged)
+        steps = Steps(contexts, counts, chosen, *more)
+        if self._options.skip_unlabelled:
+            self._unlabelled += int((chosen < 0).sum())
+            steps = labelled(steps)
+        return steps, d
+
+    def _propensities(
+        self, logged: Logged, table: pa.Table, counts: NDArray[np.int64], chosen: NDArray[np.int64], row: int
+    ) -> NDArray[np.float64]:
+        """What was logged of every row, as lists or as one number per step: that of the chosen candidate."""
+        # A position that is wrong is refused with its place later on.
+        there = (chosen >= 0) & (chosen < counts)
+        chosen_rows = (np.cumsum(counts) - counts + chosen)[there]
+        if is_list(table.schema.field(logged.column).type):
+            return logged.per_list(table, counts, chosen_rows, row)
+        values = logged.numbers(table[logged.column])
+        logged.check(values, np.flatnonzero(chosen >= 0), row)
+        return of_chosen(values[there], chosen_rows, int(counts.sum()))
+
+    def _candidate_ids(self, table: pa.Table, row: int, counts: NDArray[np.int64]) -> NDArray[Any]:
+        """The names of all candidates."""
+        values, lengths = flattened(one_array(table["candidate_ids"]))
+        if (lengths != counts).any():
+            at = int(np.argmax(lengths != counts))
+            raise LogFormatError(
+                f"row {row + at}: candidate_ids has {plural(int(lengths[at]), 'name')} but the step has "
+                f"{plural(int(counts[at]), 'candidate')}; give each one, or leave the column out (--drop "
+                "candidate_ids)."
+            )
+        return values_of(pa.chunked_array([values]))
+
+    def _sparse_contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[Contexts, NDArray[np.int64]]:
+        """As `_contexts`, of a log that was written sparse."""
+        assert d is not None  # a sparse log says how many
+        counts = whole_column(table, "n_candidates", row)
+        values, each = zip(*(_entries(table, name, row) for name in ("contexts", "columns", "sizes")), strict=True)
+        data, columns, sizes = (part.to_numpy(zero_copy_only=False) for part in values)
+        sound = np.array_equal(each[0], each[1]) and np.array_equal(counts, each[2])
+        if sound and len(sizes):
+            owner = np.repeat(np.arange(len(counts)), counts)
+            sound = bool((sizes >= 0).all()) and np.array_equal(np.bincount(owner, sizes, len(counts)), each[0])
+        if not sound or (len(columns) and not (columns.min() >= 0 and columns.max() < d)):
+            raise LogFormatError(f"rows {row} to {row + table.num_rows - 1}: lists of a sparse log do not match.")
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        return csr_array((data, columns, offsets), shape=(len(sizes), d)), counts
+
+    def _contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Contexts (rows, d), and how many of the rows each step has; ``row`` is the table's first."""
+        lists = one_array(table["contexts"])
+        values, lengths = flattened(lists)
+        counts = whole_column(table, "n_candidates", row) if "n_candidates" in self._columns else lengths
+        _refuse_holes(lists, values, lengths, row + np.arange(len(lists)))
+        if self._nested:
+            values, d = _candidates(values, lengths, counts, row, d)
+        else:
+            d = _width(lengths, counts, row, d)
+        if d == 0:
+            raise LogFormatError(f"row {row}: contexts is empty; every candidate needs at least one feature.")
+        if values.type == pa.float16():
+            values = values.cast(pa.float32())
+        return values.to_numpy(zero_copy_only=False).reshape(-1, d), counts
+
+
+def _candidates(
+    lists: pa.Array, lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None
+) -> tuple[pa.Array, int]:
+    """The numbers in the candidates' lists, all of the same length, and that length."""
+    wrong = np.flatnonzero(counts != lengths)
+    if len(wrong):
+        at = int(wrong[0])
+        raise LogFormatError(
+            f"row {row + at}: n_candidates is {counts[at]} but contexts has {plural(int(lengths[at]), 'list')}; give "
+            "it one list for each candidate."
+        )
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    values, sizes = flattened(lists)
+    _refuse_holes(lists, values, sizes, row + owner)
+    if d is None:
+        d = int(sizes[0]) if len(sizes) else 0
+    wrong = np.flatnonzero(sizes != d)
+    if len(wrong):
+        raise LogFormatError(
+            f"row {row + int(owner[wrong[0]])}: a candidate has {plural(int(sizes[wrong[0]]), 'feature')} but the "
+            f"first one has {d}; every candidate needs the same features."
+        )
+    return values, d
+
+
+def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None) -> int:
+    """The number of features, where a step's list holds those of one candidate after the other."""
+    if (counts < 0).any():
+        at = int(np.argmax(counts < 0))
+        raise LogFormatError(f"row {row + at}: n_candidates is {counts[at]}; a step has at least one. Leave it out.")
+    if d is None:
+        first = int(np.argmax(counts > 0))
+        d = int(lengths[first]) // max(int(counts[first]), 1)
+        if d == 0:
+            return 0
+    # More candidates than numbers are wrong in any case, and keep the product from overflowing.
+    wrong = np.flatnonzero((counts > lengths) | (lengths != counts * d))
+    if len(wrong):
+        at = int(wrong[0])
+        raise LogFormatError(
+            f"row {row + at}: contexts has {plural(int(lengths[at]), 'number')} but {counts[at]} candidates of {d} "
+            f"features need {int(counts[at]) * d}; every candidate needs the same features."
+        )
+    return d
+
+
+def _entries(table: pa.Table, name: str, row: int) -> tuple[pa.Array, NDArray[np.int64]]:
+    """All entries of the lists in a column, and each list's length; none may be missing."""
+    lists = one_array(table[name])
+    values, lengths = flattened(lists)
+    _refuse_holes(lists, values, lengths, row + np.arange(len(lists)))
+    return values, lengths
+
+
+def _refuse_holes(lists: pa.Array, values: pa.Array, lengths: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+    """Raise where a list is missing, or something in one; ``rows`` has the row that each list belongs to."""
+    holes = lists.is_null().to_numpy(zero_copy_only=False)
+    if values.null_count:
+        holes[np.repeat(np.arange(len(lengths)), lengths)[values.is_null().to_numpy(zero_copy_only=False)]] = True
+    if holes.any():
+        raise LogFormatError(
+            f"row {rows[np.argmax(holes)]}: column 'contexts' has missing values; impute them or drop the step."
+        )
