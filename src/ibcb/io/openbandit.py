@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io import csvfiles, ipc, jsonlines, parquet
-from ibcb.io.cells import as_texts
+from ibcb.io.cells import as_texts, is_number, shown_type
 from ibcb.io.columns import (
     Plan,
     as_text,
@@ -39,15 +39,13 @@ from ibcb.io.columns import (
     check_one_hot,
     dropped,
     feature_matrix,
-    is_number,
     kept_categories,
     matches,
-    shown_type,
 )
 from ibcb.io.files import regular
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.propensities import Logged
-from ibcb.io.rows import Tables, distinct_columns, whole_table
+from ibcb.io.logged import Logged
+from ibcb.io.rows import Tables, sound_columns, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import DAMAGE, named
@@ -376,9 +374,7 @@ def _opened(path: Path, options: ReadOptions) -> Tables:
     assert format.tables is not None
     how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
     with named(path.name, format.name):
-        tables = format.tables(path, ReadOptions(**how))
-        distinct_columns(tables.schema.names)
-    return tables
+        return sound_columns(format.tables(path, ReadOptions(**how)))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -398,8 +394,8 @@ def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
             )
         if values.null_count and column.fill is None:
             raise LogFormatError(
-                f"{_row(table, pc.index(values.is_null(), True).as_py())}: {some([column.name])} is missing; expected a finite "
-                f"number. Impute it (--missing zero), or leave the column out: {dropped(name)}."
+                f"{_row(table, pc.index(values.is_null(), True).as_py())}: {some([column.name])} is missing; expected "
+                f"a finite number. Impute it (--missing zero), or leave the column out: {dropped(name)}."
             )
 
 
