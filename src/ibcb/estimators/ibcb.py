@@ -47,7 +47,7 @@ _WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 
 
 @documented(PARAMETERS)
-class IBCB(Parameters, Answering):
+class IBCB(Answering, Parameters):
     """Inverse batched contextual bandit.
 
     Parameters
