@@ -464,7 +464,6 @@ def test_the_command_writes_the_page(files):
         ({"log": "none.parquet"}, "does not exist"),
         ({"log": "model.safetensors"}, "does not tell the format"),
         ({"out": "page.pdf"}, "must end in .html"),
-        ({"out": "log.parquet"}, "is an input"),
         ({"log": "other.parquet"}, "feature|fitted"),
         ({"model": "cloned.safetensors"}, "holds a BaseSVC"),
     ],
