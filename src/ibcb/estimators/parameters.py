@@ -188,8 +188,9 @@ class Parameters:
         check_all(PARAMETERS, lambda name: getattr(self, "forecasts" if name == "forecast" else name))
 
 
-# As `get_type_hints` is to see it.
+# As `get_type_hints` is to see it; and whatever stands beside this class may have a method of that name.
 Parameters.__init__.__annotations__["forecast"] = str | None
+del Parameters.forecast  # type: ignore[attr-defined]
 PARAMETERS = declared(Parameters)
 #: those that the command line takes
 FITTING = tuple(each for each in PARAMETERS if each.form is not None)
