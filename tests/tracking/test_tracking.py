@@ -434,7 +434,7 @@ def test_certainty_is_the_share_of_drawn_policies_that_agree(run, fitted):
 def test_certainty_does_not_depend_on_how_many_steps_are_asked_at_once(run, fitted, monkeypatch):
     sets = run.test_log.contexts[: 60 * 10].reshape(60, 10, 5)
     whole = fitted.certainty(sets)
-    monkeypatch.setattr("ibcb.estimators.ibcb._STEPS_AT_ONCE", 7)
+    monkeypatch.setattr("ibcb.estimators.answers._STEPS_AT_ONCE", 7)
     assert_array_equal(fitted.certainty(sets), whole)
 
 

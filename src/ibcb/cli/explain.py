@@ -51,8 +51,7 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
 
     Example: ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10
     """
-    from ibcb.estimators.predictions import table_writer
-    from ibcb.io import atomic
+    from ibcb.io.tablefiles import table_file
 
     log, out = how.log, how.out
     if log is None:
@@ -64,8 +63,8 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
     steps = ibcb.explain(imitator, behaviour)
     table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
-        with atomic(out) as temporary, table_writer(temporary, out.suffix.lower()) as begin:
-            begin()(table)
+        with table_file(out) as file:
+            file.write(table)
         saved(out)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, how.most).to_pylist()

@@ -59,7 +59,8 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
 
     Example: ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv
     """
-    from ibcb.estimators.predictions import csv_writer, predictions, write_predictions
+    from ibcb.cli.choice_tables import predictions
+    from ibcb.io.tablefiles import TableWriter, table_file
 
     out = how.out
     if out is not None:
@@ -70,7 +71,12 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
         _check_certainty(imitator, how.scores, how.at_episode)
     candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
-        steps = write_predictions(imitator, candidates, out, **asked)
+        steps = 0
+        with table_file(out) as file:
+            for table in predictions(imitator, candidates, **asked):
+                # A row for each candidate says whether it is chosen; one for each step says which.
+                steps += int(table["chosen"].to_numpy().sum()) if how.scores else len(table)
+                file.write(table)
         saved(out)
         say_notes(candidates.notes)
         if how.as_json:
@@ -82,9 +88,9 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
         tables = list(predictions(imitator, candidates, **asked))
         print_json({name: [v for table in tables for v in table[name].to_pylist()] for name in tables[0].column_names})
     else:
-        write = csv_writer(sys.stdout.buffer)
+        stdout = TableWriter(sys.stdout.buffer)
         for table in predictions(imitator, candidates, **asked):
-            write(table)
+            stdout.write(table)
     say_notes(candidates.notes)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option
 
 if TYPE_CHECKING:
-    from ibcb.estimators.propensity_tables import Told
+    from ibcb.cli.propensity_tables import Told
 
 __all__ = ["propensities"]
 
@@ -59,7 +61,7 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
 
     Example: ibcb propensities model.safetensors log.parquet -o propensities.parquet
     """
-    from ibcb.estimators.propensity_tables import not_drawn, of_another_log
+    from ibcb.cli.propensity_tables import not_drawn, of_another_log
 
     out = how.out
     if out is not None:
@@ -99,8 +101,8 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
     import numpy as np
 
-    from ibcb.estimators.predictions import Spool, table_writer
-    from ibcb.estimators.propensity_tables import recover_tables
+    from ibcb.cli.propensity_tables import recover_tables
+    from ibcb.io.tablefiles import TableWriter, table_file
 
     def kept() -> Any:
         tables.clear()
@@ -109,20 +111,21 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     if out is None and as_json:
         return recover_tables(model, log, kept, ahead=ahead)
     if out is None:
-        with Spool() as spool:
-            recovered = recover_tables(model, log, spool.begin, ahead=ahead)
-            spool.copy_to(sys.stdout.buffer)
+        with tempfile.TemporaryFile() as file:
+            recovered = recover_tables(model, log, TableWriter(file).begin, ahead=ahead)
+            file.seek(0)
+            shutil.copyfileobj(file, sys.stdout.buffer)
         return recovered
     suffix = out.suffix.lower()
     if suffix in _TABLES:
-        with ibcb.io.atomic(out) as temporary, table_writer(temporary, suffix) as begin:
-            return recover_tables(model, log, begin, ahead=ahead)
+        with table_file(out) as writer:
+            return recover_tables(model, log, writer.begin, ahead=ahead)
     recovered = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
     whole = log.with_propensities(recovered.used)
     if suffix in _LABELS:
         ibcb.write_log(whole, out)
         return recovered
     feedback = ibcb.io.to_feedback(whole)
-    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
-        np.savez(file, **feedback)
+    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as archive:
+        np.savez(archive, **feedback)
     return recovered

@@ -76,7 +76,7 @@ def validate(log: LogPath, *, how: _ValidateOptions, reading: dict[str, Any]) ->
 
 def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
-    from ibcb.estimators.propensity_tables import of_another_log
+    from ibcb.cli.propensity_tables import of_another_log
     from ibcb.log.fingerprint import log_fingerprint
     from ibcb.report import calibration
 

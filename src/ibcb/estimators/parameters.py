@@ -134,7 +134,7 @@ class Parameters:
 
         Algorithm 3, for deciders that do not always take the best candidate. No effect on "hard", which violates none.
     penalty : float
-        Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.inverse.solvers.newton`.
+        Weight C of the hinge in "soft" and "robust"; a pure number, see `ibcb.inverse.solvers.hinge`.
     bend : float
         Violation, in typical bonuses, beyond which a row pulls no harder ("robust").
     tolerance : float

@@ -31,7 +31,7 @@ _CSV_BLOCK, _LEAST_BLOCK = 1 << 24, 1 << 20
 _HEADER = 1 << 16
 #: bytes of blank lines one after the other
 _MOST_BLANK = 1 << 25
-_NAMING = {"step": ROLES["step"], "step_id": ROLES["step_id"]}
+_NAMING = ("step", "step_id")
 _WORDS = {
     "double": "number",
     "int64": "whole number",
@@ -144,28 +144,25 @@ def _header(opened: Opened) -> str:
 def _types(schema: pa.Schema, options: ReadOptions) -> dict[str, pa.DataType]:
     """The types to read columns as; those of the first block may be too narrow for the rest."""
     given = dict(options.columns) if options.preparation is None else dict(options.preparation.roles)
-    known = {name for names in ROLES.values() for name in names}
-    steps = {given.get(role) for role in _NAMING} | {name for names in _NAMING.values() for name in names}
-    # Of roles, those that are numbers rather than names.
-    known -= set(ROLES["propensity"])
+    # Of roles, those that are names rather than numbers.
     named = {name for role, name in given.items() if role != "propensity"}
+    known = {name for role, names in ROLES.items() if role != "propensity" for name in names}
+    steps = {given.get(role) for role in _NAMING} | {name for role in _NAMING for name in ROLES[role]}
     types = {}
     for field in schema:
-        kind = field.type
-        normal = normal_name(field.name)
-        a_feature = field.name in (options.features or ())
-        if options.date_format is not None and (given.get("timestamp") == field.name or normal in ROLES["timestamp"]):
-            # In the form that was given, which need not be the one that it looks like.
-            kind = pa.string()
-        elif pa.types.is_binary(kind):
-            # Text that is not UTF-8, which is said with its place when it is read.
+        kind, normal = field.type, normal_name(field.name)
+        empty, a_feature = pa.types.is_null(kind), field.name in (options.features or ())
+        is_time = given.get("timestamp") == field.name or normal in ROLES["timestamp"]
+        if pa.types.is_binary(kind) or (options.date_format is not None and is_time):
+            # Text that is not UTF-8, which is said with its place when it is read; and times in a form that was given,
+            # which need not be the one that they look like.
             kind = pa.string()
         elif not a_feature and (field.name in steps or normal in steps):
             # Numbers too large for an integer would lose digits, and with them what tells steps apart.
-            kind = pa.string() if pa.types.is_floating(kind) or pa.types.is_null(kind) else kind
+            kind = pa.string() if pa.types.is_floating(kind) or empty else kind
         elif a_feature or (normal not in known and field.name not in named):
             # Whole numbers in the first block may become fractions later on; those that name something stay whole.
-            kind = pa.float64() if pa.types.is_null(kind) or pa.types.is_integer(kind) else kind
+            kind = pa.float64() if pa.types.is_integer(kind) or empty else kind
         types[field.name] = kind
     return types
 

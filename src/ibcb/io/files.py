@@ -30,17 +30,12 @@ _BEGINNINGS = {
     b"BZh91AY&SY": "compressed by bzip2",
     b"\xfd7zXZ": "compressed by xz",
     b"PK\x03\x04": "a zip archive, or an Excel workbook",
-    b"\x80\x02": "a pickle",
-    b"\x80\x03": "a pickle",
-    b"\x80\x04": "a pickle",
-    b"\x80\x05": "a pickle",
+    **dict.fromkeys([b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"], "a pickle"),
     b"\x89PNG": "a PNG image",
     b"%PDF": "a PDF document",
     b"SQLite format 3": "an SQLite database",
-    b"\xff\xfe": "text in UTF-16 (save it as UTF-8)",
-    b"\xfe\xff": "text in UTF-16 (save it as UTF-8)",
-    b"<!DOCTYPE": "a web page",
-    b"<html": "a web page",
+    **dict.fromkeys([b"\xff\xfe", b"\xfe\xff"], "text in UTF-16 (save it as UTF-8)"),
+    **dict.fromkeys([b"<!DOCTYPE", b"<html"], "a web page"),
 }
 
 #: how the names of temporary files end

@@ -36,18 +36,8 @@ from ibcb.log.steps import Source
 from ibcb.log.validation.updates import find_updates
 from ibcb.numerics.checks import WrongTypeError
 
-__all__ = [
-    "FORMATS",
-    "LOST",
-    "WRITABLE",
-    "format_called",
-    "is_member",
-    "known_by_name",
-    "log_files",
-    "open_log",
-    "read_log",
-    "write_log",
-]
+__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "is_member", "known_by_name", "log_files"]
+__all__ += ["open_log", "read_log", "write_log"]
 
 #: tables in memory: of pandas, polars, DuckDB, pyarrow, or whatever else has the Arrow interface
 _FRAMES = Format(
@@ -137,12 +127,8 @@ def open_log(source: Any, **options: Any) -> DiskLog:
             steps = crossed(standardized(steps, how), how)
         if how.standardize or how.cross or how.arm is not None:
             # Whoever opens it again need not find the means, the arms, or what only steps have, again.
-            options = options | {
-                "preparation": steps.preparation,
-                "standardize": False,
-                "cross": (),
-                "arm_features": None,
-            }
+            again = {"standardize": False, "cross": (), "arm_features": None}
+            options = options | again | {"preparation": steps.preparation}
         notes, cut = tuple[Note, ...](), asked
         if asked.episodes == "auto":
             found, notes = _found_episodes(steps, asked, format.name)

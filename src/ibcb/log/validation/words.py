@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
-from ibcb.log.validation.findings import SEVERITIES, Finding
+from ibcb.log.validation.findings import Finding, Severity
 from ibcb.log.validation.first_episode import RANDOM_START
 
 __all__ = ["says"]
@@ -134,5 +134,5 @@ def says(
     """A finding of the table; ``warns`` where a note is a warning."""
     severity, words = _WORDS[case].split(": ", 1)
     message, remedy = (text.format(**figures) for text in words.split(" -> "))
-    own = next(each for each in SEVERITIES if each == severity)
-    return Finding("warning" if warns else own, case.partition("/")[0], message, place, remedy, tuple(features))
+    grave = "warning" if warns else cast(Severity, severity)
+    return Finding(grave, case.partition("/")[0], message, place, remedy, tuple(features))
