@@ -106,7 +106,8 @@ def _interrupted(phase: str) -> Any:
     def save(model: Unfinished, where: Any) -> None:
         ibcb.save_model(model, where)
         held = model.progress
-        if held.episodes == 2 and phase == ("choosing" if held.fit is None else "fitting"):
+        assert held.last is not None
+        if held.last.episodes == 2 and phase == ("choosing" if held.fit is None else "fitting"):
             raise KeyboardInterrupt
 
     return mock.patch("ibcb.estimators.checkpoints.save_model", save)

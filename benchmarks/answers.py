@@ -174,7 +174,7 @@ def everything() -> Answers:
 def _on_a_cluster(path: Path, keep: Callable[..., None]) -> None:
     from distributed import Client
 
-    options: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    options: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
     with Client(**options) as client:  # type: ignore[no-untyped-call]
         keep("ragged, on Dask", ibcb.open_log(path), {"expert": "sbucb", "l2": 0.3}, client)
 

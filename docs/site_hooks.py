@@ -78,5 +78,7 @@ def _commands() -> str:
     parts = []
     for verb in get_command(app).commands:
         shown = CliRunner().invoke(app, [verb, "--help"], prog_name="ibcb").stdout
+        if "--help-all" in shown:
+            shown = CliRunner().invoke(app, [verb, "--help-all"], prog_name="ibcb").stdout
         parts.append(f"## {verb}\n\n```text\n{shown.strip()}\n```\n")
     return "\n".join(parts)

@@ -4,7 +4,7 @@ import numpy as np
 
 from ibcb.engine import Episode, Heading, History, Subscriber, replay
 from ibcb.tracking import Track
-from ibcb.tracking.propensities import Retraced
+from ibcb.tracking.choice_probabilities import Retraced
 
 
 class Keeping(Subscriber):

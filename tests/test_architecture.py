@@ -22,7 +22,7 @@ from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import Format
 from ibcb.io.tables import Tables
-from ibcb.tracking.motions import MOTIONS, Walk
+from ibcb.tracking.motions import MOTIONS, RandomWalk
 
 SOURCE = ROOT / "src" / "ibcb"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -181,7 +181,7 @@ def test_a_new_format_is_read_and_fitted_as_any_other(monkeypatch, tmp_path):
 
 
 def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
-    class Shrinking(Walk):
+    class Shrinking(RandomWalk):
         """Forgets a tenth of its policy with every update."""
 
         def move(self, beliefs, unit, lesson):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ibcb.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from ibcb import io, report
+    from ibcb import io, plots, report
     from ibcb.deciders import SBTS, SBUCB, EGreedy, FixedPolicy, Softmax, TopK
     from ibcb.estimators.choice_model import ChoiceModel
     from ibcb.estimators.ibcb import IBCB
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from ibcb.log.validation.updates import find_updates
     from ibcb.paper import metrics
     from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
-    from ibcb.paper.simulate import Run, simulate
-    from ibcb.report import plots
+    from ibcb.paper.simulation import Run, simulate
     from ibcb.report.explaining import explain
 
 #: where each public name lives; it is imported when somebody asks for it, so that `import ibcb` is quick
@@ -50,7 +49,7 @@ _HOMES = {
     "FixedPolicy": "ibcb.deciders",
     "InfeasibleError": "ibcb.inverse.solvers",
     "LogFormatError": "ibcb.log",
-    "Run": "ibcb.paper.simulate",
+    "Run": "ibcb.paper.simulation",
     "Softmax": "ibcb.deciders",
     "SolverError": "ibcb.inverse.solvers",
     "TopK": "ibcb.deciders",
@@ -60,11 +59,11 @@ _HOMES = {
     "open_log": "ibcb.io",
     "read_log": "ibcb.io",
     "save_model": "ibcb.estimators.models",
-    "simulate": "ibcb.paper.simulate",
+    "simulate": "ibcb.paper.simulation",
     "validate": "ibcb.log.validation",
     "write_log": "ibcb.io",
 }
-_MODULES = {"io": "ibcb.io", "metrics": "ibcb.paper.metrics", "plots": "ibcb.report.plots", "report": "ibcb.report"}
+_MODULES = {"io": "ibcb.io", "metrics": "ibcb.paper.metrics", "plots": "ibcb.plots", "report": "ibcb.report"}
 
 __all__ = [
     "BICB",

@@ -8,31 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from commands import ibcb_command, succeeds
 from conftest import heed_interrupts
 from same import assert_same
-from typer.main import get_command
 
 import ibcb
-from ibcb.cli import app
 
-VERBS = (
-    "demo",
-    "simulate",
-    "validate",
-    "convert",
-    "fit",
-    "predict",
-    "propensities",
-    "evaluate",
-    "report",
-    "explain",
-    "reproduce",
-)
 SMALL = ["--episodes", "4", "--batch-size", "50", "--candidates", "4", "--features", "3", "--warmup", "60"]
 SETTINGS = {"n_episodes": 4, "batch_size": 50, "n_candidates": 4, "n_features": 3, "warmup": 60}
 
@@ -70,75 +54,6 @@ def folder(tmp_path_factory):
     return path
 
 
-# -- help and usage ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_shows_an_example_that_names_known_options(verb):
-    text = succeeds(verb, "--help").stdout
-    example = re.search(r"Example: (.*)", " ".join(text.split())).group(1)
-    assert example.startswith(f"ibcb {verb}")
-    for option in re.findall(r"(?<!\S)--?[a-z][a-z0-9-]*", example):
-        assert re.search(rf"(?m)^\s+.*(?<!\S){re.escape(option)}[ ,]", text), option
-    assert succeeds(verb, "-h").stdout == text
-
-
-def test_the_command_alone_lists_the_verbs():
-    result = ibcb_command("--help")
-    assert result.exit_code == 0
-    for verb in VERBS:
-        assert re.search(rf"(?m)^\s+{verb}\s", result.stdout)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_option_says_what_it_does_on_lines_of_80_characters(verb):
-    text = succeeds(verb, "--help").stdout
-    assert max(map(len, text.splitlines())) <= 80
-    for option in get_command(app).commands[verb].params:
-        said = option.help
-        assert said is not None, option.name
-        assert len(said.split()) >= 3, (option.name, said)
-        assert said[0].isupper(), (option.name, said)
-        assert not re.search(r"(?i)batch|foresee", said), (option.name, said)
-
-
-def test_the_list_of_verbs_cuts_no_sentence():
-    assert "..." not in ibcb_command("--help").stdout.split("Commands:")[1]
-
-
-def test_version():
-    assert succeeds("--version").stdout.strip() == ibcb.__version__
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["fti"],
-        ["fit"],
-        ["fit", "log.parquet", "--expert", "linucb"],
-        ["fit", "log.parquet", "--l2", "much"],
-        ["fit", "log.parquet", "other.parquet"],
-        ["simulate"],
-        ["simulate", "run", "--draws", "batch"],
-        ["simulate", "run", "--seed", "1.5"],
-        ["predict", "model.safetensors"],
-        ["evaluate", "model.safetensors"],
-        ["demo", "extra"],
-    ],
-    ids=" ".join,
-)
-def test_bad_usage_exits_2_and_does_nothing(tmp_path, monkeypatch, arguments):
-    monkeypatch.chdir(tmp_path)
-    result = ibcb_command(*arguments)
-    assert_fails(result, 2, "Usage: ", "(?i)error")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_typo_gets_a_suggestion_and_a_wrong_choice_the_right_ones():
-    assert_fails(ibcb_command("fit", "log.parquet", "--sovler", "hard"), 2, "--sovler", "--solver")
-    assert_fails(ibcb_command("fit", "log.parquet", "--solver", "magic"), 2, "magic", "auto.*hard.*soft.*robust.*paper")
-
-
 # -- simulate ------------------------------------------------------------------------------------------------------
 
 
@@ -155,75 +70,27 @@ def test_simulate_leaves_the_logs_of_that_seed_and_no_rewards(tmp_path):
     assert not any(b"reward" in file.read_bytes() for file in tmp_path.iterdir())
 
 
-def test_simulate_says_as_json_what_it_did(tmp_path):
-    result = succeeds("simulate", tmp_path, "--json", "--top-k", "2", *SMALL)
-    told = json.loads(result.stdout)
-    assert told["folder"] == str(tmp_path)
-    assert told["settings"]["top_k"] == 2
-    assert told["settings"] == json.loads((tmp_path / "run.json").read_text())
-    again = ibcb.simulate(**told["settings"])
-    np.testing.assert_array_equal(again.log.chosen, ibcb.read_log(tmp_path / "log.parquet").chosen)
-
-
 @pytest.mark.parametrize(
     "options",
     [
         ["--expert", "egreedy", "--epsilon", "0.3", "--decay", "0.5"],
-        ["--expert", "softmax", "--temperature", "0.2"],
+        ["--expert", "sbucb", "--top-k", "2"],
         ["--environment", "arms", "--arms", "6", "--available", "4", "--expert", "other"],
     ],
     ids=" ".join,
 )
 def test_a_simulated_run_is_known_again(tmp_path, options):
     sizes = ["--episodes", "3", "--batch-size", "40", "--features", "3", "--warmup", "60"]
-    succeeds("simulate", tmp_path / "run", *options, *sizes)
+    printed = json.loads(succeeds("simulate", tmp_path / "run", "--json", *options, *sizes).stdout)
     told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert printed == {"folder": str(tmp_path / "run"), "settings": told}
     named = {name: value for name, value in zip(options[::2], options[1::2], strict=True) if name != "--expert"}
     for name, value in named.items():
-        stored = told[{"--arms": "n_arms", "--available": "n_available"}.get(name, name[2:])]
+        stored = told[{"--arms": "n_arms", "--available": "n_available", "--top-k": "top_k"}.get(name, name[2:])]
         assert stored == type(stored)(value)
     again = ibcb.simulate(**told)
     stored = ibcb.read_log(tmp_path / "run" / "log.parquet")
     np.testing.assert_array_equal(stored.chosen, again.log.chosen)
-    model = tmp_path / "model.safetensors"
-    succeeds("fit", tmp_path / "run" / "log.parquet", "-o", model, "--no-forecast", "--expert", "sbucb")
-    figures = json.loads(succeeds("evaluate", model, tmp_path / "run", "--json").stdout)
-    assert (figures["ol_fitness"] is None) == ("other" in options)
-
-
-@pytest.mark.parametrize(
-    "option, words",
-    [
-        (["--expert", "egredy"], "'--expert': 'egredy' is not a kind of decider. Did you mean egreedy"),
-        (["--epsilon", "1.5"], "'--epsilon': .*1"),
-        (["--decay", "-1"], "'--decay': must be 0 or more, not -1"),
-        (["--temperature", "0"], "'--temperature': must be above 0, not 0"),
-        (["--available", "0"], "'--available': .*1"),
-        (["--l2", "0"], "'--l2': must be above 0, not 0"),
-        (["--l2", "nan"], "'--l2': must be above 0, not nan"),
-        (["--alpha", "-1"], "'--alpha': must be 0 or more, not -1"),
-        (["--noise", "-1"], "'--noise': must be 0 or more, not -1"),
-        (["--episodes", "0"], "'--episodes': .*1"),
-        (["--seed", "-1"], "'--seed': .*0"),
-        (["--warmup", "-1"], "'--warmup': .*0"),
-        (["--top-k", "0"], "'--top-k': .*1"),
-    ],
-    ids=str,
-)
-def test_impossible_options_are_bad_usage(tmp_path, option, words):
-    assert_fails(ibcb_command("simulate", tmp_path / "run", *SMALL, *option), 2, words)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_simulate_fails_in_one_line(tmp_path):
-    assert_fails(ibcb_command("simulate", tmp_path / "run", *SMALL, "--dup", "99"), 1, "dup=99")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_outputs_are_checked_before_the_work(folder, tmp_path):
-    model, log = folder / "model.safetensors", folder / "run" / "log.parquet"
-    assert_fails(ibcb_command("fit", log, "-o", tmp_path / "m.bin"), 1, r"must end in \.safetensors")
-    assert_fails(ibcb_command("predict", model, log, "-o", tmp_path / "c.json"), 1, r"must end in \.csv")
 
 
 # -- fit -----------------------------------------------------------------------------------------------------------
@@ -233,13 +100,8 @@ def test_outputs_are_checked_before_the_work(folder, tmp_path):
     "options, parameters",
     [
         ([], {}),
-        (["--l2", "0.3", "--alpha", "2"], {"l2": 0.3, "alpha": 2.0}),
-        (
-            ["--expert", "sbts", "--margin", "0.5", "--solver", "soft"],
-            {"expert": "sbts", "margin": 0.5, "solver": "soft"},
-        ),
+        (["--l2", "0.3", "--alpha", "2", "--solver", "paper"], {"l2": 0.3, "alpha": 2.0, "solver": "paper"}),
         (["--solver", "robust", "--full", "--prune"], {"solver": "robust", "incremental": False, "prune": True}),
-        (["--solver", "paper"], {"solver": "paper"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -251,6 +113,9 @@ def test_fit_is_what_the_library_fits(folder, tmp_path, options, parameters):
     np.testing.assert_array_equal(told["policy_coefs"], model.policy_coefs_)
     assert told["solver"] == model.solver_
     assert told["notes"] == [note.to_json() for note in model.notes_]
+    last = model.policy_interval(0.9, direction=True)
+    np.testing.assert_array_equal(told["last_policy"]["lower"], last.lower)
+    assert told["verdict"] == json.loads(json.dumps(model.verdict(ibcb.read_log(log_path)).to_json()))
     assert told["model"] == str(out)
     assert [entry["status"] for entry in told["diagnostics"]] == [entry.status for entry in model.diagnostics_]
     stored = ibcb.load_model(out)
@@ -275,7 +140,7 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
     assert "scaled so that the scores of a step spread by 1" in result.stdout
 
 
-def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_path):
+def test_fit_without_forecast_shows_none(folder, tmp_path):
     log, out = folder / "run" / "log.parquet", tmp_path / "m.safetensors"
     text = succeeds("fit", log, "-o", out, "--l2", "0.3", "--no-forecast").stdout
     model = ibcb.load_model(out)
@@ -285,15 +150,6 @@ def test_fit_without_forecast_shows_none_and_tells_the_same_as_json(folder, tmp_
     told = json.loads(succeeds("fit", log, "-o", out, "--l2", "0.3", "--no-forecast", "--json").stdout)
     names = ("forecast_model", "forecast_note", "last_policy", "unidentified_features")
     assert [told[name] for name in names] == [None] * 4
-    told = json.loads(succeeds("fit", log, "-o", out, "--l2", "0.3", "--forecast", "--json").stdout)
-    model = ibcb.load_model(out)
-    last = model.policy_interval(0.9, direction=True)
-    assert told["forecast_model"] == model.forecast_model_
-    assert told["forecast_note"] == str(model.forecast_note_)
-    assert told["unidentified_features"] == []
-    assert told["verdict"] == json.loads(json.dumps(model.verdict(ibcb.read_log(log)).to_json()))
-    np.testing.assert_array_equal(told["next_policy_coef"], model.next_policy_coef_)
-    np.testing.assert_array_equal(told["last_policy"]["lower"], last.lower)
 
 
 def test_fit_names_what_no_choice_tells(folder, tmp_path):
@@ -329,39 +185,26 @@ def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     assert stderr.splitlines() == [f"{names[note['severity']]}: {note['text']}" for note in told["notes"]]
 
 
-def test_fit_defaults_to_a_model_in_the_working_folder(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    succeeds("fit", folder / "run" / "log.parquet")
-    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
-
-
 @pytest.mark.parametrize(
     "content, options, words",
     [
-        (None, [], r"bad\.parquet.*(not exist|No such file)|(not exist|No such file).*bad\.parquet"),
         (b"", ["--json"], r"bad\.parquet: not a readable Parquet file"),
-        (b"nothing like it", [], r"bad\.parquet: not a readable Parquet file"),
         ("random", ["--solver", "hard", "--json"], 'no theta explains .*solver="robust"'),
         ("short", [], "one episode and nothing before it"),
-        ("short", ["--stream"], "one episode and nothing before it"),
         ("short", ["--stream", "--expert", "auto"], "one episode and nothing before it"),
     ],
-    ids=["missing", "empty", "noise", "infeasible", "one episode", "streamed", "streamed, and to be chosen"],
+    ids=["empty", "infeasible", "one episode", "streamed, and to be chosen"],
 )
 def test_fit_fails_in_one_line_and_leaves_no_model(folder, tmp_path, content, options, words):
     path = tmp_path / "bad.parquet"
     log = ibcb.read_log(folder / "run" / "log.parquet")
     if isinstance(content, bytes):
         path.write_bytes(content)
-    elif content is not None:
-        ibcb.write_log({"good": log, "short": log[1], "random": random_log(warmup=1)}[content], path)
+    else:
+        ibcb.write_log({"short": log[1], "random": random_log(warmup=1)}[content], path)
     result = ibcb_command("fit", path, "-o", tmp_path / "m.safetensors", *options)
     assert_fails(result, 1, words)
     assert not (tmp_path / "m.safetensors").exists()
-
-
-def test_a_model_cannot_replace_a_folder(folder, tmp_path):
-    assert_fails(ibcb_command("fit", folder / "run" / "log.parquet", "-o", tmp_path), 1, tmp_path.name)
 
 
 # -- predict -------------------------------------------------------------------------------------------------------
@@ -400,20 +243,16 @@ def test_predict_prints_csv_or_json_and_nothing_else(folder):
     assert text.stderr == data.stderr == ""
 
 
-@pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
-def test_predict_writes_a_file_and_says_so(folder, tmp_path, as_json):
+def test_predict_writes_a_file_and_says_so(folder, tmp_path):
     out = tmp_path / "deep" / "choices.csv"
-    result = succeeds("predict", folder / "model.safetensors", folder / "run" / "log.parquet", "-o", out, *as_json)
-    expected = expected_choices(folder)
+    command = ["predict", folder / "model.safetensors", folder / "run" / "log.parquet", "-o", out]
+    told, expected = succeeds(*command), expected_choices(folder)
     assert_same_choices(read_choices(out.read_text()), expected)
-    if as_json:
-        assert json.loads(result.stdout) == {"out": str(out), "steps": len(expected["step"])}
-    else:
-        assert result.stdout == ""
-        assert str(out) in result.stderr
+    assert (told.stdout, str(out) in told.stderr) == ("", True)
+    assert json.loads(succeeds(*command, "--json").stdout) == {"out": str(out), "steps": len(expected["step"])}
 
 
-@pytest.mark.parametrize("episode", [0, 3, 4, 9])
+@pytest.mark.parametrize("episode", [3, 9])
 def test_predict_chooses_as_in_an_episode_logged_or_predicted(folder, episode):
     """Episode 4 of four is the one right after the log; 9 is six updates after that of the last."""
     model, log = ibcb.load_model(folder / "model.safetensors"), ibcb.read_log(folder / "run" / "test.parquet")
@@ -433,44 +272,6 @@ def test_predict_tells_how_certain_its_choices_are(folder, tmp_path):
     np.testing.assert_array_equal(told["certainty"], model.certainty(log))
     succeeds(*arguments, "-o", tmp_path / "choices.csv")
     assert (tmp_path / "choices.csv").read_text().startswith("episode,step,chosen,score,certainty\n")
-
-
-def test_what_cannot_be_predicted_is_bad_usage(folder, tmp_path):
-    log, test = folder / "run" / "log.parquet", folder / "run" / "test.parquet"
-    succeeds("fit", log, "-o", tmp_path / "plain.safetensors", "--no-forecast")
-    ibcb.save_model(ibcb.BaseSVC().fit(ibcb.read_log(log)), tmp_path / "svc.safetensors")
-    ibcb.write_log(ibcb.read_log(log)[1:], tmp_path / "late.parquet")
-    succeeds("fit", tmp_path / "late.parquet", "-o", tmp_path / "late.safetensors")
-    full, plain, svc = folder / "model.safetensors", tmp_path / "plain.safetensors", tmp_path / "svc.safetensors"
-    for model, options, words in (
-        (full, ["--at-episode", "-1"], "at-episode"),
-        (full, ["--at-episode", "soon"], "at-episode"),
-        (full, ["--at-episode", "1.5"], "at-episode"),
-        (full, ["--at-episode", "2000"], "is 1996 updates after the log; at most 1000"),
-        (plain, ["--at-episode", "5"], "beyond the log's episodes 0 to 3, and the model was fitted without"),
-        (svc, ["--at-episode", "1"], "a BaseSVC has one policy"),
-        (tmp_path / "late.safetensors", ["--at-episode", "0"], "nothing had been learned by then"),
-        (plain, ["--certainty"], "fitted with --forecast"),
-        (svc, ["--certainty"], "needs an IBCB model"),
-        (full, ["--certainty", "--scores"], "leave out --scores"),
-        (full, ["--certainty", "--at-episode", "1"], "leave out --at-episode"),
-    ):
-        assert_fails(ibcb_command("predict", model, test, *options), 2, words)
-    succeeds("predict", plain, test, "--at-episode", "4")
-
-
-def test_predict_fails_in_one_line(folder, tmp_path):
-    model, log = folder / "model.safetensors", folder / "run" / "log.parquet"
-    wide = ibcb.simulate(**{**SETTINGS, "n_features": 5}).log
-    ibcb.write_log(wide, tmp_path / "wide.parquet")
-    (tmp_path / "bad.safetensors").write_bytes(b"no model")
-    assert_fails(ibcb_command("predict", model, tmp_path / "wide.parquet"), 1, "5 features", "fitted on 3")
-    assert_fails(ibcb_command("predict", tmp_path / "none.safetensors", log), 1, r"none\.safetensors does not exist")
-    assert_fails(ibcb_command("predict", tmp_path / "bad.safetensors", log), 1, r"bad\.safetensors: not a readable")
-    assert_fails(ibcb_command("predict", log, log), 1, r"log\.parquet: a Parquet file, not a saved model.*swapped")
-    assert_fails(ibcb_command("predict", model, model), 1, r"model\.safetensors: .*\.parquet")
-    assert_fails(ibcb_command("predict", model, tmp_path / "wide.parquet", "-o", tmp_path / "out.csv"), 1)
-    assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_reader_that_stops_early_hears_no_complaint(folder, tmp_path):
@@ -508,19 +309,6 @@ def test_evaluate_on_a_log_gives_the_agreement(folder):
     score = ibcb.load_model(model).score(ibcb.read_log(path))
     assert json.loads(succeeds("evaluate", model, path, "--json").stdout) == {"agreement": score}
     assert succeeds("evaluate", model, path).stdout.split()[:2] == ["agreement", f"{score:.4f}"]
-
-
-def test_evaluate_fails_in_one_line(folder, tmp_path):
-    model = folder / "model.safetensors"
-    assert_fails(ibcb_command("evaluate", model, tmp_path), 1, "run.json", "ibcb simulate")
-    succeeds("simulate", tmp_path / "wide", *SMALL, "--features", "5")
-    assert_fails(ibcb_command("evaluate", model, tmp_path / "wide"), 1, "5 features", "fitted on 3")
-    assert_fails(ibcb_command("evaluate", model, tmp_path / "wide" / "log.parquet"), 1, "5 features", "fitted on 3")
-
-
-def test_evaluate_says_that_a_log_is_missing(folder, tmp_path):
-    result = ibcb_command("evaluate", folder / "model.safetensors", tmp_path / "no.parquet")
-    assert_fails(result, 1, r"no\.parquet", "not exist|No such file")
 
 
 @pytest.mark.parametrize(
@@ -595,25 +383,8 @@ main()
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-def test_an_interrupted_fit_exits_130_and_leaves_nothing(folder, tmp_path):
-    out = tmp_path / "out" / "m.safetensors"
-    with start(INTERRUPTED_FIT, "fit", folder / "run" / "log.parquet", "-o", out) as process:
-        try:
-            assert process.stderr.readline() == "fitting\n"
-            time.sleep(0.1)
-            process.send_signal(signal.SIGINT)
-            stdout, stderr = process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert process.returncode == 130
-    assert stdout == ""
-    assert "Traceback" not in stderr
-    assert "interrupted" in stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 LOST_INTERRUPTS = {
+    "anywhere": "interrupt()",
     "in a finaliser": "class Last:\n    def __del__(self): interrupt()\nlast = Last()\ndel last",
     "while a class is made": "class Part:\n    def __set_name__(*_): interrupt()\nclass Whole:\n    part = Part()",
 }
@@ -646,8 +417,6 @@ def test_the_log_tells_the_kind_of_decider(tmp_path):
     assert told["expert"] == "sbucb"
     assert [entry["expert"] for entry in told["evidence"] if entry["chosen"]] == ["sbucb"]
     assert ibcb.load_model(out).expert_ == "sbucb"
-    assert ibcb_command("fit", path, "--l2", "much", "-o", out).exit_code == 2
-    assert ibcb_command("fit", path, "--l2", "-1", "-o", out).exit_code == 2
     whole = ibcb.load_model(out)
     again = json.loads(
         succeeds("fit", path, "--expert", "auto", "--l2", "auto", "--stream", "-o", out, "--json").stdout

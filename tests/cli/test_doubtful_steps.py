@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from commands import ibcb_command, succeeds
+from commands import succeeds
 from conftest import ragged_log
 
 import ibcb
@@ -69,20 +69,3 @@ def test_all_steps_are_written_with_their_ids(fitted, suffix):
         ]
         assert float(row["probability"]) == expected["probability"]
         assert row.get("step_id") == expected.get("step_id")
-
-
-def test_explain_fails_in_one_line(fitted):
-    folder, _, log = fitted
-    path = folder / "log.parquet"
-    ibcb.save_model(ibcb.ChoiceModel(episodes=None).fit(log), folder / "choice.safetensors")
-    ibcb.write_log(log[:2], folder / "other.parquet")
-    for arguments, words in (
-        ([folder / "choice.safetensors", "--log", path], "holds a ChoiceModel"),
-        ([folder / "m.safetensors", "--log", folder / "other.parquet"], "another log than the model was fitted on"),
-        ([folder / "m.safetensors", "--log", path, "-o", folder / "steps.txt"], "must end in .csv or .parquet"),
-    ):
-        result = ibcb_command("explain", *arguments)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith("error: ")
-        assert words in result.stderr
-    assert ibcb_command("explain", folder / "m.safetensors", "--log", path, "--most", "0").exit_code == 2

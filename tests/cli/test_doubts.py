@@ -75,6 +75,18 @@ def test_report_repeats_them_on_the_page_too(doubtful, tmp_path):
     assert next(note for note in notes if note.code == "columns-not-fitted").figures == {"columns": ("cost",)}
 
 
+def test_a_log_alone_is_fitted_and_reported(doubtful, log, tmp_path):
+    page, path = tmp_path / "report.html", tmp_path / "log.parquet"
+    ibcb.write_log(log, path)
+    told = json.loads(succeeds("report", path, "-o", page, "--json").stdout)
+    model = ibcb.IBCB(expert="auto").fit(log)
+    assert told["verdict"] == json.loads(json.dumps(model.verdict(log).to_json()))
+    assert page.exists()
+    result = ibcb_command("report", doubtful, "-o", tmp_path / "none.html", "--strict")
+    assert (result.exit_code, (tmp_path / "none.html").exists()) == (1, False)
+    assert any("the chosen candidate alone" in line for line in result.stderr.splitlines())
+
+
 def test_python_shows_the_warnings_of_reading_on_the_page(doubtful, tmp_path):
     log = ibcb.read_log(doubtful)
     assert [note.code for note in log.notes] == ["reward-like-columns"]

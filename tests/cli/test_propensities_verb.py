@@ -5,13 +5,12 @@ import io
 import json
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import ibcb_command, succeeds
+from commands import succeeds
 
 import ibcb
-from ibcb.estimators.propensity_tables import recover_tables
+from ibcb.cli.propensity_tables import recover_tables
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +40,8 @@ def test_a_table_with_a_row_per_candidate(sampler, tmp_path, suffix):
     out = tmp_path / f"out.{suffix}"
     result = succeeds("propensities", *paths, "-o", out, "--ahead")
     assert result.stdout == ""
+    assert f"overlap: {overlap(model, log, ahead=True)}" in result.stderr
+    assert "warning" not in result.stderr
     assert f"out.{suffix}: {log.n_rows} propensities" in result.stderr
     if suffix == "parquet":
         table = pq.read_table(out).to_pydict()
@@ -63,14 +64,6 @@ def test_without_a_file_it_is_csv_or_json_and_nothing_else(sampler):
     assert told["propensity"] == model.propensities(log).tolist()
     assert told["overlap"] == overlap(model, log).to_json()
     assert told["rows"] == log.n_rows
-
-
-def test_overlap_is_said_and_of_what_is_written(sampler, tmp_path):
-    paths, model, log = sampler
-    for more, ahead in (((), False), (("--ahead",), True)):
-        result = succeeds("propensities", *paths, "-o", tmp_path / "out.csv", *more)
-        assert f"overlap: {overlap(model, log, ahead=ahead)}" in result.stderr
-        assert "warning" not in result.stderr
 
 
 def test_it_is_said_where_the_log_is_not_the_fitted_one(sampler, tmp_path):
@@ -118,30 +111,3 @@ def test_feedback_and_labels_have_the_same_probabilities(sampler, tmp_path, ahea
     labels = ibcb.read_log(tmp_path / "out.vw", episode_size=30)
     np.testing.assert_array_equal(labels.propensities[labels.chosen_rows], p[log.chosen_rows])
     np.testing.assert_array_equal(ibcb.read_log(tmp_path / "out.dsjson").propensities, p)
-
-
-def test_a_log_of_other_arms_or_features_is_refused_by_name(tmp_path, rng):
-    """Arms and features as text and columns of a table: the value, the place and what to do."""
-    arms, days = np.array(["left", "right", "middle"]), np.arange(120) // 30
-    cells = {"day": days, "age": rng.normal(size=120), "banner": arms[rng.integers(3, size=120)]}
-    pq.write_table(pa.table(cells), tmp_path / "log.parquet")
-    log = ibcb.read_log(tmp_path / "log.parquet", arm="banner", columns={"episode": "day"})
-    ibcb.save_model(ibcb.IBCB(expert="egreedy", l2=1.0).fit(log), tmp_path / "model.safetensors")
-    unknown = cells | {"banner": np.where(np.arange(120) == 77, "upper", cells["banner"])}
-    renamed = {name.replace("age", "height"): values for name, values in cells.items()}
-    for wrong, words in ((unknown, ("row 77", "arm 'upper' is unknown", "'left'")), (renamed, ("'age'", "'height'"))):
-        pq.write_table(pa.table(wrong), tmp_path / "wrong.parquet")
-        result = ibcb_command("propensities", tmp_path / "model.safetensors", tmp_path / "wrong.parquet")
-        assert result.exit_code == 1
-        assert all(word in result.stderr for word in ("wrong.parquet", *words))
-
-
-def test_what_cannot_be_is_refused(sampler, tmp_path):
-    paths, _, log = sampler
-    result = ibcb_command("propensities", *paths, "-o", tmp_path / "out.txt")
-    assert result.exit_code == 1
-    assert "must end in .csv or .parquet or .npz or .vw or .dsjson" in result.stderr
-    ibcb.save_model(ibcb.ChoiceModel().fit(log), tmp_path / "choice.safetensors")
-    result = ibcb_command("propensities", tmp_path / "choice.safetensors", paths[1])
-    assert result.exit_code == 2
-    assert "holds a ChoiceModel" in result.stderr

@@ -1,5 +1,7 @@
 """What a Thompson sampler's choices say: the logit recomputed independently, the length against known draws."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,6 +12,7 @@ from ibcb.deciders import KINDS, Believed
 from ibcb.deciders.draws_site import _Loss, _rows, draws_site, length_factor
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.laplace import WithPrior
 from ibcb.numerics.ridge import Chosen, Frame, Regularization, ridge
 
 D = 4
@@ -57,30 +60,32 @@ def test_the_loss_is_the_likelihood_of_the_choices(world, rng):
     rows, step = _rows(block_of(X[:40], chosen[:40]), before)
     centre, precision = rng.normal(size=D), np.diag([1.0, 2.0, 0.5, 3.0])
     for at in (p, 5 * rng.normal(size=D), np.zeros(D)):
-        found = _Loss(rows, step, centre, precision)(at)
-        assert found.loss == pytest.approx(-log_likelihood(at, X[:40], chosen[:40], before.psi))
+        found = WithPrior(at, _Loss(rows, step), centre, precision)
+        assert found.here.loss == pytest.approx(-log_likelihood(at, X[:40], chosen[:40], before.psi))
         away = at - centre
-        assert found.value == pytest.approx(found.loss + away @ precision @ away / 2)
+        assert found.value == pytest.approx(found.here.loss + away @ precision @ away / 2)
 
 
 def test_gradient_and_curvature_by_differences(world, rng):
     X, before, p, chosen = world
-    loss = _Loss(*_rows(block_of(X[:60], chosen[:60]), before), rng.normal(size=D), np.diag([1.0, 2.0, 0.5, 3.0]))
+    likelihood = _Loss(*_rows(block_of(X[:60], chosen[:60]), before))
+    loss = partial(WithPrior, loss=likelihood, centre=rng.normal(size=D), precision=np.diag([1.0, 2.0, 0.5, 3.0]))
     for at in (p, p + rng.normal(size=D)):
         here, h = loss(at), 1e-5
         for i, e in enumerate(np.eye(D)):
             up, down = loss(at + h * e), loss(at - h * e)
             assert (up.value - down.value) / (2 * h) == pytest.approx(here.gradient[i], rel=1e-6, abs=1e-6)
-            assert (up.loss - down.loss) / (2 * h) == pytest.approx(here.slope[i], rel=1e-6, abs=1e-6)
+            slope = (up.here.loss - down.here.loss) / (2 * h)
+            assert slope == pytest.approx(here.here.gradient[i], rel=1e-6, abs=1e-6)
             assert_allclose((up.gradient - down.gradient) / (2 * h), here.hessians[0][i], rtol=1e-5, atol=1e-5)
         assert (np.linalg.eigvalsh(here.hessians[0]) > 0).all()
 
 
 def test_scores_beyond_all_bounds_do_no_harm(world):
     X, before, p, chosen = world
-    loss = _Loss(*_rows(block_of(X, chosen), before), np.zeros(D), np.eye(D))
+    loss = _Loss(*_rows(block_of(X, chosen), before))
     for size in (1e3, 1e6):
-        found = loss(size * p)
+        found = WithPrior(size * p, loss, np.zeros(D), np.eye(D))
         assert np.isfinite(found.value)
         assert np.isfinite(found.gradient).all()
         assert np.isfinite(found.hessians[0]).all()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -18,7 +17,6 @@ from same import assert_same
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import Experience, cluster, experienced
-from ibcb.engine.block import BLOCK_STEPS
 from ibcb.engine.cluster import ClusterError
 from ibcb.estimators import checkpoints
 from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
@@ -185,7 +183,7 @@ def test_a_choice_begun_on_a_cluster_goes_on_without_one(client, small_partition
 
     def interrupted(model, path):
         save(model, path)
-        if isinstance(model, Unfinished) and model.progress.episodes == 2:
+        if isinstance(model, Unfinished) and model.progress.last.episodes == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -230,13 +228,13 @@ def test_a_worker_killed_while_its_rows_are_in_use(tmp_path, small_partitions, m
         passes = 0
         submitted = cluster.DaskRows._submitted
 
-        def counting(self, task, kernel):
+        def counting(self, kernel):
             nonlocal passes
             passes += 1
             if passes == 5:
                 workers[1].send_signal(signal.SIGKILL)
                 workers[1].wait()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
         model = IBCB(solver="robust").fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
@@ -278,7 +276,7 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
         # Named, so that the log is gone through once.
         with once_stored(2, kill), pytest.raises(ClusterError, match=r"scheduler at tcp://127\.0\.0\.1:\d+ was lost"):
             fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, client=client)
-    assert ibcb.load_model(checkpoint).progress.episodes == 2
+    assert ibcb.load_model(checkpoint).progress.last.episodes == 2
     done = fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="auto", l2=0.3).fit(log))
     assert not checkpoint.exists()
@@ -370,10 +368,10 @@ def test_when_no_worker_is_left_it_is_said(tmp_path, small_partitions, monkeypat
     with started(tmp_path, workers=1) as (_, (only,), address), connected(address, 1) as client:
         submitted = cluster.DaskRows._submitted
 
-        def killing(self, task, kernel):
+        def killing(self, kernel):
             only.kill()
             only.wait()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         monkeypatch.setattr(cluster.DaskRows, "_submitted", killing)
         with pytest.raises(ClusterError, match=r"no worker is left at tcp://127.*Start workers again"):
@@ -427,27 +425,6 @@ def test_a_slow_worker_is_waited_for(client, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trial", range(20))
-def test_a_worker_killed_at_any_pass_changes_nothing(tmp_path, small_partitions, monkeypatch, trial):
-    log = skewed_log(seed=trial)
-    ibcb.write_log(log, tmp_path / "log.parquet")
-    with started(tmp_path, workers=2) as (_, workers, address), connected(address) as client:
-        passes, submitted = 0, cluster.DaskRows._submitted
-
-        def counting(self, task, kernel):
-            nonlocal passes
-            passes += 1
-            if passes == 1 + trial:
-                workers[trial % 2].kill()
-            return submitted(self, task, kernel)
-
-        monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
-        model = IBCB(solver="robust").fit(ibcb.open_log(tmp_path / "log.parquet"), client=client)
-        assert passes > trial
-    assert_same_model(model, IBCB(solver="robust").fit(log))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trial", range(20))
 def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monkeypatch, trial):
     log = skewed_log(seed=trial)
     ibcb.write_log(log, tmp_path / "log.parquet")
@@ -455,12 +432,12 @@ def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monke
     with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
         passes, submitted = 0, cluster.DaskRows._submitted
 
-        def counting(self, task, kernel):
+        def counting(self, kernel):
             nonlocal passes
             passes += 1
             if passes == 1 + trial % 16:
                 scheduler.kill()
-            return submitted(self, task, kernel)
+            return submitted(self, kernel)
 
         with monkeypatch.context() as patch:
             patch.setattr(cluster.DaskRows, "_submitted", counting)
@@ -469,92 +446,3 @@ def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monke
     # On another cluster, or on none, it goes on.
     done = fit_in_steps(IBCB(solver="robust", l2=0.3), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="robust", l2=0.3).fit(log))
-
-
-@pytest.fixture(scope="module")
-def long_logs():
-    """A few logs of which every episode has partitions for all workers, and the models of a fit in one process."""
-    logs = []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        sets, policies = rng.normal(size=(5, 3 * BLOCK_STEPS, 2, 2)), rng.normal(size=2) + 0.1 * rng.normal(size=(5, 2))
-        chosen = np.einsum("ebmd,ed->ebm", sets, policies).argmax(axis=2)
-        chosen[0] = rng.integers(2, size=len(chosen[0]))
-        logs.append(BehaviorLog.from_episodes(zip(sets, chosen, strict=True), warmup=1))
-    return [(log, IBCB(l2=0.3).fit(log)) for log in logs]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/cwd"), reason="each worker's own folder has no common name here")
-@pytest.mark.parametrize("trial", range(20))
-def test_a_file_that_one_worker_no_longer_sees_is_named(
-    shared, long_logs, small_partitions, tmp_path, monkeypatch, trial
-):
-    """Whichever worker it is, and from whichever episode on; once it sees the file, the fit goes on."""
-    folder, _, client = shared
-    log, whole = long_logs[trial % len(long_logs)]
-    hidden, blind = folder / str(trial % 2) / "log.parquet", trial // 2 % len(log)
-    for number in range(2):
-        ibcb.write_log(log, folder / str(number) / "log.parquet")
-    disk = ibcb.open_log(hidden)
-    # Each worker looks into the folder that it was started in.
-    seen_at(monkeypatch, disk, "/proc/self/cwd/log.parquet")
-    out, lost = tmp_path / "m.safetensors", r"could not read the log \(.*log\.parquet.*same path on all workers"
-    with once_stored(blind, lambda: hidden.rename(tmp_path / "away")), pytest.raises(ClusterError, match=lost):
-        fit_in_steps(IBCB(l2=0.3), disk, out, client=client)
-    (tmp_path / "away").rename(hidden)
-    assert_same_model(fit_in_steps(IBCB(l2=0.3), disk, out, client=client, resume=True), whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trial", range(20))
-def test_a_worker_with_another_version_is_named_whenever_it_comes(shared, long_logs, tmp_path, trial):
-    """A fit that has begun stops at the next episode; without that worker it goes on."""
-    folder, _, client = shared
-    log, whole = long_logs[trial % len(long_logs)]
-    package, version, begun = ("ibcb", "numpy")[trial % 2], f"{trial}.1", trial // 2 % len(log)
-    model = IBCB(l2=0.3)
-    episodes = [log[:1], *(log[number] for number in range(1, len(log)))]
-    for episode in episodes[:begun]:
-        model.partial_fit(episode, client=client)
-    before = set(client.nthreads())
-    with worker(folder, environment=other_versions(tmp_path, package, version)):
-        client.wait_for_workers(3, timeout=120)
-        (address,) = set(client.nthreads()) - before
-        with pytest.raises(ClusterError, match=rf"worker {address} has {package} {version}, and this .*same version"):
-            model.partial_fit(episodes[begun], client=client)
-    while set(client.nthreads()) != before:
-        time.sleep(0.05)
-    for episode in episodes[begun:]:
-        model.partial_fit(episode, client=client)
-    assert_same_model(model, whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trial", range(20))
-def test_a_worker_that_stands_still_for_a_while_is_waited_for(shared, long_logs, small_partitions, monkeypatch, trial):
-    """At any pass, and though it is looked into many times whether there are workers at all."""
-    _, workers, client = shared
-    log, whole = long_logs[trial % len(long_logs)]
-    slow, looks, passes, submitted = workers[trial % 2], 0, 0, cluster.DaskRows._submitted
-    check = cluster._Connection._check_workers
-
-    def counting(self, task, kernel):
-        nonlocal passes
-        passes += 1
-        if passes == 1 + trial % 16:
-            slow.send_signal(signal.SIGSTOP)
-            threading.Timer(0.5 + 0.1 * trial, slow.send_signal, [signal.SIGCONT]).start()
-        return submitted(self, task, kernel)
-
-    def looking(self):
-        nonlocal looks
-        looks += 1
-        check(self)
-
-    monkeypatch.setattr(cluster, "_PATIENCE", 0.02)
-    monkeypatch.setattr(cluster.DaskRows, "_submitted", counting)
-    monkeypatch.setattr(cluster._Connection, "_check_workers", looking)
-    assert_same_model(IBCB(l2=0.3).fit(log, client=client), whole)
-    assert passes > 16
-    assert looks > 5

@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
-from ibcb.engine.stream import StreamedRows, ahead, reblocked
+from ibcb.engine.block import reblocked
+from ibcb.engine.stream import StreamedRows, ahead
 from ibcb.engine.threads import in_order, one_blas_thread
 from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
@@ -58,7 +59,7 @@ def assert_same_model(one, other):
 def test_blocks_are_cut_by_steps_and_rows(small_blocks, rng):
     counts = rng.integers(1, 30, size=400)
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    edges = block_edges(offsets, None)
+    edges = block_edges(offsets)
     assert edges[0] == 0
     assert edges[-1] == 400
     for first, last in pairwise(edges):
@@ -66,12 +67,6 @@ def test_blocks_are_cut_by_steps_and_rows(small_blocks, rng):
         assert offsets[last] - offsets[first] <= 150 or last == first + 1
         if last < 400 and last - first < 37:
             assert offsets[last + 1] - offsets[first] > 150
-
-
-@pytest.mark.parametrize("width", [1, 4, 10, 149, 200])
-def test_blocks_of_equal_steps_are_the_same_by_either_rule(small_blocks, width):
-    offsets = np.arange(0, 301 * width, width)
-    assert block_edges(offsets, width) == block_edges(offsets, None)
 
 
 @pytest.mark.parametrize("cuts", [[1], [5, 6, 7, 100], list(range(1, 300)), []])

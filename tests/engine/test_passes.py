@@ -184,7 +184,7 @@ def test_on_a_cluster(path, passes):
     distributed = pytest.importorskip("distributed")
     log = ibcb.open_log(path)
     with contextlib.ExitStack() as stack:
-        options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+        options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
         client = stack.enter_context(distributed.Client(**options))
         for given in ({}, {"judge": True, "also": [Validating()]}):
             ibcb.IBCB(expert="sbucb", l2=0.3, solver="robust").fit_along(log, client=client, **given)

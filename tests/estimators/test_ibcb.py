@@ -264,28 +264,6 @@ def test_the_margin_only_scales_the_theta_of_exact_rows(solver):
     np.testing.assert_array_equal(other.policy_coefs_, one.policy_coefs_)
 
 
-def rescaled(log, factor):
-    return BehaviorLog(log.contexts * factor, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
-
-
-@pytest.mark.parametrize(
-    ("solver", "expert", "factor"),
-    [
-        (pytest.param if factor == 3.0 or case[0] == "auto" else slow)(*case, factor)
-        for case in CASES
-        for factor in (2.0**-30, 3.0, 2.0**30)
-        if case[0] != "paper"
-    ],
-)
-def test_units_of_the_contexts_do_not_matter(solver, expert, factor):
-    """Contexts times c and l2 times c^2 is the same decider in other units: theta over c."""
-    run = small_run(expert)
-    one = fitted(solver, expert)
-    other = IBCB(expert=expert, solver=solver, l2=0.3 * factor**2).fit(rescaled(run.log, factor))
-    assert other.solver_ == one.solver_
-    np.testing.assert_allclose(other.coef_ * factor, one.coef_, rtol=1e-4, atol=1e-6 * np.abs(one.coef_).max())
-
-
 @pytest.mark.parametrize(("solver", "expert"), CASES)
 def test_permuting_candidates_permutes_predictions(rng, solver, expert):
     run = small_run(expert)

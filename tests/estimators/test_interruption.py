@@ -273,12 +273,26 @@ def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
                 def stop(*args, **kwargs):
                     raise KeyboardInterrupt
 
-                patch.setattr(f"ibcb.estimators.ibcb.{name}", stop)
+                patch.setattr(f"ibcb.estimators.answers.{name}", stop)
                 with contextlib.suppress(KeyboardInterrupt):
                     answers(model, sets)
                     model.direction(model.coef_)
         assert_same(vars(model), before)
         assert_same(answers(model, sets), told)
+
+
+def test_another_log_in_the_second_pass_is_noticed(log, monkeypatch):
+    from ibcb.estimators import fitting
+
+    replay, passes = fitting.replay, []
+
+    def changing(logs, *subscribers, **how):
+        passes.append(1)
+        return replay([flipped(log, 2, 7)] if len(passes) == 2 else logs, *subscribers, **how)
+
+    monkeypatch.setattr(fitting, "replay", changing)
+    with pytest.raises(ibcb.LogFormatError, match="the log changed while it was fitted.*Fit it again"):
+        IBCB(expert="auto").fit(log)
 
 
 # -- errors of the tracker -----------------------------------------------------------------------------------------

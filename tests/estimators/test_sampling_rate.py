@@ -119,4 +119,4 @@ def test_the_command_line(tmp_path):
     assert ibcb.load_model(out).decider_.rate == 0.25
     wrong = ibcb_command("fit", tmp_path / "log.parquet", "-o", out, "--sampling-rate", "2")
     assert wrong.exit_code == 2
-    assert "2 is not a share" in wrong.stderr
+    assert "--sampling-rate=2.0 must be at most 1" in wrong.stderr

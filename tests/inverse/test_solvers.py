@@ -157,7 +157,7 @@ def test_newton_on_all_rows_equals_newton_on_those_that_matter(rng, monkeypatch,
         centre = rng.normal(size=4)
         pooled = robust(view, centre, penalty=5.0, bend=0.3)
         with monkeypatch.context() as patch:
-            patch.setattr("ibcb.inverse.solvers.newton._POOL_NUMBERS", 0)
+            patch.setattr("ibcb.inverse.solvers.hinge._POOL_NUMBERS", 0)
             passes = robust(view, centre, penalty=5.0, bend=0.3)
         np.testing.assert_allclose(pooled.theta, passes.theta, rtol=1e-7)
         assert pooled.before[::2] == passes.before[::2]
@@ -256,8 +256,8 @@ def test_an_unsolved_theta_is_never_returned(monkeypatch):
     monkeypatch.setattr("ibcb.inverse.solvers.admm._SECOND_TOLERANCE", 1e-7)
     with pytest.raises(SolverError, match=r"maximum iterations reached at tolerance 1e-06 .* at tolerance 1e-07"):
         paper(view, np.full(4, 100.0), tolerance=1e-6)
-    monkeypatch.setattr("ibcb.inverse.solvers.newton._MAX_PASSES", 1)
-    monkeypatch.setattr("ibcb.inverse.solvers.newton._POOL_NUMBERS", 0)
+    monkeypatch.setattr("ibcb.inverse.solvers.hinge._MAX_PASSES", 1)
+    monkeypatch.setattr("ibcb.inverse.solvers.hinge._POOL_NUMBERS", 0)
     with pytest.raises(SolverError, match=r"soft \(penalty .*\): about .* above the minimum, .* after 2 passes"):
         soft(view, np.zeros(4), penalty=1.0)
     monkeypatch.setattr("ibcb.inverse.solvers.cutting_plane._MAX_ROUNDS", 1)

@@ -260,7 +260,7 @@ CASES = {
     "zip named Parquet": Case(stored(zip_bytes(), "log.parquet"), FIRST.format("zip archive")),
     "pickle named Parquet": Case(stored(pickle.dumps(CSV), "log.parquet"), FIRST.format("pickle")),
     "pickle named Arrow": Case(stored(pickle.dumps(CSV), "log.arrow"), FIRST.format("pickle")),
-    "zip named npz": Case(stored(zip_bytes(), "log.npz"), "'contexts' is missing; .*this file has no array"),
+    "zip named npz": Case(stored(zip_bytes(), "log.npz"), "'contexts' is missing: .*this file has no array"),
     "Parquet named CSV": Case(stored(PARQUET, "log.csv"), FIRST.format("Parquet file")),
     "gzip named CSV": Case(stored(ZIPPED, "log.csv"), FIRST.format("gzip")),
     **{
@@ -697,7 +697,7 @@ CASES = {
     # -- Vowpal Wabbit, dsjson, npz ------------------------------------------------------------------------------------
     "VW, nothing cuts it": Case(stored(VW, "log.vw"), "does not say where episodes begin.*episode_size"),
     "VW, step without candidates": Case(
-        stored("shared |a x\n\n" + VW, "log.vw"), "log.vw, line 1: a shared line without", {"episode_size": 5}
+        stored("shared |a x\n\n" + VW, "log.vw"), "log.vw: line 1: a shared line without", {"episode_size": 5}
     ),
     "VW, decimal comma": Case(
         stored(VW.replace("x:2", "x:1,5"), "log.vw"), "line 2: 'x:1,5' is not a feature; expected", {"episode_size": 5}
@@ -721,7 +721,7 @@ CASES = {
     "npz, episode huge": Case(
         stored(npz_bytes(episode=np.array([0, 0, 2**63, 2**63], np.uint64)), "log.npz"), "is above 9223.*0, 1, 2"
     ),
-    "npz, episode nan": Case(stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2: episode is nan; give"),
+    "npz, episode nan": Case(stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2: the episode is nan"),
     "npz, time missing": Case(
         stored(npz_bytes(timestamps=np.array(["NaT"] * 4, "datetime64[s]")), "log.npz"),
         "the time is NaT; .*Or leave",
@@ -1045,7 +1045,7 @@ def test_a_file_without_permission_says_so(tmp_path):
     [
         ("log.csv", "ibcb.log.disk.numbered"),
         ("log.arrow", "ibcb.io.ipc._digests"),
-        ("log.npz", "ibcb.io.npz.NpzSource._open"),
+        ("log.npz", "ibcb.io.npz._headers"),
         ("log.parquet", "ibcb.io.parquet_footer._chunk"),
         ("log.parquet", "ibcb.log.recipe.Preparation.from_json"),
     ],

@@ -235,15 +235,10 @@ def test_many_words_are_read_sparsely(tmp_path):
     (tmp_path / "log.vw").write_text(text)
     log = ibcb.read_log(tmp_path / "log.vw", episode_size=50)
     assert is_sparse(log.contexts)
-    rows = (
-        [{f"w^a{a}": 1.0, "w^b": b / 7} for a, b, _ in words],
-        [{f"w^a{b}": 1.0, f"w^c{c}": 1.0} for _, b, c in words],
-    )
-    for step in range(200):
-        for place in (0, 1):
-            row = dense(log.contexts[[2 * step + place]])[0]
-            named = {log.feature_names[at]: row[at] for at in np.flatnonzero(row)}
-            assert named == {name: value for name, value in rows[place][step].items() if value}
+    rows = [row for a, b, c in words for row in ({f"w^a{a}": 1, "w^b": b / 7}, {f"w^a{b}": 1, f"w^c{c}": 1})]
+    for row, expected_row in zip(dense(log.contexts), rows, strict=True):
+        named = {log.feature_names[at]: row[at] for at in np.flatnonzero(row)}
+        assert named == {name: value for name, value in expected_row.items() if value}
     with pytest.raises(LogFormatError, match=r"features are 0 in most rows.*leave it out\. IBCB\(l2=\"auto\"\)"):
         ibcb.read_log(tmp_path / "log.vw", episode_size=50, standardize=True)
 

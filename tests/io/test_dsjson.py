@@ -7,17 +7,27 @@ import pytest
 from hypothesis import given
 from strategies import NAMES, assembled, assert_same_log, in_parts, logs, reproducible
 
+import ibcb
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import sparse
 from ibcb.io.dsjson import DSJsonSource, looks_like_dsjson, write_dsjson
 from ibcb.log.steps import ReadOptions
 
 
-def source_of(tmp_path, *lines, **options):
+def written(tmp_path, *lines):
     path = tmp_path / "log.dsjson"
     texts = [line if isinstance(line, (str, bytes)) else json.dumps(line) for line in lines]
     path.write_bytes(b"\n".join(text if isinstance(text, bytes) else text.encode() for text in texts))
-    return DSJsonSource(path, ReadOptions(**options))
+    return path
+
+
+def source_of(tmp_path, *lines, **options):
+    return DSJsonSource(written(tmp_path, *lines), ReadOptions(**options))
+
+
+def refused(tmp_path, lines, words, **options):
+    with pytest.raises(LogFormatError, match=rf"^log\.dsjson: ({words})"):
+        ibcb.read_log(written(tmp_path, *lines), **({"episode_size": 1} | options))
 
 
 def the_only(source):
@@ -69,10 +79,7 @@ def test_a_log_comes_back_to_the_bit_but_for_its_float_type(tmp_path_factory, lo
     [
         np.arange(6, dtype=np.int32),
         np.arange(6, dtype=np.uint64) + 2**63,
-        np.linspace(0, 1, 6),
         np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(6),
-        np.datetime64("1969-12-31T23:59:59.999999") + np.arange(6),
-        np.datetime64("2024-02-29T12:00:00") + np.arange(6),
         np.datetime64("2024-02-29") + np.arange(6),
         np.array([f"étape {i}" for i in range(6)]),
         np.array([f"2024-02-2{i}" for i in range(6)], dtype=object),
@@ -88,8 +95,6 @@ def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
 
 UNWRITABLE = {
     "private name": ({"feature_names": ["_x"]}, "'_x': in dsjson keys that begin with _ are not features; rename"),
-    "half a character": ({"feature_names": ["\ud800"]}, "cannot be written as UTF-8"),
-    "time of no day": ({"timestamps": np.array(["NaT"], "M8[s]")}, "timestamps holds NaT"),
     "time long ago": ({"timestamps": np.array(["1066-10-14"], "M8[D]")}, "timestamps holds 1066-10-14.*1678 to 2261"),
     "time nan": ({"timestamps": [np.nan]}, "timestamps holds nan"),
     "id true": ({"step_ids": [True]}, "step_ids holds True"),
@@ -166,15 +171,6 @@ def test_a_line_of_the_decision_service(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "kept", [["_labelIndex"], ["_label_Action"], ["a"], ["_labelIndex", "a"], ["_label_Action", "a"]]
-)
-def test_every_key_that_tells_the_choice_is_enough(tmp_path, kept):
-    gone = {key: None for key in ("_labelIndex", "_label_Action", "a") if key not in kept}
-    line = decision({"x": 1}, {"x": 2}, {"x": 3}, index=2, **gone)
-    assert the_only(source_of(tmp_path, line)).chosen.tolist() == [2]
-
-
 def test_costs_and_probabilities_leave_no_trace_in_what_is_fitted(tmp_path):
     plain = decision({"x": 1}, {"x": 2}, index=1)
     for extra in ({"_label_cost": -3, "_label_probability": 0.1, "p": [0.1, 0.9], "o": [{"v": 5}]}, {}):
@@ -184,22 +180,9 @@ def test_costs_and_probabilities_leave_no_trace_in_what_is_fitted(tmp_path):
 
 
 def test_lines_without_a_decision_are_counted(tmp_path):
-    line = decision({"x": 1})
-    lines = [
-        {"EventId": "1", "RewardValue": 0.5},
-        line,
-        "[1, 2]",
-        "",
-        decision({"y": 1}, _skipLearn=True),
-        decision({"x": 2}, _skipLearn=False),
-        "3",
-    ]
-    source = source_of(tmp_path, *lines)
+    lines = [{"EventId": "1", "RewardValue": 0.5}, decision({"x": 1}), "[1, 2]", "", "3"]
+    source = source_of(tmp_path, *lines, decision({"y": 1}, _skipLearn=True), decision({"x": 2}, _skipLearn=False))
     assert the_only(source).contexts.tolist() == [[1], [2]]
-    assert [(note.code, note.severity, *note.figures.values()) for note in source.notes] == [
-        ("lines-without-decision", "info", 3),
-        ("decisions-not-learned-from", "info", 1),
-    ]
     assert tuple(map(str, source.notes)) == (
         "3 lines without a decision (rewards that came later, checkpoints) left out.",
         "1 decision marked _skipLearn, from which the decider never learned, left out.",
@@ -239,28 +222,16 @@ def test_columns_name_keys_within_objects(tmp_path):
 
 
 def test_sorting_by_time_and_episode(tmp_path, rng, monkeypatch):
-    order = rng.permutation(20)
     times = [f"2020-01-01T00:00:{second:02}Z" for second in range(20)]
-    lines = [
-        line
-        for i in order.tolist()
-        for line in (decision({"x": i}, Timestamp=times[i], model="ab"[i // 12]), {"EventId": "é", "RewardValue": 1})
-    ]
+    lines = [decision({"x": i}, Timestamp=times[i], at="ab"[i // 12]) for i in rng.permutation(20).tolist()]
     monkeypatch.setattr(sparse, "BATCH_NUMBERS", 3)
-    source = source_of(tmp_path, *lines, sort=True)
+    source = source_of(tmp_path, *lines, "{}", sort=True)
     for _ in range(2):
         assert [value for batch in source.batches() for value in batch.contexts[:, 0]] == list(range(20))
-    numbered = [
-        dict(line, ibcb_episode=(line["c"]["_multi"][0]["x"] + 10) // 20) if "c" in line else line for line in lines
-    ]
-    log = assembled(source_of(tmp_path, *numbered, sort=True))
-    assert log.contexts[:, 0].tolist() == list(range(20))
-    assert log.episode_offsets.tolist() == [0, 10, 20]
-    labelled = source_of(tmp_path, *lines, sort=True, columns={"episode": "model"}, drop=["Timestamp"])
+    labelled = source_of(tmp_path, *lines, sort=True, columns={"episode": "at"}, drop=["Timestamp"])
     labels = np.concatenate([batch.episode for batch in labelled.batches()])
     assert np.count_nonzero(labels[1:] != labels[:-1]) == 1
-    with pytest.raises(LogFormatError, match=r"log\.dsjson: nothing to sort by"):
-        source_of(tmp_path, decision({"x": 1}), sort=True)
+    refused(tmp_path, [decision({"x": 1})], "nothing to sort by", sort=True)
 
 
 def test_without_choices_no_key_needs_to_tell_them(tmp_path):
@@ -309,25 +280,16 @@ GOOD = decision({"x": 1}, {"x": 2})
 TIMED = decision({"x": 1}, Timestamp="2020-01-01T00:00Z", EventId="a")
 DEEP = '{"c":{"_multi":[' + '{"a":' * 600 + "1" + "}" * 600 + "]}}"
 BROKEN = {
-    "empty": ([""], r"log\.dsjson: the log is empty"),
-    "no decision": ([{"EventId": "a"}, "[]"], r"log\.dsjson: no decision in 2 lines; .*c\._multi"),
-    "not JSON": ([GOOD, "{"], r"line 2: not a line of JSON"),
+    "empty": ([""], "the log is empty"),
+    "no decision": ([{"EventId": "a"}, "[]"], r"no decision in 2 lines; .*c\._multi"),
     "cut": ([GOOD, json.dumps(GOOD)[:-3]], r"line 2: not a line of JSON"),
-    "two in a line": ([json.dumps(GOOD) * 2], r"line 1: not a line of JSON \(Extra data"),
-    "VW text": (["0:1:1 |a x:1"], r"line 1: not a line of JSON"),
-    "CSV": (["episode,step", "0,1"], r"line 1: not a line of JSON"),
     "not UTF-8": ([GOOD, b'{"caf\xe9": 1}'], r"line 2: byte 5 is not UTF-8"),
     "half a character": (['{"c":{"_multi":[{"\\uD800":1}]}}'], r"line 1: a text holds half a character"),
-    "bottomless": (["[" * 100_000], r"line 1: not a line of JSON"),
+    "bottomless": (["[" * 100_000], "line 1: objects are nested too deeply"),
     "NaN": (['{"c":{"_multi":[{"x":NaN}]}}'], r"line 1: .*NaN is not a JSON number"),
-    "infinite": (['{"a":1,"c":{"_multi":[{"x":1e999}]}}'], r"line 1, candidate 0: feature 'x' is not finite"),
-    "huge": ([decision({"x": 10**400})], r"line 1, candidate 0: feature 'x' is not finite"),
-    "many digits": (['{"a":1,"c":{"_multi":[{"x":' + "9" * 5000 + "}]}}"], r"line 1"),
+    "huge": ([decision({"x": 10**400})], r"line 1: candidate 0: feature 'x' is not finite"),
     "--json": ([{"_multi": [{"x": 1}]}], r"line 1: _multi stands at the top: this is Vowpal Wabbit's --json"),
     "no candidates": ([decision()], r"line 1: c has no list _multi of candidates"),
-    "no _multi": ([decision(c={"x": 1})], r"line 1: c has no list _multi"),
-    "c a list": ([decision(c=[1])], r"line 1: c has no list _multi"),
-    "slots": ([decision(c={"_multi": [{"x": 1}], "_slots": []})], r"line 1: the line has _slots, several choices"),
     "conditional": (
         [decision(c={"_multi": [{"x": 1}], "_slots": [{"_inc": [0]}]})],
         r"line 1: .*it is of a conditional contextual bandit \(ccb\): .*write each slot as a step of its own",
@@ -340,12 +302,12 @@ BROKEN = {
         [{"_label_ca": {"action": 0.5, "cost": 1, "pdf_value": 0.1}, "c": {"room": 1}}],
         r"line 1: the decision is of a continuous action \(cats\): a number chosen from a range",
     ),
-    "candidate a number": ([decision({"x": 1}, 3)], r"line 1, candidate 1: 3 is not an object"),
+    "candidate a number": ([decision({"x": 1}, 3)], r"line 1: candidate 1: 3 is not an object"),
     "candidate elsewhere": (
         [decision({"__aid": 7})],
-        r"line 1, candidate 0: its features are stored elsewhere \(__aid",
+        r"line 1: candidate 0: its features are stored elsewhere \(__aid",
     ),
-    "array in array": ([decision({"x": [[1]]})], r"line 1, candidate 0: 'x' holds an array within an array"),
+    "array in array": ([decision({"x": [[1]]})], r"line 1: candidate 0: 'x' holds an array within an array"),
     "no choice": ([GOOD, {"c": {"_multi": [{"x": 1}]}}], r"line 2: no key says which candidate was chosen"),
     "choice disagrees": (
         [decision({"x": 1}, {"x": 2}, a=[2, 1])],
@@ -354,42 +316,29 @@ BROKEN = {
     "choice too large": ([decision({"x": 1}, _labelIndex=1)], r"line 1: _labelIndex is 1 but the line has 1 candidate"),
     "choice zero": ([decision({"x": 1}, _label_Action=0)], r"line 1: _label_Action is 0 .* counts from 1"),
     "choice text": ([decision({"x": 1}, a=["1"])], r"line 1: a is '1'; expected a whole number, counted from 1"),
-    "choice true": ([decision({"x": 1}, _labelIndex=True)], r"line 1: _labelIndex is True; expected a whole number"),
     "time": (
         [decision({"x": 1}, Timestamp="timestamp_utc")],
         r"line 1: Timestamp is 'timestamp_utc'.*--drop Timestamp",
     ),
     "time of no day": ([decision({"x": 1}, Timestamp="2020-02-30T00:00Z")], r"line 1: Timestamp is '2020-02-30"),
-    "time of half a minute": ([decision({"x": 1}, Timestamp="2020-02-20T00:00.5Z")], r"line 1: Timestamp is"),
-    "time run together": ([decision({"x": 1}, Timestamp="2020-02-20T00:0031Z")], r"line 1: Timestamp is"),
     "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], r"line 1: Timestamp is '1066-10-14"),
-    "time a list": ([decision({"x": 1}, Timestamp=[1])], r"line 1: the time is \[1\]; expected a number or a text"),
     "time missing": (
         [TIMED, dict(TIMED, Timestamp=None)],
         r"line 2: Timestamp is missing, but a time in .*--drop Timestamp",
-    ),
-    "id appears": (
-        [GOOD, GOOD | {"EventId": "a"}],
-        r"line 2: EventId is text, but missing in the lines before it.*--drop EventId",
     ),
     "time a number": ([TIMED, dict(TIMED, Timestamp=5)], r"line 2: Timestamp is a number, but a time in the lines"),
     "episode missing": (
         [GOOD | {"ibcb_episode": 0}, GOOD],
         r"line 2: ibcb_episode is missing, but a number in the lines before it\.",
     ),
-    "no features": ([decision({}, {"_tag": "x"})], r"log\.dsjson: no candidate has a feature"),
+    "no features": ([decision({}, {"_tag": "x"})], "no candidate has a feature"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_files_are_refused_by_file_line_and_reason(tmp_path, name):
-    lines, words = BROKEN[name]
-    with pytest.raises(LogFormatError, match=words) as caught:
-        source_of(tmp_path, *lines)
-    assert str(caught.value).startswith("log.dsjson")
-
-
-def test_the_unbroken_file_is_read(tmp_path):
+    refused(tmp_path, *BROKEN[name])
+    refused(tmp_path, [GOOD], "'x' was named as column 'chosen', but in this format it takes", columns={"chosen": "x"})
     assert the_only(source_of(tmp_path, GOOD)).contexts.tolist() == [[1], [2]]
     assert the_only(source_of(tmp_path, TIMED)).step_ids.tolist() == ["a"]
 
@@ -403,26 +352,10 @@ def test_deep_objects_are_flattened_or_refused(tmp_path):
         assert source.feature_names == (".".join("a" * 600),)
 
 
-def test_a_role_that_dsjson_has_no_key_for_is_refused(tmp_path):
-    with pytest.raises(LogFormatError, match=r"column 'chosen', but in this format it takes episode, timestamp"):
-        source_of(tmp_path, GOOD, columns={"chosen": "x"})
-
-
-@pytest.mark.parametrize(
-    "lines, expected",
-    [
-        ([GOOD], True),
-        ([{"RewardValue": 1}, "", GOOD], True),
-        ([], False),
-        (["episode,step"], False),
-        ([{"episode": 0, "c": 1}], False),
-        ([b"\xff\xfe"], False),
-    ],
-)
-def test_dsjson_is_recognised_by_its_first_lines(tmp_path, lines, expected):
-    path = tmp_path / "log.json"
-    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
-    assert looks_like_dsjson(path) is expected
+def test_dsjson_is_recognised_by_its_first_lines(tmp_path):
+    assert looks_like_dsjson(written(tmp_path, {"RewardValue": 1}, "", GOOD))
+    for lines in ([], ["episode,step"], [{"episode": 0, "c": 1}], [b"\xff\xfe"]):
+        assert not looks_like_dsjson(written(tmp_path, *lines))
 
 
 # -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
@@ -455,23 +388,19 @@ def test_vowpal_wabbit_reads_the_numbers_and_labels_that_we_write(tmp_path, rng)
 @pytest.mark.parametrize(
     "keys",
     [
-        {"_labelIndex": None, "a": None},
         {"_label_Action": None, "a": None},
+        {"_labelIndex": None, "a": None},
+        {"_labelIndex": None, "_label_Action": None},
         {"_labelIndex": None, "a": [0, 1, 2]},
         {"a": [0, 1, 2], "p": [0.5, 0.25, 0.25]},
-        {"a": [2, 1, 3], "p": [0.5, 0.25, 0.25], "_labelIndex": None, "_label_Action": None},
     ],
 )
-def test_whichever_keys_tell_the_choice_without_doubt(tmp_path, keys):
+def test_every_key_that_tells_the_choice_is_enough(tmp_path, keys):
     """A list of actions that counts from 0 says nothing where a label does."""
     source = source_of(tmp_path, decision({"x": 1}, {"x": 2}, {"x": 3}, index=1, **keys))
     assert the_only(source).chosen.tolist() == [1]
-
-
-def test_a_list_of_actions_from_0_alone_tells_nothing(tmp_path):
-    line = decision({"x": 1}, {"x": 2}, _labelIndex=None, _label_Action=None, a=[0, 1])
-    with pytest.raises(LogFormatError, match="a is 0 but the line has 2 candidates; it counts from 1"):
-        source_of(tmp_path, line)
+    alone = decision({"x": 1}, {"x": 2}, _labelIndex=None, _label_Action=None, a=[0, 1])
+    refused(tmp_path, [alone], "line 1: a is 0 but the line has 2 candidates; it counts from 1")
 
 
 def test_lines_without_a_choice_are_left_out_on_request(tmp_path):
@@ -479,13 +408,11 @@ def test_lines_without_a_choice_are_left_out_on_request(tmp_path):
     source = source_of(tmp_path, decision({"x": 1}), unlabelled, decision({"x": 2}), skip_unlabelled=True)
     assert the_only(source).contexts.ravel().tolist() == [1, 2]
     assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
-    with pytest.raises(LogFormatError, match=r"line 1: no key says.*--skip-unlabelled"):
-        source_of(tmp_path, unlabelled)
+    refused(tmp_path, [unlabelled], r"line 1: no key says.*--skip-unlabelled")
 
 
 def test_times_in_another_form(tmp_path):
     line = decision({"x": 1}, Timestamp="03.02.2021 16:31")
     batch = the_only(source_of(tmp_path, line, date_format="%d.%m.%Y %H:%M"))
     assert batch.timestamps.tolist() == np.array(["2021-02-03T16:31"], "datetime64[ns]").tolist()
-    with pytest.raises(LogFormatError, match="line 1: the time is '03.02.2021 16:31', not as in '%Y'"):
-        source_of(tmp_path, line, date_format="%Y")
+    refused(tmp_path, [line], "line 1: the time is '03.02.2021 16:31', not as in '%Y'", date_format="%Y")

@@ -74,6 +74,7 @@ def test_rewards_and_propensities_change_nothing(feedback, actions):
         ({"n_actions": 5}, r"n_actions is 5 but action_context has 4 rows"),
         ({"context": np.ones((3, 2))}, r"context has 3 rows but action has 12"),
         ({"action_context": np.ones(4)}, r"action_context has shape \(4,\)"),
+        ({"n_actions": 4.0, "action_context": None}, r"n_actions is 4\.0; it is the number of actions, a whole number"),
         ({"context": None, "action_context": None}, r"neither context nor action_context"),
     ],
 )
@@ -91,7 +92,7 @@ def even(log):
     return log.with_propensities(np.repeat(1 / counts, counts))
 
 
-def test_feedback_of_a_log_is_the_log_that_is_read_from_it(feedback):
+def test_feedback_of_a_log_is_the_log_that_is_read_from_it(tmp_path, feedback):
     log = ibcb.read_log(feedback, episode_size=12)
     back = ibcb.io.to_feedback(log)
     for key in ("n_rounds", "n_actions", "action", "action_context", "pscore"):
@@ -100,6 +101,11 @@ def test_feedback_of_a_log_is_the_log_that_is_read_from_it(feedback):
     again = ibcb.read_log(back, episode_size=12)
     for array in ("contexts", "chosen", "step_offsets", "propensities", "candidate_ids"):
         np.testing.assert_array_equal(getattr(again, array), getattr(log, array))
+    np.savez(tmp_path / "log.npz", **back)
+    with pytest.raises(LogFormatError, match=r"'contexts' is missing: .*read_log\(numpy\.load\(path\)\)"):
+        ibcb.read_log(tmp_path / "log.npz")
+    with np.load(tmp_path / "log.npz") as stored:
+        np.testing.assert_array_equal(ibcb.read_log(stored, episode_size=12).contexts, log.contexts)
     full = ibcb.io.to_feedback(even(log))
     np.testing.assert_allclose(full["pi_b"], feedback["pi_b"])
     np.testing.assert_allclose(full["pscore"], full["pi_b"][np.arange(12), full["action"], full["position"]])

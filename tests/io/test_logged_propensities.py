@@ -364,7 +364,7 @@ def test_archives_take_one_per_row_or_one_per_step(drawn, tmp_path):
     with pytest.raises(LogFormatError, match=r"log.npz: step \d+, candidate \d: .* between 0 and 1.*drop="):
         ibcb.read_log(path, **CUT)
     np.savez(path, contexts=X, chosen=chosen, propensities=P.ravel()[1:])
-    with pytest.raises(LogFormatError, match=r"propensities has shape \(35,\); expected one entry per row, \(36,\)"):
+    with pytest.raises(LogFormatError, match=r"propensities has shape \(35,\); expected .*one entry per row, \(36,\)"):
         ibcb.read_log(path, **CUT)
 
 
@@ -399,7 +399,7 @@ def test_open_bandit_impressions_have_that_of_the_item_shown(tmp_path):
     np.testing.assert_array_equal(log.propensities[log.chosen_rows], [0.25, np.nan, 0.5, 1])
     assert np.count_nonzero(~np.isnan(log.propensities)) == 3
     for scores, words in (
-        ([0.25, 0], r"all.csv, line 3: the propensity is 0; .*--drop propensity_score"),
+        ([0.25, 0], r"all.csv: row 1 \(from 0\): the propensity is 0; .*--drop propensity_score"),
         ([0.25, "many"], r"all.csv: .*'many'.* read without propensity_score: .*--drop propensity_score"),
     ):
         folder = impressions(tmp_path / "obd", scores)
@@ -421,7 +421,7 @@ def test_vowpal_wabbit_labels_have_that_of_the_chosen_candidate(tmp_path):
         assert ibcb.read_log(path, episode_size=1).propensities is None
     for wrong, words in ((1.5, "1.5; a probability must be"), (0, "0; the candidate was chosen")):
         path.write_text(text.format(0.25, wrong))
-        with pytest.raises(LogFormatError, match=rf"log.vw, line 4: candidate 1: .* is {words}.*--drop probability"):
+        with pytest.raises(LogFormatError, match=rf"log.vw: line 4: candidate 1: .* is {words}.*--drop probability"):
             ibcb.read_log(path, episode_size=1)
         assert ibcb.read_log(path, drop=["probability"], episode_size=1).propensities is None
 

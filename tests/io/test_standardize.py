@@ -61,17 +61,14 @@ def log():
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6), st.integers(0, 9))
 def test_moments_do_not_depend_on_how_rows_come(sizes, seed):
     X = np.random.default_rng(seed).normal(loc=[0, 1e6, -3], scale=[1, 1e-3, 1e8], size=(sum(sizes), 3))
-    block = module._BLOCK
-    module._BLOCK = 256
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", 256)
         whole, parts = Moments(3), Moments(3)
         whole.add(X)
         for part in np.split(X, np.cumsum(sizes)[:-1]):
             parts.add(part)
         for moments in (whole, parts):
             moments.finish()
-    finally:
-        module._BLOCK = block
     assert_same((parts.mean, parts.deviation, parts.low), (whole.mean, whole.deviation, whole.low))
     assert whole.rows == len(X)
     np.testing.assert_allclose(whole.mean, X.mean(axis=0), rtol=1e-12, atol=1e-12 * np.abs(X).max(axis=0).max())
@@ -79,32 +76,27 @@ def test_moments_do_not_depend_on_how_rows_come(sizes, seed):
     np.testing.assert_allclose(whole.deviation, (X - X[0]).std(axis=0), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["frame", "csv", "parquet", "folder", "gzip"])
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet", "folder"])
 def test_read_whole_or_streamed_from_whatever_file(tmp_path, monkeypatch, log, kind):
-    table, path = shop(), tmp_path / "log.csv"
+    table, path = shop(), tmp_path / f"log.{kind}"
     if kind == "frame":
         path = table
     elif kind == "csv":
         pacsv.write_csv(table, path)
         monkeypatch.setattr(ibcb.io.csvfiles, "_CSV_BLOCK", 1 << 10)
-    elif kind == "gzip":
-        with pa.CompressedOutputStream(str(path := tmp_path / "log.csv.gz"), "gzip") as file:
-            pacsv.write_csv(table, file)
     elif kind == "parquet":
-        pq.write_table(table, path := tmp_path / "log.parquet", row_group_size=50)
+        pq.write_table(table, path, row_group_size=50)
         monkeypatch.setattr(ibcb.io.parquet, "_STREAM_NUMBERS", 200)
     else:
-        (path := tmp_path / "days").mkdir()
+        path.mkdir()
         for part in range(3):
             pq.write_table(table.slice(60 * part, 60), path / f"{part}.parquet")
     disk = open_log(path, **OPTIONS)
     whole = ibcb.read_log(path, **OPTIONS)
     assert_same_log(whole, log)
-    assert_same(whole.preparation.columns, log.preparation.columns)
-    assert_same(np.concatenate([part.contexts for _, part in disk.parts()]), whole.contexts)
-    # Again from the start, as every pass over a log on disk does.
-    assert_same(np.concatenate([part.contexts for _, part in disk.parts()]), whole.contexts)
     assert disk.preparation == whole.preparation
+    for _ in range(2):  # again from the start, as every pass over a log on disk does
+        assert_same(np.concatenate([part.contexts for _, part in disk.parts()]), whole.contexts)
 
 
 # -- what is computed ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from strategies import assembled, assert_same_log, in_parts, logs, reproducible
 
+import ibcb
 from ibcb import BehaviorLog, LogFormatError
 from ibcb.io import sparse
 from ibcb.io.vw import VWSource, looks_like_vw, write_vw
@@ -18,6 +19,12 @@ def source_of(tmp_path, text, **options):
     path = tmp_path / "log.vw"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return VWSource(path, ReadOptions(**options))
+
+
+def refused(tmp_path, text, words, **options):
+    (tmp_path / "log.vw").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(LogFormatError, match=rf"^log\.vw: ({words})"):
+        ibcb.read_log(tmp_path / "log.vw", **options)
 
 
 def the_only(source):
@@ -55,27 +62,13 @@ def test_names_numbers_and_choices_come_back_to_the_bit(tmp_path_factory, log):
     assert again.contexts.tobytes() == log.contexts.astype(np.float64).tobytes()
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["a b", "a\tb"],
-        ["a|b", "a:b"],
-        ["%20", " "],
-        ["%", "%_"],
-        ["", "%"],
-        ["^", "a^"],
-        ["^a", "a^b"],
-        ["a^b", "a^c"],
-        ["a^b c", "a b^c"],
-        ["a\nb", "a\r"],
-        ["'a", "shared"],
-        ["prix en €", "\u2028"],
-        ["0:1:0.5", "\x0b\x0c\x85\0"],
-        ["\ufeff", "\ufeffa"],
-    ],
-)
-def test_names_of_any_kind_come_back(tmp_path, names):
-    log = BehaviorLog([[1.0, 2.0], [3.0, 4.0]], [0, 2], [1], [0, 1], feature_names=names)
+NAMES = ["a b", "a\tb", "a|b", "a:b", "%20", "%_", "", "%", "^", "a^", "^a", "a^b", "a^b c", "a\nb", "a\r", "'a"]
+NAMES += ["shared", "prix en €", "\u2028", "0:1:0.5", "\x0b\x0c\x85\0", "\ufeff"]
+
+
+def test_names_of_any_kind_come_back(tmp_path):
+    contexts = np.arange(1.0, 2 * len(NAMES) + 1).reshape(2, -1)
+    log = BehaviorLog(contexts, [0, 2], [1], [0, 1], feature_names=NAMES)
     write_vw(in_parts(log), tmp_path / "log.vw")
     assert_same_log(assembled(VWSource(tmp_path / "log.vw", ONE_EPISODE), ONE_EPISODE), log)
 
@@ -88,18 +81,14 @@ def test_zeros_are_written_once_and_keep_their_sign(tmp_path):
     assert again.contexts.tobytes() == log.contexts.tobytes()
 
 
-def test_parts_must_have_the_same_features(tmp_path):
-    one, other = (BehaviorLog([[1.0]], [0, 1], [0], [0, 1], feature_names=[name]) for name in "ab")
+def test_what_cannot_be_written_is_refused(tmp_path):
+    one, other, odd = (BehaviorLog([[1.0]], [0, 1], [0], [0, 1], feature_names=[name]) for name in ("a", "b", "\ud800"))
     with pytest.raises(LogFormatError, match="episode 3: features.* not those of the episodes before"):
         write_vw([(2, one), (3, other)], tmp_path / "log.vw")
     with pytest.raises(LogFormatError, match="The log is empty"):
         write_vw([], tmp_path / "log.vw")
-
-
-def test_a_name_that_is_no_text_is_refused(tmp_path):
-    log = BehaviorLog([[1.0]], [0, 1], [0], [0, 1], feature_names=["\ud800"])
     with pytest.raises(LogFormatError, match=r"'\\ud800' cannot be written as UTF-8; rename"):
-        write_vw(in_parts(log), tmp_path / "log.vw")
+        write_vw(in_parts(odd), tmp_path / "log.vw")
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -152,16 +141,10 @@ def test_a_text_as_value_is_a_feature_of_its_own(tmp_path):
     assert the_only(source).contexts.tolist() == [[1, 6, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
-def test_tabs_are_spaces(tmp_path):
-    source = source_of(tmp_path, "0:1:1\t|a\tx:2\t\ty\n\t\n|a x\n\n", choices=False)
-    steps = the_only(source)
-    assert steps.counts.tolist() == [1, 1]
-    assert steps.contexts.tolist() == [[2, 1], [1, 0]]
-
-
-def test_without_choices_labels_may_be_missing(tmp_path):
-    steps = the_only(source_of(tmp_path, "| x:1\n| x:2\n\n| x:3\n1:0:1 | x:4\n", choices=False))
+def test_without_choices_labels_may_be_missing_and_tabs_are_spaces(tmp_path):
+    steps = the_only(source_of(tmp_path, "| x:1\n|\tx:2\n\t\n| x:3\n1:0:1\t| x:4\n", choices=False))
     assert steps.chosen.tolist() == [0, 1]
+    assert steps.contexts.tolist() == [[1], [2], [3], [4]]
 
 
 @pytest.mark.parametrize("given", ["features", "preparation"])
@@ -178,25 +161,13 @@ def test_given_features_decide_what_is_read(tmp_path, given):
         "2 features not asked for left out: c, d.",
         "1 feature asked for appear nowhere: missing.",
     )
-
-
-def test_the_preparation_of_a_log_reads_new_data_the_same_way(tmp_path):
-    preparation = source_of(tmp_path, "0:1:1 | a:1 b:2\n").preparation
-    again = Preparation.from_json(preparation.to_json())
-    steps = the_only(source_of(tmp_path, "| b:5\n| c:1 a:4\n", preparation=again, choices=False))
-    assert steps.contexts.tolist() == [[0, 5], [4, 0]]
+    assert source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n", drop=["b"]).feature_names == ("a", "c")
 
 
 def test_what_stands_for_missing_numbers_in_a_model_s_log_stands_for_them_here(tmp_path):
     columns = (FeatureColumn("a", fill=0.5), FeatureColumn("c", ("red", "blue")), FeatureColumn("b"))
     source = source_of(tmp_path, "0:1:1 | c=red b:2\n| a:3\n", preparation=Preparation(columns))
     assert the_only(source).contexts.tolist() == [[0.5, 1, 0, 2], [3, 0, 0, 0]]
-
-
-def test_features_can_be_dropped(tmp_path):
-    source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n", drop=["b"])
-    assert source.feature_names == ("a", "c")
-    assert the_only(source).contexts.tolist() == [[1, 3]]
 
 
 def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
@@ -221,8 +192,7 @@ def test_a_batch_may_be_all_zeros(tmp_path, monkeypatch):
 
 GOOD = "0:1:1 |a x:1\n|a x:2\n\n"
 BROKEN = {
-    "empty": ("", r"log\.vw: the log is empty"),
-    "blank": ("\n \r\n\n", r"log\.vw: the log is empty"),
+    "empty": ("", "the log is empty"),
     "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .* is labelled.*action:cost:probability"),
     "two labels": (GOOD + "0:1:1 |a x\n0:1:1 |a y\n", r"line 5: a second labelled candidate .* begins at line 4"),
     "--cb": ("1:0:0.5 |f a\n2:1:0.5 |f b\n", r"line 2: a second labelled .* Every line is labelled, as in --cb, with"),
@@ -230,60 +200,34 @@ BROKEN = {
         "ccb shared |User b\nccb action |Action d\nccb slot 0:0.8:1.0 0 |Slot h\n",
         r"line 1: 'ccb shared' is of a conditional contextual bandit \(ccb\): one choice for each slot",
     ),
-    "slates": (
-        "slates shared 0.8 | s\nslates action 0 | a\nslates slot 0:0.8 | s\n",
-        r"line 1: 'slates shared 0.8' is of a slate \(slates\): .*one choice among candidates per step; write",
-    ),
-    "continuous": (
-        "ca 185.1:0.6:6.2e-05 | young male\n",
-        r"line 1: 'ca 185.1:0.6:6.2e-05' is of a continuous action \(cats\): a number chosen from a range",
-    ),
     "costs": ("1:1.0 | a_1\n2:0.0 | a_2\n", r"line 1: '1:1.0' is not a label; .*csoaa_ldf"),
     "shared only": (GOOD + "shared |a x\n", r"line 4: a shared line without candidates"),
     "shared late": ("|a x\nshared |a x\n", r"line 2: a shared line within a block.*blank line"),
-    "shared twice": ("shared |a x\nshared |a x\n0:1:1 |a x\n", r"line 2: a shared line within a block"),
     "shared with cost": ("shared:1:2 |a x\n0:1:1 |a x\n", r"line 1: 'shared:1:2' is not a label"),
     "no bar": (GOOD + "0:1:1 a x\n", r"line 4: '0:1:1 a x' has no '\|'"),
-    "CSV": ("episode,step\n0,1\n", r"line 1: 'episode,step' has no '\|'"),
     "label touches": ("0:1:1|a x\n|a y\n", r"line 1: '0:1:1' touches the '\|'.*space"),
-    "shared touches": ("shared|a x\n0:1:1 |a y\n", r"line 1: 'shared' touches the '\|'"),
     "label short": ("0:1 |a x\n", r"line 1: '0:1' is not a label"),
-    "label words": ("0:1:x |a x\n", r"line 1: '0:1:x' is not a label"),
-    "simple label": ("1 |a x\n", r"line 1: '1' is not a label; expected nothing, 'shared', or action:cost:probability"),
     "two labels in a line": ("0:1:1 1:1:1 |a x\n", r"line 1: '0:1:1 1:1:1' is not a label"),
     "value": ("0:1:1 |a x:1.5.2\n", r"line 1: 'x:1.5.2' is not a feature; expected name or name:number"),
-    "value twice": ("0:1:1 |a x:y:2\n", r"line 1: 'x:y:2' is not a feature"),
-    "value underscored": ("0:1:1 |a x:1_000\n", r"line 1: 'x:1_000' is not a feature"),
-    "value missing": ("0:1:1 |a x:\n", r"line 1: 'x:' is not a feature"),
     "name missing": ("0:1:1 |a :2\n", r"line 1: ':2' is a value without a name"),
     "nan": (GOOD + "0:1:1 |a x:nan\n", r"line 4: the value of 'x:nan' is not finite"),
-    "inf": (GOOD + "0:1:1 |a x:-inf\n", r"line 4: the value of 'x:-inf' is not finite"),
     "overflow": ("0:1:1 |a:1e200 x:1e200\n", r"line 1: the value of 'x:1e200' is not finite"),
     "namespace weight": ("0:1:1 |a:b x\n", r"line 1: 'a:b' after '\|' is not a namespace"),
-    "namespace weight nan": ("0:1:1 |a:nan x\n", r"line 1: 'a:nan' after '\|' is not a namespace"),
-    "namespace name": ("0:1:1 |:2 x\n", r"line 1: ':2' after '\|' is not a namespace"),
-    "no features": ("0:1:1 |\n|\n", r"log\.vw: no candidate has a feature"),
+    "no features": ("0:1:1 |\n|\n", "no candidate has a feature"),
     "not UTF-8": (GOOD.encode() + b"0:1:1 |a caf\xe9\n", r"line 4: byte 12 is not UTF-8; save"),
-    "UTF-16": (GOOD.encode("utf-16"), r"line 1: byte 0 is not UTF-8"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_files_are_refused_by_file_line_and_reason(tmp_path, name):
     text, words = BROKEN[name]
-    with pytest.raises(LogFormatError, match=rf"log\.vw.*{words}|{words}") as caught:
-        source_of(tmp_path, text)
-    assert str(caught.value).startswith("log.vw")
-
-
-def test_the_unbroken_file_is_read(tmp_path):
+    refused(tmp_path, text, words, episode_size=1)
     assert the_only(source_of(tmp_path, GOOD)).contexts.tolist() == [[1], [2]]
 
 
 def test_too_many_features_are_refused_with_a_remedy(tmp_path):
     text = "".join(f"0:1:1 | w{word}\n\n" for word in range(sparse.MOST_FEATURES + 1))
-    with pytest.raises(LogFormatError, match=r"line 40001: 20001 different features.*at most 20000.*--features"):
-        source_of(tmp_path, text)
+    refused(tmp_path, text, r"line 40001: 20001 different features.*at most 20000.*--features")
     source = source_of(tmp_path, text, features=["w7"])
     assert tuple(map(str, source.notes)) == (
         "more than 20000 features not asked for left out: w0, w1, w2, w3, w4 and 19995 more.",
@@ -308,8 +252,7 @@ ASKED = {
 @pytest.mark.parametrize("name", ASKED)
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
     options, words = ASKED[name]
-    with pytest.raises(LogFormatError, match=words):
-        source_of(tmp_path, GOOD, **options)
+    refused(tmp_path, GOOD, f".*{words}", **options)
 
 
 def test_missing_files_and_folders(tmp_path):
@@ -319,27 +262,13 @@ def test_missing_files_and_folders(tmp_path):
         VWSource(tmp_path, ReadOptions())
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        (EXAMPLE, True),
-        (GOOD, True),
-        ("\n\n'tag| x\n", True),
-        ("tag| x\n", True),
-        ("ccb shared |User b\n", True),
-        ("slates shared 0.8 | s\n", True),
-        ("ca 1.5:0.2:0.1 | x\n", True),
-        ("1:1:1.0 2:2 3:3 | a b\n", True),
-        ("", False),
-        ("episode,step\n", False),
-        ("a,b|c\n", False),
-        ('{"c": "|"}\n', False),
-        ("episode | step\n", False),
-    ],
-)
-def test_vw_is_recognised_by_its_first_line(tmp_path, text, expected):
-    (tmp_path / "log.txt").write_text(text)
-    assert looks_like_vw(tmp_path / "log.txt") is expected
+def test_vw_is_recognised_by_its_first_line(tmp_path):
+    for text in (EXAMPLE, GOOD, "\n\n'tag| x\n", "ccb shared |User b\n", "1:1:1.0 2:2 3:3 | a b\n"):
+        (tmp_path / "log.txt").write_text(text)
+        assert looks_like_vw(tmp_path / "log.txt")
+    for text in ("", "episode,step\n", "a,b|c\n", '{"c": "|"}\n', "episode | step\n"):
+        (tmp_path / "log.txt").write_text(text)
+        assert not looks_like_vw(tmp_path / "log.txt")
 
 
 # -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
@@ -368,11 +297,6 @@ def test_vowpal_wabbit_reads_the_names_numbers_and_labels_that_we_write(tmp_path
             assert len(example.get_label().costs) == (index == log.chosen[step])
         workspace.learn(examples)
     workspace.finish()
-
-
-def test_vowpal_wabbit_learns_from_the_whole_file_and_sees_every_step(tmp_path, rng):
-    log = BehaviorLog.from_episodes([(rng.normal(size=(50, 4, 3)), rng.integers(4, size=50)) for _ in range(2)])
-    write_vw(in_parts(log, most=7), tmp_path / "log.vw")
     workspace = vowpal_wabbit(f"-d {tmp_path / 'log.vw'} --strict_parse")
     assert workspace.get_weighted_examples() == log.n_steps
     workspace.finish()
@@ -383,5 +307,4 @@ def test_blocks_without_a_label_are_left_out_on_request(tmp_path):
     source = source_of(tmp_path, text, skip_unlabelled=True)
     assert len(the_only(source).counts) == 2 * len(the_only(source_of(tmp_path, GOOD)).counts)
     assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
-    with pytest.raises(LogFormatError, match=r"line 4: no candidate of the block .*--skip-unlabelled"):
-        source_of(tmp_path, text)
+    refused(tmp_path, text, r"line 4: no candidate of the block .*--skip-unlabelled")

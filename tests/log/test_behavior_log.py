@@ -83,11 +83,6 @@ def test_nested_lists_are_a_log():
     np.testing.assert_array_equal(log.contexts, [[0.5, 1], [1, 0], [2, 3]])
 
 
-def test_episodes_can_come_from_a_generator():
-    episodes = dense_episodes()
-    assert_same_log(BehaviorLog.from_episodes(pair for pair in episodes), BehaviorLog.from_episodes(episodes))
-
-
 def test_dense_and_ragged_forms_of_the_same_episodes_agree():
     episodes = dense_episodes()
     ragged = [(list(contexts), list(chosen)) for contexts, chosen in episodes]
@@ -200,16 +195,6 @@ def test_slices_compose(episodes, data):
     assert_same_log(log[a:b][c:d], log[a + c : a + d])
 
 
-def test_slices_count_as_python_lists_do():
-    log = full_log(n=5)
-    episodes = list(log)
-    for key in (slice(1, 4), slice(-3, -1), slice(2, 99), slice(None, -2), slice(3, None)):
-        assert len(log[key]) == len(episodes[key])
-        np.testing.assert_array_equal(log[key].step_ids, np.concatenate([part.step_ids for part in episodes[key]]))
-    np.testing.assert_array_equal(log[-1].step_ids, log[4].step_ids)
-    np.testing.assert_array_equal(log[np.int64(2)].step_ids, log[2].step_ids)
-
-
 @pytest.mark.parametrize("key", [5, -6, slice(3, 3), slice(4, 2), slice(7, 9)])
 def test_episodes_that_do_not_exist_raise_index_error(key):
     with pytest.raises(IndexError, match="episodes 0 to 4"):
@@ -219,15 +204,6 @@ def test_episodes_that_do_not_exist_raise_index_error(key):
 def test_skipping_episodes_is_refused():
     with pytest.raises(ValueError, match=r"log\[::2\] skips episodes; only consecutive"):
         full_log()[::2]
-
-
-def test_slices_and_iteration_keep_names_times_and_ids():
-    log = full_log(n=5)
-    part = log[1:3]
-    assert part.feature_names == ("price", "age")
-    np.testing.assert_array_equal(part.timestamps, log.timestamps[5:15])
-    np.testing.assert_array_equal(part.step_ids, log.step_ids[5:15])
-    assert [list(episode.step_ids) for episode in log] == log.step_ids.reshape(5, 5).tolist()
 
 
 @pytest.mark.parametrize("n, warmup", [(1, 2), (3, 0), (7, 2), (20, 0)])
@@ -241,11 +217,6 @@ def test_head_is_the_papers_ce_rate(n, warmup):
         else:
             assert len(log.head(fraction)) == count
             assert_same_log(log.head(fraction), log[:count])
-
-
-def test_head_gives_every_whole_share_its_number_of_episodes():
-    log = full_log(n=100)
-    assert [len(log.head(percent / 100)) for percent in range(1, 101)] == list(range(1, 101))
 
 
 @pytest.mark.parametrize("fraction", [0, -0.5, 1.01, 20, math.nan])
@@ -263,21 +234,6 @@ def test_length_head_and_iteration_leave_the_warmup_out():
     assert len(log.head(0.5)) == 2
     assert log.n_steps == 6 * 5
     np.testing.assert_array_equal(log.step_ids[log.policy_steps], log.step_ids[10:])
-
-
-@pytest.mark.parametrize("part", [lambda log: log[:2], lambda log: log[0:2], lambda log: log.head(0.5)])
-def test_slices_from_the_start_keep_the_warmup(part):
-    log = full_log(n=4, warmup=2)
-    assert part(log).warmup == 2
-    np.testing.assert_array_equal(part(log).step_ids, log.step_ids[:20])
-    np.testing.assert_array_equal(log[0].step_ids, log.step_ids[:15])
-
-
-def test_slices_that_begin_later_have_no_warmup():
-    log = full_log(n=4, warmup=2)
-    assert [episode.warmup for episode in log] == [2, 0, 0, 0]
-    np.testing.assert_array_equal(log[1:].step_ids, log.step_ids[15:])
-    assert log[1:].policy_steps == slice(0, 15)
 
 
 def test_episodes_gives_every_stored_episode_and_who_chose_it():
@@ -311,11 +267,6 @@ def test_episodes_gives_every_stored_episode_and_who_chose_it():
 )
 def test_repr_says_what_the_log_holds(log, expected):
     assert repr(log) == expected
-
-
-def test_extras_are_none_unless_given():
-    log = BehaviorLog.from_episodes(dense_episodes())
-    assert log.feature_names is log.timestamps is log.step_ids is None
 
 
 def test_timestamps_and_ids_are_kept_in_their_own_type():

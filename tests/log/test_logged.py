@@ -6,6 +6,7 @@ from commands import ibcb_command
 
 import ibcb
 from ibcb import BehaviorLog
+from ibcb.log.validation import LEAKS
 from ibcb.log.validation.logged import LoggedScan
 
 EPISODES, STEPS, CANDIDATES = 4, 100, 5
@@ -129,6 +130,21 @@ def test_parts_add_up(drawn):
     assert parts.count == whole.count
     assert whole.count["off"] == 1
     assert parts.deviations == pytest.approx(whole.deviations)
+
+
+@pytest.mark.parametrize("feature, leaks", [("the propensity", True), ("shares", False), ("a constant each", False)])
+def test_a_feature_that_is_the_propensity_is_named(drawn, rng, feature, leaks):
+    X, P, chosen = drawn
+    shares = rng.dirichlet(np.ones(CANDIDATES), size=(EPISODES, STEPS))
+    one = np.broadcast_to(np.eye(CANDIDATES)[0], P.shape)
+    column = {"the propensity": P, "shares": shares, "a constant each": one}[feature]
+    X = np.concatenate([X, column[..., None]], axis=-1)
+    log = BehaviorLog.from_episodes(list(zip(X, chosen, strict=True)), feature_names=["a", "b", "p"])
+    leaking = [note for note in ibcb.validate(log).notes if note.code in LEAKS]
+    assert [(note.code, note.severity, note.figures["features"]) for note in leaking] == [
+        ("propensity-feature", "warning", ("p",))
+    ] * leaks
+    assert all("--column propensity=p" in note.text for note in leaking)
 
 
 def test_the_command_names_what_is_wrong(drawn, tmp_path):

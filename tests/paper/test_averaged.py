@@ -31,11 +31,6 @@ def test_parameters_are_the_mean_over_episodes_alone(model):
     np.testing.assert_array_equal(averaged.predict(log), (log.contexts @ averaged.coef_).reshape(-1, 7).argmax(axis=1))
 
 
-def test_one_episode_is_the_model_itself():
-    log = small_run().log[:1]
-    np.testing.assert_array_equal(Averaged(ChoiceModel()).fit(log).coef_, ChoiceModel().fit(log).coef_)
-
-
 def test_it_is_a_scikit_learn_estimator():
     model = clone(Averaged(ChoiceModel(ridge=0.1)))
     assert model.get_params()["estimator__ridge"] == 0.1

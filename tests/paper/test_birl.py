@@ -120,15 +120,6 @@ def test_the_same_seed_gives_the_same_bits():
     assert (one != other).any()
 
 
-def test_normalising_changes_the_length_only():
-    log = small_run().log
-    plain = BIRL(**SHORT, normalise=False, random_state=0).fit(log)
-    unit = BIRL(**SHORT, normalise=True, random_state=0).fit(log)
-    assert np.abs(unit.coef_).sum() == pytest.approx(1)
-    np.testing.assert_allclose(unit.coef_ * np.abs(plain.coef_).sum(), plain.coef_)
-    np.testing.assert_array_equal(unit.predict(log), plain.predict(log))
-
-
 def test_the_warm_up_teaches_nothing():
     log = small_run().log
     start = log.policy_steps.start
@@ -148,14 +139,6 @@ def test_ragged_steps_and_steps_with_one_candidate(rng):
     more = BehaviorLog.from_episodes(episodes)
     model = BIRL(**SHORT, random_state=0)
     np.testing.assert_array_equal(model.fit(more).samples_, clone(model).fit(log).samples_)
-
-
-def test_single_precision_logs_are_sampled_in_double(rng):
-    log = small_run().log
-    single = BehaviorLog(log.contexts.astype("f4"), log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
-    double = BehaviorLog(single.contexts.astype("f8"), log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
-    model = BIRL(**SHORT, random_state=0)
-    np.testing.assert_array_equal(model.fit(single).samples_, clone(model).fit(double).samples_)
 
 
 def test_huge_contexts_do_not_overflow(rng):

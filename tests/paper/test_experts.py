@@ -172,25 +172,6 @@ def test_logs_of_arms_are_those_of_from_arms():
     np.testing.assert_array_equal(run.test_log.chosen, (test @ run.expert.coef_).argmax(axis=1))
 
 
-def test_arms_without_features_have_one_weight_each():
-    run = small_arms(n_features=1)
-    assert run.log.feature_names == tuple(f"arm={arm}" for arm in range(6))
-
-
-def test_a_longer_life_of_arms_begins_like_a_shorter_one():
-    short, long = small_arms(n_episodes=2, n_available=3), small_arms(n_episodes=3, n_available=3)
-    np.testing.assert_array_equal(short.log.contexts, long.log.contexts[: short.log.n_rows])
-    np.testing.assert_array_equal(short.log.chosen, long.log.chosen[: short.log.n_steps])
-
-
-def test_a_model_of_arms_is_measured():
-    run = small_arms()
-    figures = metrics.evaluate(ibcb.IBCB(expert="sbucb").fit(run.log), run)
-    assert figures["bt_fitness"] > 0.8
-    assert figures["ol_fitness"] > 2 / 6  # twice chance
-    assert figures["ood_bt_fitness"] is None
-
-
 # -- metrics and refusals ------------------------------------------------------------------------------------------
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ibcb.paper.tables import Cell, Setting, reproduce
+from ibcb.paper.tables import Cell, PaperSetting, reproduce
 
-CELLS = [Cell(Setting("synthetic", "sbucb", noise=0.03), name, 77) for name in ("expert", "BaseSVC")]
+CELLS = [Cell(PaperSetting("synthetic", "sbucb", noise=0.03), name, 77) for name in ("expert", "BaseSVC")]
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_without_fcntl_one_run_at_a_time_writes_and_the_next_goes_on(tmp_path, w
         others.append("refused")
         return simulate(*arguments, **options)
 
-    simulate = Setting.simulate
+    simulate = PaperSetting.simulate
     with monkeypatch.context() as patch:
-        patch.setattr(Setting, "simulate", meanwhile)
+        patch.setattr(PaperSetting, "simulate", meanwhile)
         first = reproduce(CELLS, path, smoke=True)
     assert (first.torn, first.computed, first.failed) == (True, len(CELLS), ())
     assert others == ["refused"]

@@ -96,11 +96,6 @@ def test_ol_fitness_is_undefined_for_behaviour_cloning():
     assert metrics.evaluate(clone, run)["ol_fitness"] is None
 
 
-def test_train_log_fitness_is_the_score_on_the_log():
-    run, model = fitted("sbucb", None)
-    assert metrics.train_log_fitness(model, run) == pytest.approx(model.score(run.log))
-
-
 def test_evaluate_gathers_the_metrics():
     run, model = fitted("sbucb", None)
     figures = metrics.evaluate(model, run)

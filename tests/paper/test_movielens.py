@@ -76,16 +76,6 @@ def same(one, other):
 # The world, recomputed
 
 
-def test_world_has_the_shapes_of_the_recipe(world):
-    assert world.warmup is None
-    assert world.ood is None
-    assert world.batch_size == 200
-    assert world.learning.contexts.shape == (800, 10, 50)
-    assert world.test.contexts.shape == (1000, 10, 50)
-    assert not world.learning.noise.any()
-    assert not world.test.noise.any()
-
-
 def test_user_features_are_those_of_the_rows_in_order_of_time(world, table, folder):
     users = [line.split("|") for line in lines(folder / "u.user")]
     for phase, half in zip((world.learning, world.test), halves(table), strict=True):
@@ -175,12 +165,6 @@ def test_an_expert_lives_in_it_and_can_be_imitated(folder, expert, draws, alpha)
     assert 0 <= figures["bt_fitness"] <= 1
 
 
-@pytest.mark.parametrize("wrong", ["n_episodes", "batch_size", "n_candidates", "rank"])
-def test_settings_below_one_are_refused(wrong):
-    with pytest.raises(ValueError, match=f"{wrong}=0 must be at least 1"):
-        MovieLens(**{wrong: 0})
-
-
 def test_more_steps_or_candidates_than_there_are_is_refused(copy):
     with pytest.raises(ValueError, match=r"n_episodes=2 times batch_size=26 is 52 steps, but the first half .* has 50"):
         MovieLens(folder=copy, n_episodes=2, batch_size=26).build(Streams(0))
@@ -202,11 +186,6 @@ def test_candidates_are_distinct_hold_the_item_once_and_reach_all_others_evenly(
         sets, counts = np.unique(np.sort(candidates[items == item], axis=1), axis=0, return_counts=True)
         assert len(sets) == 10  # 3 of the 5 others
         assert counts / 5000 == pytest.approx([0.1] * 10, abs=0.02)
-
-
-def test_all_items_can_be_candidates():
-    candidates = with_others(np.arange(5), 5, 5, np.random.default_rng(0))
-    assert (np.sort(candidates, axis=1) == np.arange(5)).all()
 
 
 # Matrix factorisation
@@ -358,11 +337,6 @@ def test_a_missing_file_is_named(copy, tmp_path, name):
             archive.write(copy / other, f"ml-100k/{other}")
     with pytest.raises(FileNotFoundError, match=rf"part\.zip: expected the file ml-100k/{name}, found ml-100k/u\."):
         find_files(tmp_path / "part.zip")
-
-
-def test_an_empty_folder_is_said_to_be(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"expected the file u\.data, found nothing"):
-        find_files(tmp_path)
 
 
 def change(number, value, separator="|"):

@@ -17,11 +17,11 @@ from movielens_files import write_movielens
 from typer.testing import CliRunner
 
 from ibcb.cli import app
-from ibcb.paper.tables import TABLES, Cell, Setting, cells, reproduce, runner
+from ibcb.paper.tables import TABLES, Cell, PaperSetting, cells, reproduce, runner
 from ibcb.paper.tables.page import _remarks, render
-from ibcb.paper.tables.settings import OURS, figures, make
+from ibcb.paper.tables.paper_cells import OURS, figures, make
 
-SMALL = [Cell(Setting("synthetic", "sbucb", noise=0.03), name, 0) for name in ("expert", "IBCB", "BaseSVC", *OURS)]
+SMALL = [Cell(PaperSetting("synthetic", "sbucb", noise=0.03), name, 0) for name in ("expert", "IBCB", "BaseSVC", *OURS)]
 
 
 def recorded(path):
@@ -46,7 +46,7 @@ def test_ids_are_unique_and_cells_are_shared_between_tables():
 
 
 def test_settings_are_the_papers():
-    run = Setting("synthetic", "sbts", noise=0.1, top_k=3).simulate(4, smoke=True)
+    run = PaperSetting("synthetic", "sbts", noise=0.1, top_k=3).simulate(4, smoke=True)
     assert (run.expert_settings.kind, run.top_k, run.environment.noise, run.seed) == ("sbts", 3, 0.1, 4)
     assert make("expert", run) is None
     assert make("IBCB", run).get_params()["prune"]

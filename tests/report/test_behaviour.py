@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from pages import arms, dirty, fitted, plain, settled, shop
+from pages import arms, dirty, fitted, shop
 
 import ibcb
 from ibcb.engine import History, replay
@@ -140,11 +140,6 @@ def test_the_page_has_one_estimate_and_no_kink():
         assert found.upper[-1][line] == pytest.approx(weight.high)
 
 
-def test_without_a_tracker_there_are_no_ribbons():
-    model, log = plain()
-    assert facts(model, log, steps=False).lower is None
-
-
 # -- exploration -------------------------------------------------------------------------------------------------------
 
 
@@ -171,10 +166,6 @@ def test_records_that_were_changed_are_no_exploration():
     shown = [entry.exploration for entry in facts(model, log, steps=False).episodes]
     own = facts(ibcb.IBCB(expert="sbucb", l2=0.3).fit(clean), clean, steps=False)
     np.testing.assert_allclose(shown, [entry.exploration for entry in own.episodes], atol=0.025)
-
-
-def test_a_decider_that_does_not_explore_has_none():
-    assert all(entry.exploration is None for entry in facts(*settled(), steps=False).episodes)
 
 
 # -- times and numbers -------------------------------------------------------------------------------------------------

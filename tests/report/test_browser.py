@@ -387,23 +387,6 @@ def test_two_questions_are_answered_without_scrolling(visit, name):
     assert seen.page.locator(".settings").evaluate("n => n.getBoundingClientRect().top > 900")
 
 
-def test_the_cards_say_what_the_facts_say(visit):
-    seen = visit("dirty")
-    found = facts(*dirty()[:2], steps=False)
-    figures = found.verdict.figures
-    names = seen.page.locator("#card-drivers bdi").all_inner_texts()
-    assert names == [driver.name for driver in found.drivers]
-    arrows = seen.page.locator("#card-drivers .way").all_inner_texts()
-    assert arrows == ["▲" if driver.way == "up" else "▼" for driver in found.drivers]
-    assert seen.text("#card-predictable .big") == f"{figures.predicted:.1%}"
-    assert f"{figures.rival_predicted:.1%}" in seen.text("#card-predictable")
-    assert seen.text("#card-learning .big") == f"{found.episodes[0].today:.0%} → 100%"
-    assert seen.text("#card-misfits .big") == f"{found.misfits.total:,}"
-    seen.page.emulate_media(reduced_motion="reduce")
-    seen.page.locator("#card-misfits .big a").click()
-    assert seen.page.locator("#misfits-title").evaluate("n => n.getBoundingClientRect().top < 900")
-
-
 def test_a_price_in_cents_has_digits_and_one_hot_levels_stand_together(visit):
     seen = visit("shop")
     price = seen.page.locator(".weights tr", has_text="price_cents").locator("td[data-weight]").inner_text()
@@ -563,17 +546,3 @@ def test_it_prints_light_without_its_controls(visit, tmp_path):
     assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert seen.page.evaluate(f"{LOOKS}.pale()") == seen.page.evaluate(f"{LOOKS}.faint()") == []
     assert len(seen.page.pdf()) > 10_000
-
-
-def test_the_page_says_how_to_read_it(visit):
-    page = visit("sbucb").page
-    fold = page.locator("#how-to-read")
-    assert not fold.locator("li").first.is_visible()
-    fold.locator("summary").click()
-    words = fold.inner_text()
-    titles = page.locator(".card :is(h2, h3)").all_inner_texts()
-    assert len(titles) == 4
-    for title in titles:
-        assert title in words
-    for level in ("good", "fair", "poor", "unknown"):
-        assert level in words

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import fitted, shared, shop
+from pages import shared, shop
 
 import ibcb
 from ibcb.report import facts
@@ -103,14 +103,3 @@ def test_what_is_not_determined_drives_nothing():
     model, log = shared()
     found = facts(model, log, steps=False)
     assert all(weight.influence == pytest.approx(0, abs=1e-9) for weight in found.weights if not weight.told)
-
-
-def test_an_influence_is_the_same_on_the_log_in_other_units():
-    _, run = fitted()
-    factors = np.array([1e-3, 1.0, 1e2, 1e4])
-    other = ibcb.BehaviorLog(
-        run.log.contexts * factors, run.log.step_offsets, run.log.chosen, run.log.episode_offsets, warmup=run.log.warmup
-    )
-    one, two = (facts(ibcb.IBCB(expert="sbucb").fit(log), log, steps=False) for log in (run.log, other))
-    shares = [{weight.name: weight.influence for weight in found.weights} for found in (one, two)]
-    assert shares[0] == pytest.approx(shares[1], abs=0.01)

@@ -57,11 +57,6 @@ def test_kinds_without_either_have_no_such_words(expert):
     assert exploration(fitted(expert)[0]) == ""
 
 
-def test_a_model_that_was_not_tracked_has_none():
-    _, run = fitted("egreedy")
-    assert exploration(ibcb.IBCB(expert="egreedy", l2=0.3, forecast=None).fit(run.log)) == ""
-
-
 # -- evidence ------------------------------------------------------------------------------------------------------
 
 

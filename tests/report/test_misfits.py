@@ -37,6 +37,17 @@ def test_they_are_those_of_explain_in_its_order(expert):
     np.testing.assert_allclose([each.probability for each in found.listed], table["probability"], atol=1e-9)
 
 
+def test_a_choice_that_the_policy_of_the_time_makes_is_not_accused(rng):
+    pairs = [(rng.normal(size=(60, 4, 3)), rng.integers(4, size=60)) for _ in range(6)]
+    log = ibcb.BehaviorLog.from_episodes(pairs, warmup=1)
+    model = ibcb.IBCB(expert="sbucb").fit(log)
+    listed = facts(model, log, steps=False).misfits.listed
+    assert listed
+    assert all(each.chosen != each.preferred for each in listed)
+    rows = ibcb.explain(model, log).ranked().to_pylist()
+    assert not [row for row in rows if row["probability"] > 0.5 and row["chosen"] == row["preferred"]]
+
+
 def test_the_verdict_says_how_many():
     model, log, _ = dirty()
     found = facts(model, log, steps=False)

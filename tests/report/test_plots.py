@@ -1,5 +1,6 @@
 """The figures as matplotlib axes, and what notebooks show."""
 
+import importlib
 import subprocess
 import sys
 
@@ -57,6 +58,10 @@ def test_figures_go_into_given_axes_and_names_are_no_formulas():
     figure.canvas.draw()
 
 
+def test_it_is_a_module_of_its_own():
+    assert importlib.import_module("ibcb.plots") is ibcb.plots
+
+
 def test_without_matplotlib_the_remedy_is_named():
     code = (
         "import sys; sys.modules['matplotlib'] = None; import ibcb; "
@@ -64,6 +69,13 @@ def test_without_matplotlib_the_remedy_is_named():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'ibcb[report]'" in found.stderr
+
+
+def test_a_fitted_model_says_what_it_was_fitted_to():
+    model, run = fitted()
+    assert repr(ibcb.IBCB(l2=0.3)) == "IBCB(l2=0.3)"
+    assert repr(model) == "IBCB(l2=0.3), fitted: sbucb, 6 episodes, 720 steps, 4 features"
+    assert repr(ibcb.BaseSVC().fit(run.log)) == "BaseSVC(), fitted: 4 features"
 
 
 def test_a_notebook_shows_what_needs_no_log_and_the_largest_weights():

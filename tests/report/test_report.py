@@ -62,26 +62,6 @@ def plain_scores(model, log, policies):
     return found
 
 
-def test_exploration_is_where_the_bonus_changes_the_best():
-    model, run = fitted()
-    found = facts(model, run.log)
-    for entry, (episode, expected, width) in zip(
-        found.episodes, plain_scores(model, run.log, model.policy_coefs_), strict=True
-    ):
-        steps = np.arange(episode.n_steps)
-        total = expected + width
-        greedy = total[steps, expected.argmax(axis=1)]
-        assert entry.explored == pytest.approx(np.mean(greedy < total.max(axis=1) - 1e-7))
-
-
-def test_of_a_thompson_sampler_exploration_is_what_is_not_the_best_expected():
-    model, run = fitted("sbts")
-    for entry, (episode, expected, _) in zip(
-        facts(model, run.log).episodes, plain_scores(model, run.log, model.policy_coefs_), strict=True
-    ):
-        assert entry.explored == pytest.approx(np.mean(expected.argmax(axis=1) != episode.chosen))
-
-
 @pytest.mark.parametrize("expert", EXPERTS)
 def test_predicted_choices_are_those_of_the_policy_that_the_tracker_predicted(expert):
     model, run = fitted(expert)
@@ -192,23 +172,6 @@ def test_weights_that_no_choice_tells_are_marked_and_have_no_interval():
 
 
 # -- words ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"expert": "sbts"}, "Thompson sampling"),
-        ({"expert": "topk", "top_k": 2}, "draws from its 2 best candidates"),
-        ({"expert": "stationary"}, "does not learn"),
-        ({"expert": "other"}, "of no known kind"),
-    ],
-)
-def test_the_page_speaks_of_the_decider_s_own_kind(options, words):
-    _, run = fitted()
-    text = render(facts(ibcb.IBCB(**options).fit(run.log), run.log, steps=False))
-    assert words in text
-    assert ("Thompson" in text) == (options["expert"] == "sbts")
-    assert "exploration bonus" not in text.split("<script>")[0]
 
 
 def test_contradicting_steps_are_named_and_always_in_the_sample():
@@ -517,25 +480,3 @@ def test_bad_input_is_refused_in_one_line_and_leaves_no_page(files, change, word
     assert len(result.stderr.splitlines()) == 1
     assert not (files / "refused.html").exists()
     assert not list(files.glob(".*refused*"))
-
-
-@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
-def test_the_features_are_made_as_for_the_fitted_log(tmp_path):
-    rng = np.random.default_rng(0)
-    lines = ["batch,request,price,genre,shown"]
-    for batch in range(5):
-        for request in range(40):
-            for candidate in range(3):
-                genre = ["a", "b", "c"][rng.integers(3)]
-                lines.append(f"{batch},{batch}-{request},{rng.uniform():.3f},{genre},{int(candidate == 1)}")
-    (tmp_path / "shop.csv").write_text("\n".join(lines) + "\n")
-    columns = ["--column", "episode=batch", "--column", "step=request", "--column", "chosen=shown"]
-    for command in (
-        ["fit", tmp_path / "shop.csv", "-o", tmp_path / "m.safetensors", "--one-hot", "genre", *columns],
-        ["report", tmp_path / "m.safetensors", "--log", tmp_path / "shop.csv", "-o", tmp_path / "r.html"],
-    ):
-        result = run_command(*command)
-        assert result.exit_code == 0, result.output
-    text = (tmp_path / "r.html").read_text()
-    assert "genre=b" in text
-    assert "fingerprint" not in " ".join(page_data(text))

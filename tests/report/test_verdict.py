@@ -15,7 +15,7 @@ from ibcb.log.notes import Note
 from ibcb.report import facts, render
 from ibcb.report.lessons import Lessons
 from ibcb.report.rivals import ItemShares, choice_weights
-from ibcb.report.verdict import BARS, Figures, judge
+from ibcb.report.verdict import BARS, Figures, explained_exactly, judge
 
 LEVELS = ("good", "fair", "poor", "unknown")
 
@@ -148,6 +148,46 @@ def test_what_could_not_be_predicted_is_unknown_and_says_why():
     render(found)
     # The tracker goes through the episodes one after the other all the same.
     assert ibcb.IBCB(l2=0.3, incremental=False).fit(run.log).verdict(run.log).supported
+
+
+def test_a_verdict_is_on_the_fitted_log_alone():
+    model, run = fitted()
+    log, arrays = run.log, (run.log.step_offsets, run.log.chosen, run.log.episode_offsets)
+    other = ibcb.BehaviorLog(run.log.contexts[::-1], *arrays, warmup=1)
+    with pytest.raises(ValueError, match=r"not the log that the model was fitted to: the warm-up .*score\(log\)"):
+        model.verdict(other)
+    said = facts(model, other, steps=False)
+    assert (said.verdict.level, said.verdict.supported, said.verdict.figures) == ("unknown", False, None)
+    assert "not the log that the model was fitted to" in said.verdict.reasons[0]
+    render(said)
+    # The log that goes on after the fitted one.
+    with pytest.raises(ValueError, match=r"episodes 0 to 3; give the log that it was fitted to, log\[:4\], or fit all"):
+        ibcb.IBCB(l2=0.3).fit(log[:4]).verdict(log)
+    assert ibcb.IBCB(l2=0.3).fit(log[:4]).verdict(log[:4]).figures
+
+
+def test_what_is_explained_exactly_is_not_accused_in_the_same_breath():
+    model, _ = fitted()
+    assert explained_exactly(model.coef_, model.diagnostics_)
+    reasons = judge(model, late(), misfits=129).reasons
+    assert "There are reward weights that explain every logged choice exactly." in reasons
+    assert not any("do not fit" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("expert", ["sbucb", "auto"])
+def test_worse_than_chance_is_called_so_and_auto_is_not_advised_after_auto(expert):
+    told = Noted(fitted()[0])
+    told.expert = expert
+    found = judge(told, late(predicted=0.12, greedy=0.12, chance=0.25, steps=5000))
+    assert "That is no better than chance." in found.reasons
+    assert ("expert='auto'" in found.next_step) == (expert != "auto")
+    assert "That is hardly more than chance." in judge(told, late(predicted=0.11, greedy=0.1, steps=5000)).reasons
+
+
+def test_what_predict_picks_is_said_under_the_condition_that_the_log_cannot_tell():
+    reasons = judge(fitted()[0], late()).reasons
+    (said,) = [reason for reason in reasons if "predict picks" in reason]
+    assert said.startswith("If choices depend on these features alone, predict picks")
 
 
 def test_where_candidates_never_differ_nothing_was_learned():

@@ -15,7 +15,7 @@ from ibcb.deciders import KINDS
 from ibcb.estimators.state import pack
 from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.ridge import ridge
-from ibcb.tracking.motions import Learner, Reverting, Sampler, Update, Walk, models_of, motions_of
+from ibcb.tracking.motions import Learner, PosteriorSampler, RandomWalk, Reverting, Update, models_of, motions_of
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
 MOTIONS = [
@@ -71,7 +71,7 @@ def test_a_motion_starts_with_a_covariance(motion, known, rng):
     given = {"nothing": (np.zeros((D, D)), np.zeros(D)), "all": (phi, total), "gram": (phi, None)}[known]
     beliefs = motion.start(unit_of(rng), ridge(given[0], motion.kind.l2), given[1])
     size = D + beside(motion) + (D + 1) * isinstance(motion, Learner)
-    size += D * isinstance(motion, Reverting | Sampler)
+    size += D * isinstance(motion, Reverting | PosteriorSampler)
     assert beliefs.mean.shape == (len(motion.names), size)
     assert not beliefs.mean.any()
     assert_array_equal(beliefs.covariance, np.swapaxes(beliefs.covariance, 1, 2))
@@ -91,7 +91,7 @@ def test_what_was_chosen_before_the_log_taught_the_learner(motion, penalty, rng)
     teach = back @ S.T @ np.column_stack([S, np.ones(len(S))])
     o, found = D + beside(motion), motion.start(unit, ridge(phi, penalty), total)
     for model, sigma in enumerate(motion.noise):
-        C, drawn = found.covariance[model], isinstance(motion, Sampler)
+        C, drawn = found.covariance[model], isinstance(motion, PosteriorSampler)
         if drawn:
             # The draw is of the same p, only wider.
             wider = C[:D, :D] - C[D : 2 * D, D : 2 * D]
@@ -130,7 +130,7 @@ def propagated(motion, model, draws, rng, unit, contexts, episode):
     """States after an update, each made from a state before by what the motion says of one decider."""
     before, S = contexts
     moved, n = draws.copy(), len(draws)
-    if isinstance(motion, Walk):
+    if isinstance(motion, RandomWalk):
         q = motion.steps[model] / (episode + 1 if motion.settles else 1)
         moved[:, :D] += q * rng.multivariate_normal(np.zeros(D), unit, size=n)
         # By so much of the length that is believed in, whatever the draw.
@@ -141,7 +141,7 @@ def propagated(motion, model, draws, rng, unit, contexts, episode):
         moved[:, :D] = middle + rho * (draws[:, :D] - middle)
         moved[:, :D] += motion.steps[model] * rng.multivariate_normal(np.zeros(D), unit, size=n)
         return moved
-    sampled = isinstance(motion, Sampler)
+    sampled = isinstance(motion, PosteriorSampler)
     if sampled:
         # What it learns does not depend on what it drew.
         moved, draws = moved[:, D:], draws[:, D:]
@@ -183,7 +183,7 @@ def test_a_move_leaves_alpha_and_rewards_and_stays_a_covariance(motion, rng):
     unit, beliefs = unit_of(rng), random_beliefs(motion, rng)
     copy = Beliefs(beliefs.mean.copy(), beliefs.covariance.copy())
     moved = motion.move(beliefs, unit, Update(2, psi_of(gram), phi, total))
-    kept = 2 * D if isinstance(motion, Sampler) else D
+    kept = 2 * D if isinstance(motion, PosteriorSampler) else D
     assert_array_equal(moved.mean[:, kept:], beliefs.mean[:, kept:])
     assert_allclose(moved.covariance, np.swapaxes(moved.covariance, 1, 2), rtol=1e-12, atol=1e-14)
     assert (np.linalg.eigvalsh(moved.covariance) > 0).all()
@@ -200,14 +200,14 @@ def test_models_side_by_side_move_as_each_alone(motion, rng):
     unit, beliefs, lesson = unit_of(rng), random_beliefs(motion, rng), Update(3, psi_of(gram), phi, total)
     together = motion.move(beliefs, unit, lesson)
     for model in range(len(motion.names)):
-        if isinstance(motion, Walk):
-            alone = Walk(motion.kind, motion.label, motion.steps[model : model + 1], motion.settles, motion.stretch)
+        if isinstance(motion, RandomWalk):
+            alone = replace(motion, steps=motion.steps[model : model + 1])
         elif isinstance(motion, Reverting):
             alone = Reverting(motion.kind, motion.steps[model : model + 1], motion.kept[model : model + 1])
         else:
             one = slice(model, model + 1)
             alone = replace(motion, noise=motion.noise[one], wander=motion.wander[one])
-            if isinstance(motion, Sampler):
+            if isinstance(motion, PosteriorSampler):
                 alone = replace(alone, spread=motion.spread[one])
         moved = alone.move(beliefs[model : model + 1], unit, lesson)
         assert_allclose(moved.mean[0], together.mean[model], rtol=1e-12)

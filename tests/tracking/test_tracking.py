@@ -17,11 +17,11 @@ from ibcb.deciders import KINDS, Believed
 from ibcb.deciders.draws_site import draws_site
 from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.contexts import best_rows
-from ibcb.numerics.gaussians import Beliefs, Site, Transition
+from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Frame, ridge
 from ibcb.tracking import Track, certainty, forecast, interval, next_models, unidentified
 from ibcb.tracking.context_sample import MOST, ContextSample, picked
-from ibcb.tracking.motions import Learner, Update, Walk
+from ibcb.tracking.motions import Learner, RandomWalk, Update
 from ibcb.tracking.rules import evidence_of_settling
 
 
@@ -60,7 +60,7 @@ def test_filter_equals_the_joint_gaussian_posterior():
     Q, W = 0.3 * np.eye(d)[None], 0.1 * np.diag([0.0, 0.0, 1.0, 1.0, 1.0])[None]
     first, second = random_site(rng, d), random_site(rng, d)
     after_one, likelihood = Beliefs(np.zeros((1, D)), P0[None]).given(first)
-    after_two, more = after_one.moved(Transition(T, Q, W[:, d:, d:])).given(second)
+    after_two, more = after_one.moved(T, Q, W[:, d:, d:]).given(second)
     likelihood = likelihood[0] + more[0]
 
     # All at once: x0 ~ N(0, P0), x1 = F (x0 + wander) + noise, both sites observe p.
@@ -98,10 +98,10 @@ def test_walk_keeps_the_policy_and_adds_doubt():
     before, unit = Beliefs(np.array([[1.0, -2.0]]), np.eye(2)[None]), np.diag([4.0, 1.0])
     lesson = Update(3, np.eye(2), np.eye(2), np.ones(2))
     for settles, length in ((False, 0.5), (True, 0.5 / 4)):
-        after = Walk(KINDS["other"](), "walk", (0.5,), settles).move(before, unit, lesson)
+        after = RandomWalk(KINDS["other"](), "walk", (0.5,), settles).move(before, unit, lesson)
         assert_array_equal(after.mean[0], [1.0, -2.0])
         assert_allclose(after.covariance[0], np.eye(2) + length**2 * unit)
-    still = Walk(KINDS["stationary"](), "still", (0.0,)).move(before, unit, lesson)
+    still = RandomWalk(KINDS["stationary"](), "still", (0.0,)).move(before, unit, lesson)
     assert_array_equal(still.covariance, before.covariance)
 
 
@@ -434,7 +434,7 @@ def test_certainty_is_the_share_of_drawn_policies_that_agree(run, fitted):
 def test_certainty_does_not_depend_on_how_many_steps_are_asked_at_once(run, fitted, monkeypatch):
     sets = run.test_log.contexts[: 60 * 10].reshape(60, 10, 5)
     whole = fitted.certainty(sets)
-    monkeypatch.setattr("ibcb.estimators.ibcb._STEPS_AT_ONCE", 7)
+    monkeypatch.setattr("ibcb.estimators.answers._STEPS_AT_ONCE", 7)
     assert_array_equal(fitted.certainty(sets), whole)
 
 

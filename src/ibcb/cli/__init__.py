@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import ibcb
+from ibcb.cli.options import Verb
 
 __all__ = ["app", "main"]
 
@@ -64,5 +65,6 @@ _VERBS = (
     "reproduce",
 )
 for _name in _VERBS:
-    _verb = import_module(f"ibcb.cli.{_name}")
-    app.command(epilog=f"Example: {_verb.EXAMPLE}")(getattr(_verb, _name))
+    _command = getattr(import_module(f"ibcb.cli.{_name}"), _name)
+    _help, _, _example = (_command.__doc__ or "").partition("Example: ")
+    app.command(cls=Verb, help=_help, epilog=f"Example: {_example}")(_command)

@@ -2,52 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import LOG, Json, reads_logs
+from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
+from ibcb.cli.paths import check_input
 from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.log.option import FLAG, option
 
-__all__ = ["EXAMPLE", "convert"]
-
-EXAMPLE = "ibcb convert clicks/ log.parquet --one-hot genre --episode-size 1000"
+__all__ = ["convert"]
 
 
-@reports_errors
-@reads_logs
+@dataclass(frozen=True, kw_only=True)
+class _ConvertOptions(Printed):
+    """How a log is converted.
+
+    Attributes
+    ----------
+    long : bool
+        Write Parquet with a row per candidate, not per step.
+    """
+
+    long: bool = option(False, FLAG)
+
+
+@takes(how=_ConvertOptions, reading=HOW_TO_READ)
 def convert(
-    log: Annotated[Path, typer.Argument(help=f"The log to convert: {LOG}", readable=False)],
+    log: LogPath,
     out: Annotated[Path, typer.Argument(help="File to write: .parquet, .csv, .arrow, .npz, .vw or .dsjson.")],
     *,
-    long: Annotated[bool, typer.Option("--long", help="Write Parquet with a row per candidate, not per step.")] = False,
+    how: _ConvertOptions,
     reading: dict[str, Any],
-    as_json: Json = False,
 ) -> None:
     """Write a log in another format; Parquet keeps everything.
 
     Works part by part, so the log may be larger than memory.
+
+    Example: ibcb convert clicks/ log.parquet --one-hot genre --episode-size 1000
     """
+    check_input(log, "a log")
     check_output(out, ibcb.io.WRITABLE, log)
     disk = ibcb.open_log(log, **reading)
-    ibcb.write_log(disk, out, long=long)
+    ibcb.write_log(disk, out, long=how.long)
     saved(out)
-    lost = ibcb.io.LOST.get(out.suffix.lower())
+    size, lost = out.stat().st_size, ibcb.io.LOST.get(out.suffix.lower())
     say_notes(disk.notes)
     if lost is not None:
         say(f"note: {out.suffix} does not keep {lost}.")
-    if as_json:
-        print_json(
-            {
-                "out": str(out),
-                "bytes": out.stat().st_size,
-                "notes": [note.to_json() for note in disk.notes],
-                "lost": lost,
-            }
-        )
+    if how.as_json:
+        print_json({"out": str(out), "bytes": size, "notes": [note.to_json() for note in disk.notes], "lost": lost})
     else:
-        say(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+        say(f"{out}: {size / 1e6:.1f} MB")

@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import saved
-from ibcb.cli.options import ExpertKind, Json
+from ibcb.cli.options import Printed, takes
 from ibcb.cli.printing import Row, print_json, print_table, program, say
+from ibcb.estimators.parameters import MEANT_KINDS
+from ibcb.log.option import COUNT, Form, one_of, option, text, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EXAMPLE", "demo"]
-
-EXAMPLE = "ibcb demo --seed 1 --out my-demo"
+__all__ = ["demo"]
 
 
-@reports_errors
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write log, model and report to.")] = Path("ibcb-demo"),
-    expert: Annotated[
-        ExpertKind,
-        typer.Option(help="Kind of expert to simulate: confidence bounds (sbucb) or Thompson sampling (sbts)."),
-    ] = "sbucb",
-    seed: Annotated[
-        int, typer.Option(help="Seed of the simulation; the same seed gives the same log.", min=0, metavar="N")
-    ] = 0,
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _DemoOptions(Printed):
+    """What is shown.
+
+    Attributes
+    ----------
+    out : path
+        Folder to write log, model and report to.
+    expert : {"sbucb", "sbts"}
+        Kind of expert to simulate: confidence bounds (sbucb) or Thompson sampling (sbts).
+    seed : int
+        Seed of the simulation; the same seed gives the same log.
+    """
+
+    out: Path = option(Path("ibcb-demo"), Form("FOLDER", Path))
+    expert: str = option("sbucb", text("sbucb|sbts"), one_of(lambda: ("sbucb", "sbts"), MEANT_KINDS))
+    seed: int = option(0, COUNT, whole(0, "it seeds the random numbers"))
+
+
+@takes(how=_DemoOptions)
+def demo(*, how: _DemoOptions) -> None:
     """Simulate a log, fit it, and write a report.
 
     Needs no data. Compares the fit with behaviour cloning, and leaves the log, which
     has the size of the paper's, the model and the report in a folder.
+
+    Example: ibcb demo --seed 1 --out my-demo
     """
     from ibcb.report import write_report
 
-    noise = 0.03
+    noise, expert, out = 0.03, how.expert, how.out
     say(f"Simulating an {expert.upper()} expert that learns over 20 episodes of 1000 choices ...")
-    run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=seed)
+    run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=how.seed)
     rows: list[Row] = [{"policy": "the expert itself", "seconds": None, **_figures(run.expert, run)}]
     # The unit of all weights; choices do not tell it.
     model = ibcb.IBCB(expert=expert, alpha=run.expert_settings.alpha)
@@ -60,21 +69,13 @@ def demo(
     write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
     saved(page)
     cosine = _cosine(model.next_policy_coef_, run.expert.coef_)
-    if as_json:
+    if how.as_json:
         places = {"log": str(log_path), "model": str(model_path), "report": str(page)}
         print_json({"results": rows, "cosine": cosine, **places})
         return
     print()
-    print_table(
-        rows,
-        {
-            "policy": "",
-            "bt_fitness": "same choice",
-            "bt_ar": "mean reward",
-            "ol_fitness": "OL-Fitness",
-            "seconds": "seconds",
-        },
-    )
+    shown = {"policy": "", "bt_fitness": "same choice", "bt_ar": "mean reward", "ol_fitness": "OL-Fitness"}
+    print_table(rows, shown | {"seconds": "seconds"})
     print(
         f"""
 same choice   share of 20,000 fresh steps on which the final expert agrees

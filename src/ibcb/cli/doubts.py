@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from ibcb.log.notes import Note
     from ibcb.report.scanning import Validating
 
-__all__ = ["Strict", "known_of", "refuse_doubts", "told_once"]
-
-Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as errors: exit with code 1 and save nothing.")]
+__all__ = ["known_of", "refuse_doubts", "told_once"]
 
 #: findings of `ibcb.validate` that are repeated though they are no warnings: units matter to an l2 that is a number
 _REPEATED = ("scales",)
@@ -30,9 +28,9 @@ def known_of(log: Log, scanning: Validating) -> tuple[Note, ...]:
 
     Its errors are among them: if a fit is possible all the same, it is in doubt.
     """
-    found = scanning.of(log)
+    validation = scanning.of(log)
     # The notes of a log on disk are complete when it has been gone through.
-    told = (note for note in found.notes if note.severity == "warning" or note.code in _REPEATED)
+    told = (note for note in validation.notes if note.severity == "warning" or note.code in _REPEATED)
     return (*log.notes, *told)
 
 

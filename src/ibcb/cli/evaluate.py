@@ -9,13 +9,12 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.errors import reports_errors
-from ibcb.cli.options import Json, prepared, reads_logs
+from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, print_table, say_notes
 
-__all__ = ["EXAMPLE", "evaluate"]
+__all__ = ["evaluate"]
 
-EXAMPLE = "ibcb evaluate model.safetensors run/"
 _METRICS = {
     "bt_fitness": "same choice as the final expert",
     "bt_ar": "mean reward of these choices",
@@ -27,21 +26,22 @@ _METRICS = {
 }
 
 
-@reports_errors
-@reads_logs
+@takes(how=Printed, reading=REMEMBERED)
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.")],
+    model: ModelPath,
     run: Annotated[Path, typer.Argument(help="A folder written by ibcb simulate, or a log.")],
     *,
+    how: Printed,
     reading: dict[str, Any],
-    as_json: Json = False,
 ) -> None:
     """Measure how well a saved model imitates a decider.
 
     On a simulated run, where the truth is known: the paper's metrics. On a log: the
     share of its choices that the model would make, too.
+
+    Example: ibcb evaluate model.safetensors run/
     """
-    imitator = ibcb.load_model(model)
+    imitator = model_of(model, run)
     if not (run / "run.json").exists():
         try:
             log = ibcb.read_log(run, **prepared(imitator, reading, run))
@@ -50,14 +50,14 @@ def evaluate(
             raise ibcb.LogFormatError(f"{error}{hint}") from None
         agreement = imitator.score(log)
         say_notes(log.notes)
-        if as_json:
+        if how.as_json:
             print_json({"agreement": agreement})
         else:
             print(f"agreement   {agreement:.4f}   with the policy right after the fitted log, without exploration")
         return
     truth = _read_run(run)
     figures, expert = ibcb.metrics.evaluate(imitator, truth), ibcb.metrics.evaluate(truth.expert, truth)
-    if as_json:
+    if how.as_json:
         print_json(figures | {"expert": expert})
         return
     rows = [

@@ -2,63 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
+from ibcb.log.option import COUNT, PATH, option, whole
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["explain"]
 
-__all__ = ["EXAMPLE", "explain"]
-
-EXAMPLE = "ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10"
 #: characters of a step's id or time that fit beside the other columns
 _WIDEST = 28
 
 
-@reports_errors
-@reads_logs
-def explain(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
-    *,
-    log: Annotated[Path, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write all steps to this .csv or .parquet file.")
-    ] = None,
-    most: Annotated[int, typer.Option(help="Print the N most doubtful steps.", min=1, metavar="N")] = 20,
-    reading: dict[str, Any],
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _ExplainOptions(Printed):
+    """What is listed.
+
+    Attributes
+    ----------
+    log : path
+        The log that the model was fitted to; it is needed.
+    out : path
+        Write all steps to this .csv or .parquet file.
+    most : int
+        Print the N most doubtful steps.
+    """
+
+    log: Path | None = option(None, PATH)
+    out: Path | None = option(None, PATH, flags="-o --out")
+    most: int = option(20, COUNT, whole(1, "it counts steps to print"))
+
+
+@takes(how=_ExplainOptions, reading=REMEMBERED)
+def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) -> None:
     """List the choices that do not fit, most doubtful first.
 
     Each row has the candidate chosen, the one that the policy of that episode
     preferred, and the probability that the choice went astray, judged by the other
     choices of the episode. Candidates, episodes and steps count from 0. Reads the
     log into memory.
+
+    Example: ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10
     """
+    from ibcb.io.tablefiles import table_file
+
+    log, out = how.log, how.out
+    if log is None:
+        raise typer.BadParameter("name the log that the model was fitted to.", param_hint="'--log'")
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
-    imitator = ibcb.load_model(model)
-    if not isinstance(imitator, ibcb.IBCB):
-        raise ValueError(
-            f"{model} holds a {type(imitator).__name__}; explain needs an IBCB model, which has a policy per episode."
-        )
+    imitator = model_of(model, log, needs="explain needs")
     behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
-    found = ibcb.explain(imitator, behaviour)
-    table, astray = found.ranked(), int((found.strayed > 0.5).sum())
+    steps = ibcb.explain(imitator, behaviour)
+    table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
-        _write(table, out)
+        with table_file(out) as file:
+            file.write(table)
         saved(out)
     say_notes(behaviour.notes)
-    rows: list[Row] = table.slice(0, most).to_pylist()
-    if as_json:
+    rows: list[Row] = table.slice(0, how.most).to_pylist()
+    if how.as_json:
         shown = [{name: _plain(value) for name, value in row.items()} for row in rows]
         print_json({"out": None if out is None else str(out), "steps": len(table), "astray": astray, "most": shown})
         return
@@ -73,21 +83,6 @@ def explain(
         columns[label] = label.replace("_", " ")
         rows = [row | {label: _short(str(row[label]))} for row in rows]
     print_table(rows, columns | {"chosen": "chosen", "preferred": "preferred", "probability": "probability"})
-
-
-def _write(table: pa.Table, out: Path) -> None:
-    """The table as CSV or Parquet, by the suffix, whole or not at all."""
-    import pyarrow.parquet as pq
-
-    from ibcb.estimators.predictions import csv_writer
-    from ibcb.io import atomic
-
-    with atomic(out) as temporary:
-        if out.suffix.lower() == ".parquet":
-            pq.write_table(table, temporary)
-        else:
-            with temporary.open("wb") as file:
-                csv_writer(file)(table)
 
 
 def _plain(value: Any) -> Any:

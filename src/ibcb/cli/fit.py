@@ -6,31 +6,25 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 import ibcb
-from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import reports_errors
+from ibcb.cli.doubts import known_of, refuse_doubts, told_once
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import (
-    LOG,
-    Json,
-    above_zero,
-    above_zero_or_auto,
-    kind_of_decider,
-    name_of_solver,
-    reads_logs,
-    share,
-)
+from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
+from ibcb.cli.paths import check_input
 from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
+from ibcb.estimators.parameters import FITTING
+from ibcb.log.option import FLAG, PATH, option, text
 
 if TYPE_CHECKING:
     from ibcb.report.kinds_compared import Compared
 
-__all__ = ["EXAMPLE", "fit"]
+__all__ = ["fit"]
 
 #: what the forecast is, by the code of the note that explains it
 _FORECASTS = {
@@ -45,112 +39,50 @@ _KINDS = {
     "predicted": "predicted",
     "outcome": "",
 }
-EXAMPLE = "ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors"
+#: attributes of a model that are printed as JSON, without the last sign of their names
+_FIGURES = (
+    *("expert", "l2", "units", "top_k", "draws", "epsilon", "temperature", "solver", "coef", "intercept"),
+    *("policy_coefs", "next_policy_coef", "forecast_model", "unidentified_features"),
+)
 
 
-@reports_errors
-@reads_logs
-def fit(
-    log: Annotated[Path, typer.Argument(help=f"The log to fit: {LOG}", readable=False)],
-    *,
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to save the model in.")] = Path("model.safetensors"),
-    expert: Annotated[
-        str,
-        typer.Option(
-            help="Kind of decider: sbucb, sbts, egreedy, softmax, topk, stationary, other; "
-            "'auto' tries each and takes the one that best predicts one episode ahead.",
-            metavar="KIND",
-            callback=kind_of_decider,
-        ),
-    ] = "sbucb",
-    alpha: Annotated[
-        float,
-        typer.Option(
-            help="The decider's exploration weight. Sets the unit of the weights and changes no choice.",
-            callback=above_zero,
-        ),
-    ] = 1.0,
-    l2: Annotated[
-        str,
-        typer.Option(
-            help="The decider's ridge parameter, as in 0.3; 'auto' finds it in the log.",
-            metavar="NUMBER|auto",
-            callback=above_zero_or_auto,
-        ),
-    ] = "auto",
-    sampling_rate: Annotated[
-        float,
-        typer.Option(
-            help="If the log is a random sample: the share of the decider's choices it holds, as in 0.1.",
-            metavar="SHARE",
-            callback=share,
-        ),
-    ] = 1.0,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            help="With --expert topk: it draws among its K best. Default: found in the log.", min=2, metavar="K"
-        ),
-    ] = None,
-    draws: Annotated[
-        Literal["step", "episode"],
-        typer.Option(help="Of sbts: whether it draws its weights at every step or once an episode; auto tries both."),
-    ] = "step",
-    margin: Annotated[
-        float,
-        typer.Option(
-            help="With --expert sbts --no-forecast: lead of the chosen candidate. Sets the unit of the weights.",
-            callback=above_zero,
-        ),
-    ] = 0.01,
-    solver: Annotated[
-        str,
-        typer.Option(
-            help="Solver of Algorithm 2: hard (exact), soft, robust, paper; "
-            "'auto' takes hard, and robust where choices contradict each other.",
-            metavar="SOLVER",
-            callback=name_of_solver,
-        ),
-    ] = "auto",
-    incremental: Annotated[
-        bool,
-        typer.Option("--incremental/--full", help="Solve Algorithm 2 episode by episode, or all episodes at once."),
-    ] = True,
-    prune: Annotated[
-        bool, typer.Option(help="Drop the comparisons that a first solution violates, and solve again.")
-    ] = False,
-    forecast: Annotated[
-        bool,
-        typer.Option(
-            "--forecast/--no-forecast", help="Track the policy and predict the next one; without, Algorithm 2 alone."
-        ),
-    ] = True,
-    jobs: Annotated[
-        int, typer.Option(help="Threads to use; the result is the same with any number.", min=1, metavar="N")
-    ] = 1,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(help="Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.", metavar="ADDRESS"),
-    ] = None,
-    stream: Annotated[
-        bool,
-        typer.Option("--stream", help="Read the log from disk episode by episode, and save a checkpoint after each."),
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted --stream fit from its checkpoint.")
-    ] = False,
-    strict: Strict = False,
-    reading: dict[str, Any],
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _FitOptions(Printed):
+    """What becomes of the model, and how a large log is gone through.
+
+    Attributes
+    ----------
+    out : path
+        File to save the model in.
+    strict : bool
+        Treat warnings as errors: exit with code 1 and save nothing.
+    stream : bool
+        Read the log from disk episode by episode, and save a checkpoint after each.
+    resume : bool
+        Continue an interrupted --stream fit from its checkpoint.
+    scheduler : str
+        Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.
+    """
+
+    out: Path = option(Path("model.safetensors"), PATH, flags="-o --out")
+    strict: bool = option(False, FLAG)
+    stream: bool = option(False, FLAG, heading="Large logs")
+    resume: bool = option(False, FLAG)
+    scheduler: str | None = option(None, text("ADDRESS"))
+
+
+@takes(how=_FitOptions, fitting=FITTING, reading=HOW_TO_READ)
+def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dict[str, Any]) -> None:
     """Recover what a decider values, and its policies, from a log.
 
     Saves the model, prints its weights and a verdict on how far to rely on them.
     Notes, and the warnings of ibcb validate, go to stderr.
 
-    If you do not know the kind of decider, use --expert auto: a table then shows
-    how well each kind predicts the choices one episode ahead. This reads the log
-    twice. For a log larger than memory, use ibcb convert once, then --stream.
+    If you do not know the kind of decider, use --expert auto: a table then shows how
+    well each kind predicts the choices one episode ahead. This reads the log twice.
+    For a log larger than memory, use ibcb convert once, then --stream.
+
+    Example: ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
@@ -158,39 +90,26 @@ def fit(
     from ibcb.report.kinds_compared import compared, exploration
     from ibcb.report.scanning import Validating
 
-    kept, streamed = checkpoint_of(out), stream or resume or scheduler is not None
+    out, kept, streamed = how.out, checkpoint_of(how.out), how.stream or how.resume or how.scheduler is not None
+    check_input(log, "a log")
     check_output(out, (".safetensors",), log)
     if streamed:
         check_output(kept, ())
-    if resume and not kept.exists():
+    if how.resume and not kept.exists():
         say(f"note: there is no checkpoint {kept} to resume from; the log is fitted from its beginning.")
     disk = ibcb.open_log(log, **reading)
-    model = ibcb.IBCB(
-        expert=expert,
-        alpha=alpha,
-        l2=l2 if l2 == "auto" else float(l2),
-        sampling_rate=sampling_rate,
-        top_k=top_k or "auto",
-        draws=draws,
-        margin=margin,
-        solver=solver,
-        incremental=incremental,
-        prune=prune,
-        forecast="auto" if forecast else None,
-        n_jobs=jobs,
-        verbose=True,
-    )
+    model = ibcb.IBCB(**fitting, verbose=True)
     behaviour: Any = disk
     scanning, start = Validating(), time.perf_counter()
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
-        refuse_doubts([*told_once(known_of(behaviour, scanning), fitted), *fitted.notes_], strict)
+        refuse_doubts([*told_once(known_of(behaviour, scanning), fitted), *fitted.notes_], how.strict)
 
     if streamed:
         try:
-            with _cluster(scheduler) as client:
-                model = fit_in_steps(model, disk, out, accept=accept, resume=resume, client=client, **along)
+            with _cluster(how.scheduler) as client:
+                model = fit_in_steps(model, disk, out, accept=accept, resume=how.resume, client=client, **along)
         except (KeyboardInterrupt, ClusterError):
             if kept.exists():
                 say(f"the episodes finished so far are kept in {kept}; run the same command with --resume to continue.")
@@ -214,34 +133,19 @@ def fit(
     say_notes(notes)
     verdict = _verdict(model, behaviour)
     claimed = verdict is not None and verdict.supported
-    if as_json:
-        print_json(
-            {
-                "model": str(out),
-                "expert": model.expert_,
-                "l2": model.l2_,
-                "units": model.units_,
-                "top_k": model.top_k_,
-                "draws": model.draws_,
-                "epsilon": model.epsilon_,
-                "temperature": model.temperature_,
-                "exploration_interval": _exploration(model),
-                "evidence": [entry._asdict() for entry in model.evidence_],
-                "solver": model.solver_,
-                "seconds": seconds,
-                "verdict": None if verdict is None else verdict.to_json(),
-                "coef": model.coef_.tolist(),
-                "intercept": model.intercept_,
-                "policy_coefs": model.policy_coefs_.tolist(),
-                "next_policy_coef": model.next_policy_coef_.tolist(),
-                "forecast_model": model.forecast_model_,
-                "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
-                "last_policy": _interval(model, claimed=claimed),
-                "unidentified_features": model.unidentified_features_,
-                "diagnostics": [entry._asdict() for entry in model.diagnostics_],
-                "notes": [note.to_json() for note in notes],
-            }
-        )
+    if how.as_json:
+        figures = {name: getattr(model, f"{name}_") for name in _FIGURES}
+        more = {
+            "evidence": [each._asdict() for each in model.evidence_],
+            "diagnostics": [each._asdict() for each in model.diagnostics_],
+            "seconds": seconds,
+            "verdict": None if verdict is None else verdict.to_json(),
+            "exploration_interval": _exploration(model),
+            "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
+            "last_policy": _interval(model, claimed=claimed),
+            "notes": [note.to_json() for note in notes],
+        }
+        print_json({"model": str(out), **figures, **more})
         return
     print(f"log         {log if streamed else size(behaviour)}")
     print(f"solver      {model.solver_}, {seconds:.3f} s")
@@ -306,8 +210,10 @@ def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None
     """The last policy's direction, with 90% intervals if they are ``claimed``; null where a weight has no bounds."""
     if model.forecast_model_ is None:
         return None
-    found = model.policy_interval(direction=True)._asdict()
-    ends = {name: [end if math.isfinite(end) else None for end in values.tolist()] for name, values in found.items()}
+    interval = model.policy_interval(direction=True)._asdict()
+    ends = {
+        name: [each if math.isfinite(each) else None for each in values.tolist()] for name, values in interval.items()
+    }
     return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
 
 

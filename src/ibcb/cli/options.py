@@ -1,397 +1,134 @@
-"""Options that several verbs take, and what they must be."""
+"""Options that are declared elsewhere as parameters of a command, and what help shows of them."""
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import reads, reads_tables
+from ibcb.cli.paths import check_input
+from ibcb.log.option import FLAG, Option, check_all, declared, option
+from ibcb.log.read_options import CUTS, OPTIONS_FILE, READING
+from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = [
-    "LOG",
-    "ExpertKind",
-    "Json",
-    "above_zero",
-    "above_zero_or_auto",
-    "at_least_zero",
-    "kind_of_decider",
-    "kind_of_expert",
-    "name_of_solver",
-    "prepared",
-    "reads_logs",
-    "share",
-]
+__all__ = ["HOW_TO_READ", "REMEMBERED", "LogPath", "ModelPath", "Printed", "Verb", "bad_usage", "prepared", "takes"]
 
-#: what a log can be
-LOG = "a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
-
-#: ways to cut episodes, of which one will do
-_CUTS = ("episode_every", "episode_size", "episodes")
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
-ExpertKind = Literal["sbucb", "sbts"]
+_LOG = "The log: a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
+LogPath = Annotated[Path, typer.Argument(help=_LOG, readable=False)]
+ModelPath = Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.", readable=False)]
+#: options of verbs that read a log
+HOW_TO_READ = (OPTIONS_FILE, *(each for each in READING if each.form is not None))
+#: of verbs that are given a model, which knows how its log was read
+REMEMBERED = (OPTIONS_FILE, *(replace(each, usual=False) for each in HOW_TO_READ[1:]))
 
 
-def kind_of_decider(value: str) -> str:
-    """Refuse an option that names no kind of decider."""
-    from ibcb.deciders import experts
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """Options of every verb.
 
-    return _known(value, (*experts(), "auto"), "kind of decider")
+    Attributes
+    ----------
+    as_json : bool
+        Print the result as JSON on stdout.
+    """
 
-
-def kind_of_expert(value: str) -> str:
-    """Refuse an option that names no kind of decider that can be simulated."""
-    from ibcb.deciders import POLICIES
-
-    return _known(value, tuple(POLICIES), "kind of decider")
-
-
-def name_of_solver(value: str) -> str:
-    """Refuse an option that names no solver."""
-    from ibcb.inverse.solvers import SOLVERS
-
-    return _known(value, ("auto", *SOLVERS), "solver")
+    as_json: bool = option(False, FLAG, flags="--json")
 
 
-def _known(value: str, known: tuple[str, ...], what: str) -> str:
-    if value not in known:
-        near = get_close_matches(value, known, 1)
-        meant = f"Did you mean {near[0]}? " if near else ""
-        raise typer.BadParameter(f"{value!r} is not a {what}. {meant}Known: {', '.join(known)}.")
-    return value
+def takes(*, how: Any, **families: Sequence[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options: its own are the fields of ``how``, of which it gets an instance, checked.
+
+    Of every other family it gets those that were given, by name.
+    """
+
+    def extend(command: Callable[..., None]) -> Callable[..., None]:
+        own = sorted(declared(how), key=lambda each: each.name == "as_json")
+        options = [*own, *(each for family in families.values() for each in family)]
+        # Where no option is more usual than the others, help shows all of them.
+        several = [family for family in families.values() if any(each.usual for each in family)]
+        seldom = {each.name for family in several for each in family if not each.usual}
+
+        @wraps(command)
+        def run(*, help_all: bool = False, **values: Any) -> None:
+            texts = {each.name: values.pop(each.name) for each in options}
+            asked = {name: given(family, texts) for name, family in families.items()}
+            command(**values, how=how(**given(own, texts)), **asked)
+
+        arguments = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in arguments if each.name not in ("how", *families)]
+        parameters += [_parameter(each, hidden=each.name in seldom) for each in options]
+        parameters += [_HELP_ALL] if seldom else []
+        shown = reports_errors(run)
+        shown.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        shown.__annotations__ = {each.name: each.annotation for each in parameters}
+        return shown
+
+    return extend
 
 
-def above_zero(value: float | None) -> float | None:
-    """Refuse an option that is not above 0."""
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"must be above 0, not {value:g}.")
-    return value
+def given(family: Iterable[Option], texts: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the options that were given, checked; reading has those of its file, too."""
+    values: dict[str, Any] = {}
+    for each in family:
+        if (text := texts[each.name]) is not None and each.form is not None:
+            try:
+                values[each.name] = each.form.parse(text)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint=f"'{each.called}'") from None
+    if (path := values.pop("options", None)) is not None:
+        from ibcb.io import load_options
 
-
-def above_zero_or_auto(value: str) -> str:
-    """Refuse an option that is neither a number above 0 nor "auto"."""
+        check_input(Path(path), "a file of options")
+        reads(Path(path))
+        values = _overruled(load_options(path), values)
     try:
-        if value != "auto":
-            above_zero(float(value))
-    except ValueError:
-        raise typer.BadParameter(f"{value} is neither a number nor 'auto'.") from None
-    return value
+        check_all([each for each in family if each.name in values], values.__getitem__)
+        if OPTIONS_FILE in family:
+            _check_together(values)
+    except (ValueError, WrongTypeError) as error:
+        raise bad_usage(error, family) from None
+    return values
 
 
-def at_least_zero(value: float | None) -> float | None:
-    """Refuse an option below 0."""
-    if value is not None and not (value >= 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"must be 0 or more, not {value:g}.")
-    return value
+def bad_usage(error: Exception, family: Iterable[Option]) -> typer.BadParameter:
+    """The same said to somebody who has written options as the command line calls them."""
+    text = str(error)
+    for each in family:
+        # Names that are words of English are those of options where something is said of their values.
+        name = rf"'?{each.name}'?(?!\w)" if "_" in each.name else rf"{each.name}(?==| has a | is about )"
+        text = re.sub(rf"(?<![\w-]){name}", each.called, text)
+    return typer.BadParameter(text)
 
 
-def share(value: float) -> float:
-    """Refuse an option that is no share: above 0, at most 1."""
-    if not 0 < value <= 1:
-        raise typer.BadParameter(f"{value:g} is not a share; give a number above 0 and up to 1, such as 0.1.")
-    return value
-
-
-def reads_logs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how to read a log; it gets them as one argument, ``reading``."""
-    own = inspect.signature(command, eval_str=True)
-    plain = [parameter for parameter in own.parameters.values() if parameter.name != "reading"]
-    names = list(_READING)
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        given = {name: kwargs.pop(name) for name in names}
-        command(*args, reading=_reading(given), **kwargs)
-
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _READING.items()
-    ]
-    json_last = [parameter for parameter in plain if parameter.name == "as_json"]
-    first = [parameter for parameter in plain if parameter.name != "as_json"]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*first, *options, *json_last)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
-
-
-_READING: dict[str, tuple[Any, Any]] = {
-    "options": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                help="Read the options below from a TOML file; those on the command line win.", metavar="FILE"
-            ),
-        ],
-        None,
-    ),
-    "column": (
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                help="Which column plays a role, as in chosen=shown. Roles: "
-                "episode, step, chosen, candidate, timestamp, propensity. Repeatable.",
-                metavar="ROLE=NAME",
-            ),
-        ],
-        None,
-    ),
-    "features": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="Columns to use as features. Default: all columns without another role.", metavar="A,B,C"
-            ),
-        ],
-        None,
-    ),
-    "drop": (
-        Annotated[list[str] | None, typer.Option(help="Ignore this column. Repeatable.", metavar="NAME")],
-        None,
-    ),
-    "keep": (
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                help="Use this column as a feature though its name suggests a reward or a probability. Repeatable.",
-                metavar="NAME",
-            ),
-        ],
-        None,
-    ),
-    "one_hot": (
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                help="Encode this column, text or ids, as one feature per value; "
-                "'all' encodes every text column. Repeatable.",
-                metavar="NAME",
-            ),
-        ],
-        None,
-    ),
-    "min_count": (
-        Annotated[
-            int,
-            typer.Option(
-                help="With --one-hot: values with fewer rows share one feature, NAME=other.", min=1, metavar="N"
-            ),
-        ],
-        1,
-    ),
-    "cross": (
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                help="Multiply these columns, as VW's -q does with namespaces; * stands for any letters. Repeatable.",
-                metavar="'USER_*,ITEM_*'",
-            ),
-        ],
-        None,
-    ),
-    "arm": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="For a log with a row per step: the column with the arm chosen. Each arm gets weights of its own.",
-                metavar="NAME",
-            ),
-        ],
-        None,
-    ),
-    "available": (
-        Annotated[
-            str | None,
-            typer.Option(help="With --arm: the column that lists the arms available, as in a|b|c.", metavar="NAME"),
-        ],
-        None,
-    ),
-    "arm_features": (
-        Annotated[
-            str | None,
-            typer.Option(help="With --arm: a table with a row per arm, whose features all arms share.", metavar="FILE"),
-        ],
-        None,
-    ),
-    "missing": (
-        Annotated[
-            Literal["refuse", "mean", "zero"],
-            typer.Option(help="Missing numbers: stop with an error, or fill in the column's mean or 0."),
-        ],
-        "refuse",
-    ),
-    "standardize": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--standardize",
-                help="Centre each feature and scale it to spread 1; the model does the same to new data.",
-            ),
-        ],
-        False,
-    ),
-    "episode_every": (
-        Annotated[str | None, typer.Option(help="Start an episode every 1d, 6h or 30min.", metavar="TIME")],
-        None,
-    ),
-    "episode_size": (
-        Annotated[int | None, typer.Option(help="Start an episode every N steps.", min=1, metavar="N")],
-        None,
-    ),
-    "episodes": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="First step of every episode, as in 0,400,800; 'auto' finds from the choices when the policy "
-                "was updated.",
-                metavar="auto|STEPS",
-            ),
-        ],
-        None,
-    ),
-    "warmup": (
-        Annotated[
-            int | None,
-            typer.Option(help="The first N episodes were chosen at random, not by the policy.", min=0, metavar="N"),
-        ],
-        None,
-    ),
-    "sort": (
-        Annotated[
-            bool, typer.Option("--sort", help="Sort the rows by episode, time and step first; needs the log in memory.")
-        ],
-        False,
-    ),
-    "max_memory": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="Memory that reading may take, as in 2GB. Default: half of the machine's.", metavar="SIZE"
-            ),
-        ],
-        None,
-    ),
-    "delimiter": (
-        Annotated[
-            str | None, typer.Option(help="CSV separator, as in ';'. Default: guessed from the header.", metavar="CHAR")
-        ],
-        None,
-    ),
-    "decimal": (Annotated[str, typer.Option(help="Decimal mark in CSV: . or ,", metavar="CHAR")], "."),
-    "format": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="File format, if the name does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.",
-                metavar="NAME",
-            ),
-        ],
-        None,
-    ),
-    "alternatives": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="For a log with a row per step: names of the alternatives. "
-                "With car,bus the columns price_car and price_bus are the feature price.",
-                metavar="A,B,C",
-            ),
-        ],
-        None,
-    ),
-    "items": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="Take the items' features from this table, joined on the candidate's id.", metavar="FILE"
-            ),
-        ],
-        None,
-    ),
-    "date_format": (
-        Annotated[
-            str | None,
-            typer.Option(help="How times are written, as in '%d.%m.%Y %H:%M'. Default: ISO 8601.", metavar="PATTERN"),
-        ],
-        None,
-    ),
-    "deduplicate": (
-        Annotated[bool, typer.Option("--deduplicate", help="Drop repeated rows; needs the log in memory.")],
-        False,
-    ),
-    "skip_unlabelled": (
-        Annotated[bool, typer.Option("--skip-unlabelled", help="Drop steps without a chosen candidate.")],
-        False,
-    ),
-}
-
-
-def _reading(given: dict[str, Any]) -> dict[str, Any]:
-    """The options as `ibcb.read_log` takes them."""
-    from ibcb.io import load_options
+def _check_together(reading: dict[str, Any]) -> None:
+    for name in ("items", "arm_features"):
+        if isinstance(path := reading.get(name), str):
+            check_input(Path(path), "a table")
+    reads_tables(reading)
+    if not reading:
+        return
     from ibcb.io.formats import format_called
-    from ibcb.log.steps import ReadOptions
+    from ibcb.log.read_options import ReadOptions
 
-    columns = {}
-    for pair in given.pop("column") or ():
-        role, equals, name = pair.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--column {pair}: write ROLE=NAME, such as step=request_id.")
-        columns[role] = name
-    features, one_hot = given["features"], given["one_hot"] or []
-    path = given.pop("options")
-    reads(path)
-    options = given | {
-        "columns": columns,
-        "features": None if features is None else [name.strip() for name in features.split(",")],
-        "drop": given["drop"] or [],
-        "keep": given["keep"] or [],
-        "one_hot": True if one_hot == ["all"] else one_hot,
-        "alternatives": [name.strip() for name in (given["alternatives"] or "").split(",") if name.strip()],
-        "cross": [tuple(name.strip() for name in names.split(",")) for names in given["cross"] or []],
-        "episodes": _first_steps(given["episodes"]),
-    }
-    if path is not None:
-        options = _overruled(load_options(path), options)
-    reads_tables(options)
-    try:
-        ReadOptions(**options)
-        if given["format"] is not None:
-            format_called(given["format"])
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    return options
-
-
-def _first_steps(text: str | None) -> str | list[int] | None:
-    """The first step of every episode, or "auto"."""
-    if text is None or text == "auto":
-        return text
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"--episodes {text}: write auto, or the first step of every episode, such as 0,400,800."
-        ) from None
+    ReadOptions(**reading)
+    if "format" in reading:
+        format_called(reading["format"])
 
 
 def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Options from elsewhere, and those given: what is given wins, a role of a column by itself."""
-    from ibcb.log.steps import ReadOptions
-
-    usual = ReadOptions()
-    own = {name: value for name, value in given.items() if value not in (getattr(usual, name, None), [], None)}
-    if any(name in own for name in _CUTS):
-        before = {name: value for name, value in before.items() if name not in _CUTS}
-    own["columns"] = {**before.get("columns", {}), **given.get("columns", {})}
-    return given | dict(before) | own
+    if any(name in given for name in CUTS):
+        before = {name: value for name, value in before.items() if name not in CUTS}
+    return {**before, **given, "columns": {**before.get("columns", {}), **given.get("columns", {})}}
 
 
 def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = True) -> dict[str, Any]:
@@ -412,3 +149,71 @@ def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = 
     if model.feature_names_in_ is not None and reading.get("features") is None:
         return reading | {"features": list(model.feature_names_in_)}
     return reading
+
+
+# -- help ------------------------------------------------------------------------------------------------------------
+
+#: in their order
+_HEADINGS = (
+    *("Arguments", "Options", "Decider", "Expert", "World", "Reading: file", "Reading: columns", "Reading: layout"),
+    *("Reading: episodes", "Algorithm 2", "Large logs"),
+)
+
+
+class Verb(TyperCommand):
+    """A command whose help lists options under headings, with the same margin below each."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Sections in their order, and in each the options as they come."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            if (record := each.get_help_record(ctx)) is not None:
+                heading = getattr(each, "rich_help_panel", None) or f"{each.param_type_name.capitalize()}s"
+                sections.setdefault(heading, []).append(record)
+        margin = min(max(len(first) for records in sections.values() for first, _ in records), 28)
+        for heading, records in sorted(sections.items(), key=lambda section: _HEADINGS.index(section[0])):
+            with formatter.section(heading):
+                formatter.write_dl([(first.ljust(margin), text) for first, text in records], col_max=margin)
+
+
+def _show_all(context: typer.Context, asked: bool) -> None:
+    """Help with the options that few people need."""
+    if asked:
+        for each in context.command.params:
+            each.hidden = False  # type: ignore[attr-defined]
+        print(context.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL = inspect.Parameter(
+    "help_all",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--help-all", help="Show every option and exit.", is_eager=True, callback=_show_all)
+    ],
+)
+
+
+def _parameter(each: Option, *, hidden: bool) -> inspect.Parameter:
+    """An option as a parameter of a command: text as it was written, None where it was not."""
+    form = each.form
+    assert form is not None  # others are not for the command line
+    flag = not form.metavar
+    says = re.sub(r"``(\w+)``", lambda name: f"--{name[1].replace('_', '-')}", each.help)
+    says += " Repeatable." if form.repeated else ""
+    if not (flag and "/" not in each.flags) and each.default not in (None, (), {}, "") and "Default:" not in says:
+        on, _, off = each.flags.replace("--", "").partition("/")
+        default = (on if each.default else off) if flag else each.default
+        says += f"  [default: {default}]"
+    kind = bool if flag else list[str] if form.repeated else str
+    made = typer.Option(
+        *(each.flags.split() or [each.called]),
+        metavar=form.metavar or None,
+        help=says,
+        hidden=hidden,
+        rich_help_panel=each.heading or None,
+        show_default=False,
+    )
+    annotation = Annotated[kind | None, made]  # type: ignore[valid-type]
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -3,92 +3,94 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.log.option import COUNT, FLAG, PATH, option, whole
 
-__all__ = ["EXAMPLE", "predict"]
+__all__ = ["predict"]
 
-EXAMPLE = "ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv"
 #: updates after the log that are predicted at most
 _FURTHEST = 1000
 
 
-@reports_errors
-@reads_logs
-def predict(
-    model: Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.")],
-    log: Annotated[
-        Path, typer.Argument(help=f"Candidates to choose from, with or without choices: {LOG}", readable=False)
-    ],
-    *,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write to this .csv or .parquet file. Default: CSV on stdout.")
-    ] = None,
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Write a row per candidate, with its score, not one per step.")
-    ] = False,
-    certainty: Annotated[
-        bool,
-        typer.Option("--certainty", help="Add a column: the probability that the decider prefers this candidate, too."),
-    ] = False,
-    at_episode: Annotated[
-        int | None,
-        typer.Option(
-            help="Choose with the policy of this episode of the fitted log, counted from 0, "
-            "or with a predicted one beyond its end.",
-            min=0,
-            metavar="N",
-        ),
-    ] = None,
-    reading: dict[str, Any],
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _PredictOptions(Printed):
+    """What is predicted.
+
+    Attributes
+    ----------
+    out : path
+        Write to this .csv or .parquet file. Default: CSV on stdout.
+    scores : bool
+        Write a row per candidate, with its score, not one per step.
+    certainty : bool
+        Add a column: the probability that the decider prefers this candidate, too.
+    at_episode : int
+        Choose with the policy of this episode of the fitted log, counted from 0; beyond its end, with a predicted one.
+    """
+
+    out: Path | None = option(None, PATH, flags="-o --out")
+    scores: bool = option(False, FLAG)
+    certainty: bool = option(False, FLAG)
+    at_episode: int | None = option(None, COUNT, whole(0, "episodes are counted from 0"))
+
+
+@takes(how=_PredictOptions, reading=REMEMBERED)
+def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: dict[str, Any]) -> None:
     """Choose a candidate at every step, as the decider would.
 
     Uses the policy right after the fitted log, without exploration. Writes the
     columns episode, step, chosen and score, and candidate_id where candidates have
     names.
 
-    Features are made as they were for the fit: what the model has saved wins over
-    --features, --drop, --keep, --one-hot, --min-count, --cross, --missing and
-    --standardize.
+    Reads the file as the fitted log was read, and makes features in the same way.
 
     For a model of 20 episodes, --at-episode 0 is the first one, 19 the last, 20 the
     policy right after the log, and 30 the policy predicted ten updates later.
-    """
-    from ibcb.estimators.predictions import csv_writer, predictions, write_predictions
 
+    Example: ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv
+    """
+    from ibcb.cli.choice_tables import predictions
+    from ibcb.io.tablefiles import TableWriter, table_file
+
+    out = how.out
     if out is not None:
         check_output(out, (".csv", ".parquet"), log, model)
-    imitator = ibcb.load_model(model)
-    how = {"scores": scores, "certainty": certainty, "policy": _policy_at(imitator, at_episode)}
-    if certainty:
-        _check_certainty(imitator, scores, at_episode)
+    imitator = model_of(model, log)
+    asked = {"scores": how.scores, "certainty": how.certainty, "policy": _policy_at(imitator, how.at_episode)}
+    if how.certainty:
+        _check_certainty(imitator, how.scores, how.at_episode)
     candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
     if out is not None:
-        steps = write_predictions(imitator, candidates, out, **how)
+        steps = 0
+        with table_file(out) as file:
+            for table in predictions(imitator, candidates, **asked):
+                # A row for each candidate says whether it is chosen; one for each step says which.
+                steps += int(table["chosen"].to_numpy().sum()) if how.scores else len(table)
+                file.write(table)
         saved(out)
         say_notes(candidates.notes)
-        if as_json:
+        if how.as_json:
             print_json({"out": str(out), "steps": steps})
         else:
             say(f"{out}: {steps} choices")
         return
-    if as_json:
-        tables = list(predictions(imitator, candidates, **how))
+    if how.as_json:
+        tables = list(predictions(imitator, candidates, **asked))
         print_json({name: [v for table in tables for v in table[name].to_pylist()] for name in tables[0].column_names})
     else:
-        write = csv_writer(sys.stdout.buffer)
-        for table in predictions(imitator, candidates, **how):
-            write(table)
+        stdout = TableWriter(sys.stdout.buffer)
+        for table in predictions(imitator, candidates, **asked):
+            stdout.write(table)
     say_notes(candidates.notes)
 
 

@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
+from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.log.option import FLAG, PATH, option
 
 if TYPE_CHECKING:
-    from ibcb.estimators.propensity_tables import Told
+    from ibcb.cli.propensity_tables import Told
 
-__all__ = ["EXAMPLE", "propensities"]
+__all__ = ["propensities"]
 
-EXAMPLE = "ibcb propensities model.safetensors log.parquet -o propensities.parquet"
 _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
 
-@reports_errors
-@reads_logs
-def propensities(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
-    log: Annotated[Path, typer.Argument(help=f"The fitted log, or another: {LOG}", readable=False)],
-    *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            help="File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log "
-            "with Vowpal Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.",
-        ),
-    ] = None,
-    ahead: Annotated[
-        bool,
-        typer.Option(
-            "--ahead",
-            help="Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.",
-        ),
-    ] = False,
-    reading: dict[str, Any],
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _PropensitiesOptions(Printed):
+    """What is written.
+
+    Attributes
+    ----------
+    out : path
+        File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log with Vowpal
+        Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.
+    ahead : bool
+        Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.
+    """
+
+    out: Path | None = option(None, PATH, flags="-o --out")
+    ahead: bool = option(False, FLAG)
+
+
+@takes(how=_PropensitiesOptions, reading=REMEMBERED)
+def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, reading: dict[str, Any]) -> None:
     """Compute the probability of every candidate of every step.
 
     For the log that the model was fitted on, the policy in force in each episode
@@ -63,32 +58,33 @@ def propensities(
 
     Messages tell the effective sample size for evaluating two policies, and how
     rare the rarest choices were.
-    """
-    from ibcb.estimators.propensity_tables import not_drawn, of_another_log
 
+    Example: ibcb propensities model.safetensors log.parquet -o propensities.parquet
+    """
+    from ibcb.cli.propensity_tables import not_drawn, of_another_log
+
+    out = how.out
     if out is not None:
         check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
-    imitator = ibcb.load_model(model)
-    if not isinstance(imitator, ibcb.IBCB):
-        raise typer.BadParameter(f"propensities need an IBCB model; {model} holds a {type(imitator).__name__}.")
+    imitator = model_of(model, log, needs="propensities need")
     steps: Any = ibcb.open_log(log, **prepared(imitator, reading, log))
     if out is not None and out.suffix.lower() not in _TABLES:
         # These forms need the log in memory.
         steps = steps.read()
     tables: list[Any] = []
-    found = _recovered(imitator, steps, out, tables, ahead=ahead, as_json=as_json)
+    recovered = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
     if out is not None:
         saved(out)
     kind = imitator.decider_
     notes = [*steps.notes]
-    notes += [] if found.fitted else [of_another_log()]
+    notes += [] if recovered.fitted else [of_another_log()]
     notes += [not_drawn(kind.label)] if kind.deterministic else []
-    if as_json:
+    if how.as_json:
         told: dict[str, Any] = {
-            "steps": found.overlap.steps,
-            "rows": found.rows,
-            "fitted_log": found.fitted,
-            "overlap": found.overlap.to_json(),
+            "steps": recovered.overlap.steps,
+            "rows": recovered.rows,
+            "fitted_log": recovered.fitted,
+            "overlap": recovered.overlap.to_json(),
             "notes": [note.to_json() for note in notes],
         }
         if out is None:
@@ -96,17 +92,17 @@ def propensities(
             told |= {name: [v for table in tables for v in table[name].to_pylist()] for name in names}
         print_json(told | ({} if out is None else {"out": str(out)}))
     elif out is not None:
-        say(f"{out}: {found.rows} propensities")
+        say(f"{out}: {recovered.rows} propensities")
     say_notes(notes)
-    say(f"overlap: {found.overlap}")
+    say(f"overlap: {recovered.overlap}")
 
 
 def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], *, ahead: bool, as_json: bool) -> Told:
     """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
     import numpy as np
 
-    from ibcb.estimators.predictions import Spool, table_writer
-    from ibcb.estimators.propensity_tables import recover_tables
+    from ibcb.cli.propensity_tables import recover_tables
+    from ibcb.io.tablefiles import TableWriter, table_file
 
     def kept() -> Any:
         tables.clear()
@@ -115,20 +111,21 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     if out is None and as_json:
         return recover_tables(model, log, kept, ahead=ahead)
     if out is None:
-        with Spool() as spool:
-            found = recover_tables(model, log, spool.begin, ahead=ahead)
-            spool.copy_to(sys.stdout.buffer)
-        return found
+        with tempfile.TemporaryFile() as file:
+            recovered = recover_tables(model, log, TableWriter(file).begin, ahead=ahead)
+            file.seek(0)
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        return recovered
     suffix = out.suffix.lower()
     if suffix in _TABLES:
-        with ibcb.io.atomic(out) as temporary, table_writer(temporary, suffix) as begin:
-            return recover_tables(model, log, begin, ahead=ahead)
-    found = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
-    whole = log.with_propensities(found.used)
+        with table_file(out) as writer:
+            return recover_tables(model, log, writer.begin, ahead=ahead)
+    recovered = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
+    whole = log.with_propensities(recovered.used)
     if suffix in _LABELS:
         ibcb.write_log(whole, out)
-        return found
+        return recovered
     feedback = ibcb.io.to_feedback(whole)
-    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as file:
-        np.savez(file, **feedback)
-    return found
+    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as archive:
+        np.savez(archive, **feedback)
+    return recovered

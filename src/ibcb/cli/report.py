@@ -2,70 +2,99 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import ibcb
-from ibcb.cli.doubts import Strict, known_of, refuse_doubts, told_once
-from ibcb.cli.errors import reports_errors
+from ibcb.cli.doubts import known_of, refuse_doubts, told_once
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import LOG, Json, prepared, reads_logs
+from ibcb.cli.options import REMEMBERED, Printed, prepared, takes
+from ibcb.cli.paths import check_input, is_model, model_of
 from ibcb.cli.printing import print_json, print_verdict, say, say_notes
+from ibcb.log.option import FLAG, PATH, option, text
 
-__all__ = ["EXAMPLE", "report"]
-
-EXAMPLE = "ibcb report model.safetensors --log log.parquet -o report.html"
+__all__ = ["report"]
 
 
-@reports_errors
-@reads_logs
+@dataclass(frozen=True, kw_only=True)
+class _ReportOptions(Printed):
+    """What the page shows, and of which log.
+
+    Attributes
+    ----------
+    log : path
+        The log that the model was fitted to.
+    out : path
+        HTML file to write.
+    title : str
+        Title of the report, as in 'Offers in March'.
+    no_steps : bool
+        Leave out single steps, with their features and ids, so that the report can be shared.
+    strict : bool
+        Treat warnings as errors: exit with code 1 and save nothing.
+    """
+
+    log: Path | None = option(None, PATH)
+    out: Path = option(Path("report.html"), PATH, flags="-o --out")
+    title: str = option("", text("TEXT"))
+    no_steps: bool = option(False, FLAG)
+    strict: bool = option(False, FLAG)
+
+
+@takes(how=_ReportOptions, reading=REMEMBERED)
 def report(
-    model: Annotated[Path, typer.Argument(help="A saved IBCB model, as ibcb fit writes it.")],
-    *,
-    log: Annotated[Path, typer.Option("--log", help=f"The log that the model was fitted to: {LOG}", readable=False)],
-    out: Annotated[Path, typer.Option("-o", "--out", help="HTML file to write.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Title of the report, as in 'Offers in March'.", metavar="TEXT")] = "",
-    no_steps: Annotated[
-        bool,
-        typer.Option(
-            "--no-steps", help="Leave out single steps, with their features and ids, so that the report can be shared."
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A saved IBCB model, as ibcb fit writes it; or a log alone, which is fitted with --expert auto.",
+            metavar="MODEL|LOG",
+            readable=False,
         ),
-    ] = False,
-    strict: Strict = False,
+    ],
+    *,
+    how: _ReportOptions,
     reading: dict[str, Any],
-    as_json: Json = False,
 ) -> None:
     """Write a report: what a model found, and how far to trust it.
 
     The report is one HTML file that needs no network. The log is read part by part,
-    so it may be larger than memory. --json prints all that the report shows, under
-    "facts", for pages of your own.
+    so it may be larger than memory; a log without a model is read whole. --json
+    prints all that the report shows, under "facts", for pages of your own.
+
+    Example: ibcb report model.safetensors --log log.parquet -o report.html
     """
     from ibcb.report import facts, write_page
     from ibcb.report.scanning import Validating
 
-    check_output(out, (".html", ".htm"), log, model)
-    imitator = ibcb.load_model(model)
-    if not isinstance(imitator, ibcb.IBCB):
-        raise ValueError(
-            f"{model} holds a {type(imitator).__name__}; a report needs an IBCB model, which has a policy per episode."
-        )
-    disk = ibcb.open_log(log, **prepared(imitator, reading, log))
+    log, out = how.log, how.out
+    check_output(out, (".html", ".htm"), model, *([] if log is None else [log]))
+    disk: Any
+    if log is not None:
+        imitator = model_of(model, log, needs="a report needs")
+        disk = ibcb.open_log(log, **prepared(imitator, reading, log))
+    elif is_model(model):
+        raise typer.BadParameter(f"a report needs the log that {model} was fitted to, too: --log LOG.")
+    else:
+        check_input(model, "a saved model or a log")
+        disk = ibcb.open_log(model, **reading).read()
+        say("Fitting the log; ibcb fit saves a model, for predictions and for the next report ...")
+        imitator = ibcb.IBCB(expert="auto", verbose=True).fit(disk, judge=True)
     scanning = Validating()
-    found = facts(imitator, disk, steps=not no_steps, title=title, also=[scanning])
+    page = facts(imitator, disk, steps=not how.no_steps, title=how.title, also=[scanning])
     known = told_once(known_of(disk, scanning), imitator)
-    refuse_doubts([*known, *imitator.notes_], strict)
-    write_page(found, out, (*disk.notes, *known))
+    refuse_doubts([*known, *imitator.notes_], how.strict)
+    write_page(page, out, (*disk.notes, *known))
     saved(out)
     say_notes(known)
-    for text in found.notes:
-        say(f"note: {text}")
-    if as_json:
-        judged = {"verdict": found.verdict.to_json(), "notes": list(found.notes)}
+    for told in page.notes:
+        say(f"note: {told}")
+    if how.as_json:
+        judged = {"verdict": page.verdict.to_json(), "notes": list(page.notes)}
         of_log = {"log_notes": [note.to_json() for note in known]}
-        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": found.to_json()})
+        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": page.to_json()})
     else:
-        print_verdict(found.verdict)
+        print_verdict(page.verdict)
         print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")

@@ -2,60 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.inputs import check_output, saved
-from ibcb.cli.options import Json
+from ibcb.cli.options import Printed, takes
 from ibcb.cli.printing import print_json, say
+from ibcb.log.option import COUNT, FLAG, PATH, Form, option, whole, whole_number
 
-__all__ = ["EXAMPLE", "reproduce"]
-
-EXAMPLE = "ibcb reproduce --table 3 --table 17 --seeds 5 --jobs 2"
+__all__ = ["reproduce"]
 
 
-@reports_errors
-def reproduce(
-    table: Annotated[
-        list[int] | None, typer.Option(help="Compute this table of the paper, 1 to 20. Repeatable.", metavar="N")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Compute all 20 tables.")] = False,
-    seeds: Annotated[int, typer.Option(help="Number of seeds per cell.", min=1, metavar="N")] = 5,
-    jobs: Annotated[int, typer.Option(help="Processes to run at once.", min=1, metavar="N")] = 1,
-    smoke: Annotated[
-        bool, typer.Option(help="Only test that it runs: tiny data, recorded in files of its own.")
-    ] = False,
-    results: Annotated[Path, typer.Option(help="File to record finished cells in.")] = Path("results.jsonl"),
-    page: Annotated[Path, typer.Option(help="Markdown page to write.")] = Path("results.md"),
-    as_json: Json = False,
-) -> None:
+def _numbers(texts: Sequence[str]) -> list[int]:
+    return [whole_number(text) for text in texts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ReproduceOptions(Printed):
+    """What is computed, and where it is kept.
+
+    Attributes
+    ----------
+    table : list of int
+        Compute this table of the paper, 1 to 20.
+    every : bool
+        Compute all 20 tables.
+    seeds : int
+        Number of seeds per cell.
+    jobs : int
+        Processes to run at once.
+    smoke : bool
+        Only test that it runs: tiny data, recorded in files of its own.
+    results : path
+        File to record finished cells in.
+    page : path
+        Markdown page to write.
+    """
+
+    table: Sequence[int] = option((), Form("N", _numbers, repeated=True))
+    every: bool = option(False, FLAG, flags="--all")
+    seeds: int = option(5, COUNT, whole(1, "it counts seeds"))
+    jobs: int = option(1, COUNT, whole(1, "it counts processes"))
+    smoke: bool = option(False, FLAG)
+    results: Path = option(Path("results.jsonl"), PATH)
+    page: Path = option(Path("results.md"), PATH)
+
+
+@takes(how=_ReproduceOptions)
+def reproduce(*, how: _ReproduceOptions) -> None:
     """Compute the paper's tables again, beside its own figures.
 
     Each finished cell is recorded at once and never computed twice: after an
     interruption, run the same command again. Takes hours with --all, minutes with
     --smoke.
+
+    Example: ibcb reproduce --table 3 --table 17 --seeds 5 --jobs 2
     """
     from ibcb.paper import tables
 
-    wanted = list(tables.TABLES) if every else table or []
+    wanted, smoke = list(tables.TABLES) if how.every else how.table, how.smoke
     unknown = [number for number in wanted if number not in tables.TABLES]
     if unknown or not wanted:
         reason = f"table {unknown[0]} does not exist" if unknown else "no table was named"
         raise typer.BadParameter(f"{reason}; the paper has tables 1 to 20. Use --table N, or --all.")
+    results, page = how.results, how.page
     if smoke:
         results, page = results.with_suffix(".smoke.jsonl"), page.with_suffix(".smoke.md")
     check_output(page, (), results)
-    done = tables.reproduce(tables.cells(wanted, seeds), results, jobs=jobs, smoke=smoke, progress=True)
+    done = tables.reproduce(tables.cells(wanted, how.seeds), results, jobs=how.jobs, smoke=smoke, progress=True)
     if done.torn:
         say(f"note: {results} ended in a torn line, left by an interruption; that cell was computed again.")
     tables.write_page(results, page)
     saved(page)
     for failure in done.failed:
         say(f"failed: {failure}")
-    if as_json:
+    if how.as_json:
         print_json({"recorded": done.done_before, "computed": done.computed, "failed": list(done.failed)})
     else:
         print(f"{page}: {done.computed} cells computed, {done.done_before} recorded before, {len(done.failed)} failed")

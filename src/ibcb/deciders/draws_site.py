@@ -21,14 +21,14 @@ and the factor for the share that was seen is a quantile of t.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.choice_likelihood import Expansion
 from ibcb.numerics.contexts import (
     Contexts,
     best_rows,
@@ -42,6 +42,7 @@ from ibcb.numerics.contexts import (
     step_sums,
 )
 from ibcb.numerics.gaussians import Beliefs, Site, draws_root, site_at, symmetric_inverse
+from ibcb.numerics.laplace import WithPrior
 from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
 
@@ -62,17 +63,6 @@ _NUMBERS_AT_ONCE = 1 << 18
 #: choices against the mean that count as much as the logit's own word on the length; and the factors that are
 #: considered at all; judged by benchmarks/uncertainty.py
 _DOUBT, _LEAST, _MOST = 5.0, 0.3, 3.0
-
-
-class _DrawsPoint(NamedTuple):
-    """Minus the log of likelihood times prior at p, with its derivatives, and the likelihood's alone."""
-
-    x: Vector
-    value: float
-    gradient: Vector
-    hessians: Sequence[Matrix]
-    loss: float
-    slope: Vector
 
 
 def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
@@ -101,11 +91,12 @@ def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
         if descent is not None and not (matters & ~kept).any():
             break
         kept |= matters
-        descent = descend(_Loss(rows[np.flatnonzero(kept)], step[kept], centre, precision), p, _STOPPING)
+        loss = _Loss(rows[np.flatnonzero(kept)], step[kept])
+        descent = descend(partial(WithPrior, loss=loss, centre=centre, precision=precision), p, _STOPPING)
         p = descent.point.x
     assert descent is not None
-    information = descent.point.hessians[0] - precision
-    return site_at(p, information, descent.point.slope, descent.point.loss, least=1e-12)
+    here = descent.point.here
+    return site_at(p, here.hessian, here.gradient, here.loss, least=1e-12)
 
 
 def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
@@ -160,33 +151,36 @@ def _rows(block: Block, ridge: Ridge) -> tuple[Contexts, NDArray[np.int64]]:
 
 
 class _Loss:
-    """Minus the logarithm of likelihood times prior, over some rows, which come in the order of their steps."""
+    """Minus the log-likelihood of some rows, which come in the order of their steps."""
 
-    def __init__(self, rows: Contexts, step: NDArray[np.int64], centre: Vector, precision: Matrix) -> None:
-        self.rows, self.centre, self.precision = rows * PROBIT, centre, precision
+    def __init__(self, rows: Contexts, step: NDArray[np.int64]) -> None:
+        self.rows = rows * PROBIT
         self.starts = np.flatnonzero(np.diff(step, prepend=-1))
         self.counts = np.diff(self.starts, append=len(step))
+        self._known: tuple[Vector | None, float, Vector] = (None, 0.0, np.empty(0))
 
-    def __call__(self, p: Vector) -> _DrawsPoint:
-        A, d, offset = self.rows, len(p), p - self.centre
-        pull = self.precision @ offset
-        if not len(self.starts):
-            none = np.zeros(d)
-            return _DrawsPoint(p, float(offset @ pull) / 2, pull, (self.precision,), 0.0, none)
-        s = A @ p
-        top = np.maximum(np.maximum.reduceat(s, self.starts), 0.0)
-        e = np.exp(s - np.repeat(top, self.counts))
-        total = np.exp(-top) + np.add.reduceat(e, self.starts)
-        q = e / np.repeat(total, self.counts)
-        loss = float(np.sum(top + np.log(total)))
-        slope = q @ A
-        # The covariance of a lead drawn from each step's candidates, the chosen one's zeros among them.
+    def __call__(self, p: Vector) -> float:
+        return self._drawn(p)[0]
+
+    def _drawn(self, p: Vector) -> tuple[float, Vector]:
+        """The loss, and how probable each row's candidate is; worked out once for a p that is asked about again."""
+        if self._known[0] is not p:
+            s = self.rows @ p
+            top = np.maximum(np.maximum.reduceat(s, self.starts), 0.0)
+            e = np.exp(s - np.repeat(top, self.counts))
+            total = np.exp(-top) + np.add.reduceat(e, self.starts)
+            self._known = p, float(np.sum(top + np.log(total))), e / np.repeat(total, self.counts)
+        return self._known[1:]
+
+    def expand(self, p: Vector) -> Expansion:
+        """The loss with its derivatives: means and covariances of a lead drawn from each step's candidates, the chosen
+        one's zeros among them.
+        """
+        A, (loss, q) = self.rows, self._drawn(p)
         if is_sparse(A):
             drawn = scaled_rows(A, q)
             means = dense(step_sums(drawn, np.append(self.starts, len(q))))
-            hessian = dense(A.T @ drawn) - means.T @ means + self.precision
-        else:
-            bent = A * np.sqrt(q)[:, None]
-            means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
-            hessian = bent.T @ bent - means.T @ means + self.precision
-        return _DrawsPoint(p, loss + float(offset @ pull) / 2, slope + pull, (hessian,), loss, slope)
+            return Expansion(loss, q @ A, dense(A.T @ drawn) - means.T @ means)
+        bent = A * np.sqrt(q)[:, None]
+        means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
+        return Expansion(loss, q @ A, bent.T @ bent - means.T @ means)

@@ -8,6 +8,7 @@ as one in a world that changes and comes back.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ibcb.deciders.best import Best
 from ibcb.deciders.egreedy import BestOrRandom
@@ -62,19 +63,22 @@ _PENALTIES = {"scaled": (0.1, 0.3, 1.0, 3.0, 10.0), "standardized": (0.3, 3.0)}
 #: where choices do not depend on l2 but through what has been learned, soon hardly
 _FEW_PENALTIES = {"scaled": (0.3, 3.0), "standardized": (1.0,)}
 
-#: numbers of kinds that take the best, told by a cone
-_HOPELESS, _MOST_MISSED = 30.0, 0.75  # the latter by ML-100K, docs/results.md
+#: numbers of kinds that take the best, told by a cone; the last by ML-100K, docs/results.md
+_BY_CONE: dict[str, Any] = {"counts_hits": True, "hopeless": 30.0, "most_missed": 0.75}
+
+
+def _kind(rule: Rule, motions: Motions, scales: Scales, *, words: Words | None = None, **own: Any) -> Kind:
+    """A kind that is called and spoken of as its rule is, unless it is given a name, key or words of its own."""
+    name = own.pop("name", rule.name)
+    return Kind(name, own.pop("key", name), rule, motions, scales, rule.words if words is None else words, **own)
 
 
 def usual(rule: Rule) -> Kind:
     """A kind by a rule of which nothing else is known: the usual motions, those that are followed and the learner."""
-    return Kind(
-        name=rule.name,
-        key=rule.name,
-        rule=rule,
-        motions=Motions((*_FOLLOWED.families, _DRAWING_LEARNER), fading=_FOLLOWED.fading),
-        scales=Scales(policy=10.0, rewards=3.0, first_policy=0.1),
-        words=rule.words,
+    return _kind(
+        rule,
+        Motions((*_FOLLOWED.families, _DRAWING_LEARNER), fading=_FOLLOWED.fading),
+        Scales(policy=10.0, rewards=3.0, first_policy=0.1),
         penalties=_FEW_PENALTIES,
         most_random=0.02,
     )
@@ -82,27 +86,18 @@ def usual(rule: Rule) -> Kind:
 
 #: in the order in which they are tried
 ROWS = (
-    Kind(
-        name="sbucb",
-        key="sbucb",
-        rule=UpperBound(),
-        motions=Motions(
-            (Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))), _LEARNER)
-        ),
-        scales=_RATIOS,
-        words=UpperBound.words,
+    _kind(
+        UpperBound(),
+        Motions((Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))), _LEARNER)),
+        _RATIOS,
         penalties=_PENALTIES,
         most_random=0.06,
-        counts_hits=True,
-        hopeless=_HOPELESS,
-        most_missed=_MOST_MISSED,
+        **_BY_CONE,
     ),
-    Kind(
-        name="sbts",
-        key="sbts",
-        rule=BestOfDraw(),
+    _kind(
+        BestOfDraw(),
         # In units of the decider's own draws.
-        motions=Motions(
+        Motions(
             (
                 Family("walk", grid((0.03, 0.3, 3.0)), early=(3.0,), few=grid((0.3, 3.0))),
                 Family(
@@ -114,8 +109,7 @@ ROWS = (
                 ),
             )
         ),
-        scales=Scales(policy=10.0, rewards=2.0, first_policy=0.1),
-        words=BestOfDraw.words,
+        Scales(policy=10.0, rewards=2.0, first_policy=0.1),
         penalties=_PENALTIES,
         # Its factors are found with the variance of one that only walks.
         doubt=0.05,
@@ -124,12 +118,10 @@ ROWS = (
         # Judged by benchmarks/arms.py and benchmarks/forecast.py.
         tempering=0.2,
     ),
-    Kind(
-        name="sbts",
-        key="sbts-episode",
-        rule=Best(),
+    _kind(
+        Best(),
         # Judged by benchmarks/selection.py: with walks beside it is mistaken more often.
-        motions=Motions(
+        Motions(
             (
                 Family(
                     "sampler",
@@ -140,61 +132,45 @@ ROWS = (
                 ),
             )
         ),
-        scales=_RATIOS,
-        words=Best.words,
+        _RATIOS,
+        name="sbts",
+        key="sbts-episode",
         penalties=_FEW_PENALTIES,
         # The draw is part of what is believed.
         doubt=1.0,
         most_random=0.06,
-        counts_hits=True,
-        hopeless=_HOPELESS,
-        most_missed=_MOST_MISSED,
+        **_BY_CONE,
     ),
-    Kind(
-        name="egreedy",
-        key="egreedy",
-        rule=BestOrRandom(),
+    _kind(
+        BestOrRandom(),
         # Judged by benchmarks/propensities.py and benchmarks/selection.py.
-        motions=Motions(
+        Motions(
             (Family("settling", grid((0.0, 0.05, 0.2, 0.8, 3.0)), early=(3.0,), few=grid((0.0, 0.2, 3.0))), _LEARNER)
         ),
-        scales=_RATIOS,
-        words=BestOrRandom.words,
+        _RATIOS,
         penalties=_FEW_PENALTIES,
-        counts_hits=True,
-        hopeless=_HOPELESS,
-        most_missed=_MOST_MISSED,
+        **_BY_CONE,
     ),
     usual(SoftmaxOfScores()),
-    Kind(
-        name="topk",
-        key="topk",
-        rule=OneOfBest(),
-        motions=_FOLLOWED,
-        scales=Scales(policy=10.0),
-        words=OneOfBest.words,
-        # More records that are wrong leave nothing that tells its best from the others (benchmarks/selection.py).
-        most_random=0.25,
-    ),
-    Kind(
+    # More records that are wrong leave nothing that tells its best from the others (benchmarks/selection.py).
+    _kind(OneOfBest(), _FOLLOWED, Scales(policy=10.0), most_random=0.25),
+    _kind(
+        SoftmaxOfAnyone(),
+        _FOLLOWED,
+        Scales(policy=10.0),
         name="other",
-        key="other",
-        rule=SoftmaxOfAnyone(),
-        motions=_FOLLOWED,
-        scales=Scales(policy=10.0),
         words=Words(
             "none of the known kinds of decider fits, so its policy is tracked without assuming how it learns",
             "of no known kind",
         ),
     ),
-    Kind(
-        name="stationary",
-        key="stationary",
-        rule=SoftmaxOfAnyone(),
+    _kind(
+        SoftmaxOfAnyone(),
         # A tracker with the model that is still alone is likelier over a whole log, but predicts learners that settle
         # worse (benchmarks/deciders.py, seed 7: a mean gain of -.006 instead of +.005).
-        motions=replace(_FOLLOWED, stays=True),
-        scales=Scales(policy=10.0),
+        replace(_FOLLOWED, stays=True),
+        Scales(policy=10.0),
+        name="stationary",
         words=Words("the decider does not learn", "does not learn"),
     ),
 )

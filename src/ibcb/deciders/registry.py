@@ -6,7 +6,8 @@ gives the rule, or a kind. Entry points are loaded once, when a kind is first as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import MutableMapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
@@ -24,14 +25,16 @@ _GROUP = "ibcb.deciders"
 _TAKEN = ("auto",)
 
 
-class Register(MutableMapping[str, Kind]):
+class Register(UserDict[str, Kind]):
     """Kinds by the name under which a model file has them, in the order in which they are tried."""
 
     def __init__(self) -> None:
         self._rows = {row.key: row for row in ROWS}
         self._loaded = False
 
-    def _all(self) -> dict[str, Kind]:
+    @property
+    def data(self) -> dict[str, Kind]:  # type: ignore[override]
+        """All of them, entry points loaded."""
         if not self._loaded:
             # First, so that a rule that asks for kinds while it is loaded does not load all of them again.
             self._loaded, rows = True, dict(self._rows)
@@ -44,21 +47,6 @@ class Register(MutableMapping[str, Kind]):
                     raise
             self._rows = rows
         return self._rows
-
-    def __getitem__(self, key: str) -> Kind:
-        return self._all()[key]
-
-    def __setitem__(self, key: str, kind: Kind) -> None:
-        self._all()[key] = kind
-
-    def __delitem__(self, key: str) -> None:
-        del self._all()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self)})"

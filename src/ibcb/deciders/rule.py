@@ -221,8 +221,9 @@ def share_likelihoods(p: Vector, chances: Vector) -> Vector:
     """Log-likelihood of some choices for each of `RANDOM_SHARES`, given the probability of each if it was meant, and by
     chance.
     """
-    likely: Matrix = p[:, None] * (1 - RANDOM_SHARES) + chances[:, None] * RANDOM_SHARES
-    return np.log(likely).sum(axis=0)
+    likely = p[:, None] * (1 - RANDOM_SHARES) + chances[:, None] * RANDOM_SHARES
+    likelihoods: Vector = np.log(likely).sum(axis=0)
+    return likelihoods
 
 
 class Life(NamedTuple):

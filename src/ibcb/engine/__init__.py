@@ -6,10 +6,10 @@ rows: they depend on the counts of candidates alone. So results agree to the bit
 
 from ibcb.engine.block import Block, Workup, block_edges, blocks
 from ibcb.engine.candidates import CandidateMoments, candidate_moments
+from ibcb.engine.episode_rows import MemoryRows, Rows
 from ibcb.engine.experience import Experience, experienced
 from ibcb.engine.past import ALL, Past
 from ibcb.engine.replay import Episode, Heading, History, Subscriber, replay
-from ibcb.engine.rows import MemoryRows, Rows
 from ibcb.engine.threads import Workers, one_blas_thread, workers
 
 __all__ = [

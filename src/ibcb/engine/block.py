@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import plain
-from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, taken
+from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, stacked, taken
 from ibcb.numerics.ridge import Ridge, Whitener
 
-__all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks"]
+__all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks", "reblocked"]
 
 #: a block ends after so many steps, or before the step that would give it more than so many rows (decision 0007);
 #: results depend on these in their last bits
@@ -157,15 +157,12 @@ class Block:
         return lead
 
 
-def block_edges(offsets: NDArray[np.int64], width: int | None) -> list[int]:
+def block_edges(offsets: NDArray[np.int64]) -> list[int]:
     """First step of every block of an episode, and the number of its steps; from the first rows of its steps alone.
 
     Wherever the rows live, the blocks are the same, so that all sums are.
     """
-    steps = len(offsets) - 1
-    if width is not None:
-        return [*range(0, steps, max(1, min(BLOCK_STEPS, BLOCK_ROWS // width))), steps]
-    edges = [0]
+    steps, edges = len(offsets) - 1, [0]
     while edges[-1] < steps:
         first = edges[-1]
         full = int(np.searchsorted(offsets, offsets[first] + BLOCK_ROWS, side="right")) - 1
@@ -175,17 +172,41 @@ def block_edges(offsets: NDArray[np.int64], width: int | None) -> list[int]:
 
 def blocks(episode: BehaviorLog) -> list[Block]:
     """The blocks of a log of one episode; they share its arrays."""
-    offsets, chosen_rows, width = episode.step_offsets, episode.chosen_rows, episode.candidates_per_step
-    result = []
-    for first, last in pairwise(block_edges(offsets, width)):
-        start, stop = int(offsets[first]), int(offsets[last])
-        block = Block(
-            contexts=episode.contexts[start:stop],
-            chosen_rows=chosen_rows[first:last] - start,
-            offsets=offsets[first : last + 1] - start,
-            width=width,
-            first_step=first,
-            first_row=start,
-        )
-        result.append(block)
-    return result
+    return list(reblocked([episode]))
+
+
+def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
+    """The blocks of an episode from parts of any size."""
+    contexts: Contexts | None = None
+    counts = chosen = np.empty(0, dtype=np.int64)
+    first_step = first_row = 0
+
+    def cut(last: bool) -> Iterator[Block]:
+        """Blocks that are complete; what remains waits for the next part."""
+        nonlocal contexts, counts, chosen, first_step, first_row
+        assert contexts is not None
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        edges = block_edges(offsets)
+        for first, end in pairwise(edges if last else edges[:-1]):
+            start, stop = int(offsets[first]), int(offsets[end])
+            own = counts[first:end]
+            yield Block(
+                contexts=contexts[start:stop],
+                chosen_rows=offsets[first:end] + chosen[first:end] - start,
+                offsets=offsets[first : end + 1] - start,
+                width=int(own[0]) if (own == own[0]).all() else None,
+                first_step=first_step + first,
+                first_row=first_row + start,
+            )
+        rest = edges[-1] if last else edges[-2]
+        first_step, first_row = first_step + rest, first_row + int(offsets[rest])
+        contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]
+
+    for part in parts:
+        waiting = contexts is not None and contexts.shape[0] > 0
+        contexts = stacked([contexts, part.contexts]) if waiting else part.contexts
+        counts = np.concatenate([counts, np.diff(part.step_offsets)])
+        chosen = np.concatenate([chosen, part.chosen])
+        yield from cut(last=False)
+    if contexts is not None and len(counts):
+        yield from cut(last=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ibcb.engine.block import Block
-from ibcb.engine.rows import Rows
+from ibcb.engine.episode_rows import Rows
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, shown_counts, step_sums
 from ibcb.numerics.gaussians import symmetric_inverse

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -182,16 +183,17 @@ class DaskRows:
         self._work = work if work is not None else [None] * len(partitions)
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
-        for future in self._submitted(_results, kernel):
+        for future in self._submitted(kernel):
             yield from self._connection.result(future)
 
     def head(self, kernel: Callable[[Block], T]) -> T:
-        partition, work = self._partitions[0], self._work[0]
-        result: T = self._connection.result(self._connection.submit(_first, kernel, partition, work))
-        return result
+        submitted = self._connection.submit(_results, kernel, self._partitions[0], self._work[0], 1)
+        (result,) = self._connection.result(submitted)
+        return cast(T, result)
 
     def prepared(self, kernel: Callable[[Block], Block]) -> DaskRows:
-        return DaskRows(self._connection, self._here, self._partitions, self._submitted(_workups, kernel))
+        work = self._submitted(partial(_work_of, kernel=kernel))
+        return DaskRows(self._connection, self._here, self._partitions, work)
 
     def parts(self) -> Iterator[BehaviorLog]:
         """Those that are here; else what the workers have read, one partition after the other."""
@@ -201,25 +203,22 @@ class DaskRows:
         for partition in self._partitions:
             yield self._connection.result(self._connection.submit(_steps, partition))
 
-    def _submitted(self, task: Callable[..., Any], kernel: Callable[[Block], Any]) -> list[Any]:
+    def _submitted(self, kernel: Callable[[Block], Any]) -> list[Any]:
         pairs = zip(self._partitions, self._work, strict=True)
-        return [self._connection.submit(task, kernel, partition, work) for partition, work in pairs]
+        return [self._connection.submit(_results, kernel, partition, work) for partition, work in pairs]
 
 
-def _results(kernel: Callable[[Block], T], partition: _Partition, work: list[Workup] | None) -> list[T]:
+def _results(
+    kernel: Callable[[Block], T], partition: _Partition, work: list[Workup] | None, most: int | None = None
+) -> list[T]:
+    """Of each block, or of the first few."""
     with one_blas_thread():
-        return [kernel(block) for block in partition.blocks(work)]
+        return [kernel(block) for block in partition.blocks(work)[:most]]
 
 
-def _first(kernel: Callable[[Block], T], partition: _Partition, work: list[Workup] | None) -> T:
-    with one_blas_thread():
-        return kernel(partition.blocks(work)[0])
-
-
-def _workups(kernel: Callable[[Block], Block], partition: _Partition, work: list[Workup] | None) -> list[Workup | None]:
+def _work_of(block: Block, *, kernel: Callable[[Block], Block]) -> Workup | None:
     """Without the contexts: they are there already."""
-    with one_blas_thread():
-        return [kernel(block).work for block in partition.blocks(work)]
+    return kernel(block).work
 
 
 def _steps(partition: _Partition) -> BehaviorLog:
@@ -246,7 +245,7 @@ def distributed_rows(log: Log, client: Any) -> Iterator[tuple[int, DaskRows]]:
 def _runs(counts: NDArray[np.int64], d: int) -> list[tuple[int, int, int]]:
     """First step, end and first row of every partition; partitions consist of whole blocks."""
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    edges = block_edges(offsets, None)
+    edges = block_edges(offsets)
     sizes = [int(offsets[last] - offsets[first]) * d for first, last in pairwise(edges)]
     return [(edges[first], edges[last], int(offsets[edges[first]])) for first, last in _grouped(sizes)]
 

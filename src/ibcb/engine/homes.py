@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ibcb.engine.rows import MemoryRows, Rows
+from ibcb.engine.episode_rows import MemoryRows, Rows
 from ibcb.engine.stream import StreamedRows
 from ibcb.engine.threads import Workers
 from ibcb.log import Log

@@ -9,7 +9,6 @@ log (``pasts``), what each episode taught is kept too.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +19,10 @@ from tqdm import tqdm
 
 from ibcb.engine.block import Block
 from ibcb.engine.candidates import CandidateMoments, first_look
+from ibcb.engine.episode_rows import Rows
 from ibcb.engine.experience import Experience, experienced
 from ibcb.engine.homes import stored_episodes
 from ibcb.engine.past import ALL, Past
-from ibcb.engine.rows import Rows
 from ibcb.engine.threads import Workers, one_blas_thread
 from ibcb.log import Log
 from ibcb.log.fingerprint import NO_LOG, with_episode
@@ -170,8 +169,8 @@ class Heading(NamedTuple):
     before: History
 
 
-class Subscriber(ABC):
-    """Whoever needs the log."""
+class Subscriber:
+    """Whoever needs the log; as it stands here, nobody does."""
 
     @property
     def pasts(self) -> tuple[Past, ...]:
@@ -182,13 +181,13 @@ class Subscriber(ABC):
         """Before the first episode: who goes on; itself where nothing is asked of the first candidates."""
         return self
 
-    @abstractmethod
     def step(self, episode: Episode) -> Subscriber:
         """One more episode: who goes on."""
+        return self
 
-    @abstractmethod
     def finish(self) -> Any:
         """After the last one: the result."""
+        return None
 
 
 def replay(

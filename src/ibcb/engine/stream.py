@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain, islice, pairwise
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice, repeat
+from typing import TypeVar
 
-import numpy as np
-
-from ibcb.engine.block import Block, Workup, block_edges, blocks
+from ibcb.engine.block import Block, Workup, blocks, reblocked
 from ibcb.engine.threads import Workers, in_order
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.disk import gathered
-from ibcb.numerics.contexts import Contexts, nbytes, stacked
+from ibcb.numerics.contexts import nbytes
 
-__all__ = ["StreamedRows", "ahead", "checked", "reblocked"]
+__all__ = ["StreamedRows", "ahead", "checked"]
 
 T = TypeVar("T")
 
 #: an episode of fewer bytes stays in memory after its first pass, and so does what was worked out for its rows;
 #: 256 MB, which any machine has to spare; not tuned
 KEPT_BYTES = 1 << 28
-#: parts read ahead: one being read while one waits
-_PARTS_AHEAD = 2
 
 
 class StreamedRows:
@@ -139,76 +134,14 @@ def checked(parts: Iterable[BehaviorLog]) -> Iterator[BehaviorLog]:
         yield part
 
 
-def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
-    """The blocks of an episode from parts of any size."""
-    contexts: Contexts | None = None
-    counts = chosen = np.empty(0, dtype=np.int64)
-    first_step = first_row = 0
-
-    def cut(last: bool) -> Iterator[Block]:
-        """Blocks that are complete; what remains waits for the next part."""
-        nonlocal contexts, counts, chosen, first_step, first_row
-        assert contexts is not None
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        edges = block_edges(offsets, None)
-        for first, end in pairwise(edges if last else edges[:-1]):
-            start, stop = int(offsets[first]), int(offsets[end])
-            own = counts[first:end]
-            yield Block(
-                contexts=contexts[start:stop],
-                chosen_rows=offsets[first:end] + chosen[first:end] - start,
-                offsets=offsets[first : end + 1] - start,
-                width=int(own[0]) if (own == own[0]).all() else None,
-                first_step=first_step + first,
-                first_row=first_row + start,
-            )
-        rest = edges[-1] if last else edges[-2]
-        first_step, first_row = first_step + rest, first_row + int(offsets[rest])
-        contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]
-
-    for part in parts:
-        waiting = contexts is not None and contexts.shape[0] > 0
-        contexts = stacked([contexts, part.contexts]) if waiting else part.contexts
-        counts = np.concatenate([counts, np.diff(part.step_offsets)])
-        chosen = np.concatenate([chosen, part.chosen])
-        yield from cut(last=False)
-    if contexts is not None and len(counts):
-        yield from cut(last=True)
-
-
 def ahead(items: Iterable[T]) -> Generator[T]:
     """The same items, made by a thread that is a few of them ahead."""
-    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=_PARTS_AHEAD)
-    stopped = threading.Event()
-
-    def put(kind: str, value: Any) -> bool:
-        while not stopped.is_set():
-            try:
-                made.put((kind, value), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put("item", item):
-                    return
-            put("end", None)
-        except BaseException as error:
-            put("error", error)
-
-    thread = threading.Thread(target=work, name="ibcb reader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, value = made.get()
-            if kind == "end":
+    iterator, end = iter(items), object()
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="ibcb reader") as reader,
+        contextlib.closing(in_order(Workers(reader, 1), lambda each: next(each, end), repeat(iterator))) as made,
+    ):
+        for item in made:
+            if item is end:
                 return
-            if kind == "error":
-                raise value
-            yield value
-    finally:
-        stopped.set()
-        thread.join()
+            yield item  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -129,7 +129,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def in_order(team: Workers | None, task: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+def in_order(team: Workers | None, task: Callable[[S], T], items: Iterable[S]) -> Generator[T]:
     """The task of every item, in order; with workers a few of them at a time."""
     if team is None:
         yield from map(task, items)

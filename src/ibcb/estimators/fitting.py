@@ -27,7 +27,7 @@ from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
 from ibcb.log import Log
-from ibcb.log.fingerprint import NO_LOG
+from ibcb.log.arrays import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
@@ -116,24 +116,9 @@ class Progress:
         return 0 if self.tracks is None else self.tracks.n_features
 
     @property
-    def _last(self) -> History | Tracks | None:
-        """What knows the episodes so far."""
+    def last(self) -> History | Tracks | None:
+        """What knows the episodes so far: how many there were, and the name of the log up to there."""
         return self.tracks if self.fit is None else self.fit.evolution.history
-
-    @property
-    def stored(self) -> int:
-        """Episodes so far, the warm-up's counted."""
-        return 0 if self._last is None else self._last.stored
-
-    @property
-    def episodes(self) -> int:
-        """Those that the policy chose."""
-        return 0 if self._last is None else self._last.episodes
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the log so far."""
-        return NO_LOG if self._last is None else self._last.fingerprint
 
 
 class AnotherLogError(ValueError):
@@ -188,13 +173,13 @@ def fit_logs(
         Others that need the log: they go along the first time.
     """
     begun = Progress(None, None) if begun is None else begun
-    opening = _Opening(settings, begun, watch, judge)
+    opening = _Opening(settings, begun, watch=watch, judge=judge)
     with workers(settings.n_jobs) as team:
         where: dict[str, Any] = {"before": before, "client": settings.client, "team": team}
         where |= {"keep": None if settings.incremental else 0}
         try:
             doing = _doing(settings, "choose" if settings.open or not settings.learns else "fit")
-            _, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
+            seen, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
             told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
             if not told:
@@ -202,11 +187,16 @@ def fit_logs(
             raise type(error)(f"{error} {told}") from error
         chose = not isinstance(outcome, _Unsolved | Fitted)
         if chose:
-            solving = _Solving(settings, outcome, watch=watch, judge=judge and judge())
-            (outcome,) = replay(logs, solving, progress=_doing(settings, "fit"), **where)
+            opening = _Opening(settings, chooses=False, selection=outcome, watch=watch, judge=judge)
+            (outcome,) = replay(logs, opening, progress=_doing(settings, "fit"), **where)
         if isinstance(outcome, _Unsolved):
             outcome = _once_more(logs, outcome, settings, where, judge)
     assert isinstance(outcome, Fitted)
+    if outcome.fit.evolution.history.fingerprint != seen.fingerprint:
+        raise LogFormatError(
+            "the log changed while it was fitted: what was chosen in one pass over it does not belong to what was met "
+            "in the next. Fit it again, or a copy that nobody writes."
+        )
     return outcome._replace(chose=chose)
 
 
@@ -216,7 +206,7 @@ def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings
     """
     with workers(settings.n_jobs) as team:
         where: dict[str, Any] = {"client": settings.client, "team": team}
-        (solved,) = replay([log], _Solving(settings, fit=fit), before=fit.evolution.history, **where)
+        (solved,) = replay([log], _Solving(settings, fit), before=fit.evolution.history, **where)
         if isinstance(solved, _Unsolved):
             if seen is None:
                 raise SolverError(
@@ -255,8 +245,8 @@ def _once_more(
     error, fit = failed.error, failed.fit
     begun = replace(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
     judged = failed.judge
-    afresh = _Solving(settings, fit=begun, afresh=True, judge=judge and judge() if judged is None else None)
-    (robust,) = replay(logs, afresh, progress=_doing(settings, "fit"), **where)
+    opening = _Opening(settings, again=begun, judge=judge if judged is None else None)
+    (robust,) = replay(logs, opening, progress=_doing(settings, "fit"), **where)
     assert isinstance(robust, Fitted)  # what is not exact does not fail so
     fit = robust.fit
     if isinstance(error, InfeasibleError):
@@ -271,61 +261,113 @@ class _Resuming(Subscriber):
     Attributes
     ----------
     begun : Progress
-    stored : int
-        Episodes that went by.
+    seen : History or None
+        What lies behind, of the log that is gone through.
     """
 
     begun: Progress
-    stored: int = 0
+    seen: History | None = None
 
     def begin(self, heading: Heading) -> _Resuming:
         """The features, too, are those of that log."""
-        if self.begun.stored and self.begun.n_features != heading.n_features:
-            raise AnotherLogError(self.begun.episodes)
+        self._check(self.begun.n_features in (0, heading.n_features))
         return self
 
     def step(self, episode: Episode) -> _Resuming:
         """One more episode."""
-        after = episode.after
-        if after.stored == self.begun.stored and after.fingerprint != self.begun.fingerprint:
-            raise AnotherLogError(self.begun.episodes)
-        return replace(self, stored=after.stored)
+        last, after = self.begun.last, episode.after
+        self._check(last is None or after.stored != last.stored or after.fingerprint == last.fingerprint)
+        return replace(self, seen=after)
 
-    def finish(self) -> None:
-        """Raises where it ends before them."""
-        if self.stored < self.begun.stored:
-            raise AnotherLogError(self.begun.episodes)
+    def finish(self) -> History | None:
+        """What lies behind in the end; raises where that is before them."""
+        last = self.begun.last
+        self._check(last is None or (self.seen is not None and self.seen.stored >= last.stored))
+        return self.seen
+
+    def _check(self, is_same: bool) -> None:
+        if not is_same:
+            raise AnotherLogError(0 if self.begun.last is None else self.begun.last.episodes)
 
 
 @dataclass(frozen=True)
 class _Opening(Subscriber):
-    """Before the first candidates are known, and with them whether something has to be chosen."""
+    """Before the first candidates are known, and with them whether something has to be chosen; then solves, or chooses.
+
+    Attributes
+    ----------
+    settings : Settings
+    begun : Progress
+        As of `fit_logs`.
+    chooses : bool
+        Whether something may be chosen: not where a pass before has done so.
+    selection : Selection or None
+        What it chose; None where nothing was open, or there is one episode.
+    again : Fit or None
+        Whose episodes are to be solved again, by its solver.
+    watch, judge : callable or None
+        As of `fit_logs`.
+    """
 
     settings: Settings
-    begun: Progress
-    watch: Callable[[Progress], None] | None
-    judge: Callable[[], Judge] | None
+    begun: Progress = Progress(None, None)
+    chooses: bool = True
+    selection: Selection | None = None
+    again: Fit | None = None
+    watch: Callable[[Progress], None] | None = None
+    judge: Callable[[], Judge] | None = None
 
     def begin(self, heading: Heading) -> Selecting | _Solving:
         """Choose first, or solve at once."""
-        settings, begun, watch = self.settings, self.begun, self.watch
-        if begun.fit is not None or not settings.chooses(heading):
-            judge = self.judge and self.judge()
-            return _Solving(settings, fit=begun.fit, watch=watch, judge=judge).begin(heading)
-        kinds = settings.candidates(heading)
-        tracks = Tracks.begin(kinds, heading.before.chosen.phi) if begun.tracks is None else begun.tracks
-        if list(tracks.kinds) != kinds:
-            raise ValueError(
-                "the checkpoint chooses between other kinds of decider: it was made on another log, or by another "
-                "version of ibcb; give the same log, or start again without --resume."
-            )
-        return Selecting(tracks, None if watch is None else lambda held: watch(Progress(held, None)))
+        settings, begun, watch, fit = self.settings, self.begun, self.watch, self.again or self.begun.fit
+        if self.chooses and fit is None and settings.chooses(heading):
+            kinds = settings.candidates(heading)
+            tracks = Tracks.begin(kinds, heading.before.chosen.phi) if begun.tracks is None else begun.tracks
+            if list(tracks.kinds) != kinds:
+                raise ValueError(
+                    "the checkpoint chooses between other kinds of decider: it was made on another log, or by another "
+                    "version of ibcb; give the same log, or start again without --resume."
+                )
+            return Selecting(tracks, None if watch is None else lambda held: watch(Progress(held, None)))
+        judge = self.judge and self.judge()
+        if self.again is not None:
+            evolution = self._evolution(heading, self.again.kind, self.again.solver)
+            return _Solving(settings, replace(self.again, evolution=evolution), judge=judge)
+        if fit is None:
+            fit = self._before_any(heading)
+        # Only of a whole log, from its first episode on.
+        whole = heading.before.stored == 0 and settings.rate == 1 and settings.client is None
+        sampling = Sampling.begin(fit.kind, heading) if whole and fit.track is not None else None
+        return _Solving(settings, fit, watch, judge, sampling)
 
-    def step(self, episode: Episode) -> _Opening:
-        raise TypeError("an episode came before the log began")
+    def _before_any(self, heading: Heading) -> Fit:
+        """The fit of no episode."""
+        settings, chosen = self.settings, self.selection
+        if chosen is None:
+            track = Track.begin(settings.alone(heading), heading.before.chosen.phi)
+            chosen = Selection(track, 1.0, evidence=(), notes=())
+        kind, mode = chosen.track.kind, settings.solver
+        if mode == "auto":
+            mode = "hard" if kind.learns else "robust"
+        return Fit(
+            kind,
+            chosen.scale,
+            self._evolution(heading, kind, mode),
+            mode,
+            chosen.track if settings.forecast or not kind.learns else None,
+            solving=late_start(heading, kind, settings),
+            choosing=chosen.notes,
+            tracking=(),
+            evidence=chosen.evidence,
+        )
 
-    def finish(self) -> None:
-        raise TypeError("a log ended before it began")
+    def _evolution(self, heading: Heading, kind: Kind, mode: str) -> Evolution:
+        moments = heading.moments
+        # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
+        shown = max(1, int(np.count_nonzero(moments.shown)))
+        metric = None if mode == "paper" else Metric(shown * moments.metric)
+        margin = self.settings.margin if kind.per_unit is None else None
+        return Evolution.begin(heading.before, metric, margin, self.settings.prune)
 
 
 @dataclass(frozen=True)
@@ -335,12 +377,8 @@ class _Solving(Subscriber):
     Attributes
     ----------
     settings : Settings
-    selection : Selection or None
-        What was chosen; None where nothing was open, or there is one episode.
-    fit : Fit or None
-        So far; None before the first episode.
-    afresh : bool
-        Whether the episodes of ``fit`` are to be solved again, by its solver.
+    fit : Fit
+        So far.
     watch : callable or None
         As of `fit_logs`.
     judge : Judge or None
@@ -354,9 +392,7 @@ class _Solving(Subscriber):
     """
 
     settings: Settings
-    selection: Selection | None = None
-    fit: Fit | None = None
-    afresh: bool = False
+    fit: Fit
     watch: Callable[[Progress], None] | None = None
     judge: Judge | None = None
     sampling: Sampling | None = None
@@ -365,51 +401,10 @@ class _Solving(Subscriber):
 
     @property
     def pasts(self) -> tuple[Past, ...]:
-        return () if self.fit is None else (self.fit.kind.past,)
-
-    def begin(self, heading: Heading) -> _Solving:
-        """With a fit of no episode, unless there is one of some."""
-        settings, selection, fit = self.settings, self.selection, self.fit
-        if fit is not None and not self.afresh:
-            return replace(self, sampling=self._sampling(heading, fit))
-        if fit is not None:
-            return replace(self, fit=replace(fit, evolution=self._evolution(heading, fit.kind, fit.solver)))
-        kind = settings.alone(heading) if selection is None else selection.track.kind
-        mode = settings.solver
-        if mode == "auto":
-            mode = "hard" if kind.learns else "robust"
-        track = Track.begin(kind, heading.before.chosen.phi) if settings.forecast else None
-        if selection is not None:
-            track = selection.track if settings.forecast or not kind.learns else None
-        fit = Fit(
-            kind,
-            1.0 if selection is None else selection.scale,
-            self._evolution(heading, kind, mode),
-            mode,
-            track,
-            late_start(heading, kind, settings),
-            () if selection is None else selection.notes,
-            (),
-            () if selection is None else selection.evidence,
-        )
-        return replace(self, fit=fit, sampling=self._sampling(heading, fit))
-
-    def _sampling(self, heading: Heading, fit: Fit) -> Sampling | None:
-        """Only of a whole log, from its first episode on."""
-        whole = heading.before.stored == 0 and self.settings.rate == 1 and self.settings.client is None
-        return Sampling.begin(fit.kind, heading) if whole and fit.track is not None else None
-
-    def _evolution(self, heading: Heading, kind: Kind, mode: str) -> Evolution:
-        moments = heading.moments
-        # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
-        shown = max(1, int(np.count_nonzero(moments.shown)))
-        metric = None if mode == "paper" else Metric(shown * moments.metric)
-        margin = self.settings.margin if kind.per_unit is None else None
-        return Evolution.begin(heading.before, metric, margin, self.settings.prune)
+        return (self.fit.kind.past,)
 
     def step(self, episode: Episode) -> _Solving:
         """One more episode."""
-        assert self.fit is not None
         state = self
         is_new = self.error is None and self.fit.evolution.history.stored <= episode.before.stored
         if is_new:
@@ -417,7 +412,6 @@ class _Solving(Subscriber):
         state = state._tracked(episode)
         if state.sampling is not None:
             state = replace(state, sampling=state.sampling.step(episode))
-        assert state.fit is not None
         if state.judge is not None and episode.by_policy:
             is_told = state.fit.track is not None or episode.number < len(state.fit.evolution.policies)
             state = replace(state, judge=state.judge.step(episode, state.fit) if is_told else None)
@@ -427,7 +421,6 @@ class _Solving(Subscriber):
 
     def _solved(self, episode: Episode) -> _Solving:
         """With the rewards that explain one more episode."""
-        assert self.fit is not None
         fit, settings = self.fit, self.settings
         now = fit.kind.ridge(episode.before)
         if not settings.incremental:
@@ -442,14 +435,12 @@ class _Solving(Subscriber):
 
     def _stopped(self, error: SolverError) -> _Solving:
         """The exact solver cannot; under "auto" the robust one will."""
-        assert self.fit is not None
         if self.settings.solver != "auto" or self.fit.solver != "hard":
             raise error
         return replace(self, error=error)
 
     def _tracked(self, episode: Episode) -> _Solving:
         """With what one more episode says of the policy; once each, however often Algorithm 2 starts again."""
-        assert self.fit is not None
         fit, track = self.fit, self.fit.track
         if track is None or track.stored != episode.before.stored:
             return self
@@ -465,7 +456,6 @@ class _Solving(Subscriber):
 
     def finish(self) -> Fitted | _Unsolved:
         """The fit, or why there is none."""
-        assert self.fit is not None
         state = self
         if self.known and self.error is None:
             try:
@@ -474,7 +464,6 @@ class _Solving(Subscriber):
             except SolverError as error:
                 state = self._stopped(error)
         fit = state.fit
-        assert fit is not None
         if self.sampling is not None and fit.track is not None:
             fit = replace(fit, choosing=(*fit.choosing, *self.sampling.finish(fit.track)))
         return Fitted(fit, self.judge) if state.error is None else _Unsolved(state.error, fit, self.judge)

@@ -186,6 +186,15 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         self.__dict__ = self.__dict__ | of_log | fitted
         return self
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        own: str = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "next_policy_coef_"):
+            return own
+        entries, facts = getattr(self, "diagnostics_", ()), [getattr(self, "expert_", "")]
+        if entries:
+            facts += [f"{len(entries):,} episodes, {sum(entry.steps for entry in entries):,} steps"]
+        return f"{own}, fitted: {', '.join(filter(None, [*facts, f'{self.n_features_in_:,} features']))}"
+
     def _repr_html_inner(self) -> str:
         # Imported here, and from a room above, because only notebooks want it.
         from ibcb.report.notebook_html import summary_html

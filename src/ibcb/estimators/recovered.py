@@ -9,7 +9,7 @@ from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.fitting import Fit
 from ibcb.log import Log
 from ibcb.numerics.arrays import Vector
-from ibcb.tracking.propensities import Ahead, InForce, Next
+from ibcb.tracking.choice_probabilities import Ahead, InForce, Next
 
 __all__ = ["NotTheFittedLogError", "Recovered", "Recovering", "recovered"]
 
@@ -41,7 +41,7 @@ class Recovering(Subscriber):
     ----------
     fit : Fit
     going : Subscriber
-        Of `ibcb.tracking.propensities`.
+        Of `ibcb.tracking.choice_probabilities`.
     fitted : bool
         Whether the episodes so far are those of the fitted log.
     """

@@ -9,15 +9,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.columns import listed, matches
-from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, some
+from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Cross, FeatureColumn, Preparation
@@ -53,35 +54,22 @@ def crossed(source: Source, options: ReadOptions) -> Source:
         raise LogFormatError(
             "the log has products of features by now (cross, --cross); ask for others when it is converted."
         )
-    crosses = tuple(_resolved(made, names, source) for names in options.cross)
+    #: every feature of the columns, with the name of its column
+    homes = [(feature, column.name) for column in made.columns for feature in column.feature_names]
+    crosses = tuple(_resolved(homes, names, getattr(source, "separator", None)) for names in options.cross)
     _check_number(crosses, options)
-    of_step = _of_step(source, made, crosses)
-    hidden = {*of_step, *_not_asked(made, options)}
-    recipe = replace(made, crosses=crosses, hidden=tuple(sorted(hidden)))
+    of_step, not_asked = _of_step(source, made, crosses), set[int]()
+    if options.features is not None:
+        absent = [name for name in options.features if not any(name in home for home in homes)]
+        if absent:
+            raise LogFormatError(f"no feature is named {some(absent)}; there are {listed(name for name, _ in homes)}.")
+        not_asked = {place for place, home in enumerate(homes) if not {*home} & {*options.features}}
+    recipe = replace(made, crosses=crosses, hidden=tuple(sorted(of_step | not_asked)))
     return _Crossed(source, recipe, _remarks(recipe, sorted(of_step)))
 
 
-def _homes(made: Preparation) -> list[tuple[str, str]]:
-    """Every feature of the columns, with the name of its column."""
-    return [(feature, column.name) for column in made.columns for feature in column.feature_names]
-
-
-def _not_asked(made: Preparation, options: ReadOptions) -> list[int]:
-    """The features that a user did not ask for, which are there for products alone."""
-    if options.features is None:
-        return []
-    homes = _homes(made)
-    absent = [name for name in options.features if not any(name in home for home in homes)]
-    if absent:
-        raise LogFormatError(f"no feature is named {some(absent)}; there are {listed(name for name, _ in homes)}.")
-    asked = set(options.features)
-    return [place for place, home in enumerate(homes) if asked.isdisjoint(home)]
-
-
-def _resolved(made: Preparation, names: Sequence[str], source: Source) -> Cross:
+def _resolved(homes: list[tuple[str, str]], names: Sequence[str], separator: str | None) -> Cross:
     """The features that each name of a cross stands for: a column, a feature, a pattern, or a namespace."""
-    separator = getattr(source, "separator", None)
-    homes = _homes(made)
     if len(names) == 1 and separator is not None and len(names[0]) > 1:
         # As Vowpal Wabbit's -q ui: the first letters of namespaces.
         names = [f"{letter}*{separator}*" for letter in names[0]]
@@ -93,15 +81,14 @@ def _resolved(made: Preparation, names: Sequence[str], source: Source) -> Cross:
     factors = []
     for name in names:
         patterns = [name] if separator is None else [name, f"{name}{separator}*"]
-        found = tuple(place for place, home in enumerate(homes) if any(matches(each, patterns) for each in home))
-        if not found:
+        factors.append(tuple(place for place, home in enumerate(homes) if any(matches(e, patterns) for e in home)))
+        if not factors[-1]:
             known = list(dict.fromkeys(column for _, column in homes))
             near = difflib.get_close_matches(name, known, n=1)
             raise LogFormatError(
                 f"no feature is named {shown(name)}, or fits it (cross, --cross)"
                 f"{f'; did you mean {shown(near[0])}?' if near else ''}; there are {listed(known)}."
             )
-        factors.append(found)
     return tuple(factors)
 
 
@@ -149,13 +136,6 @@ def _remarks(recipe: Preparation, of_step: list[int]) -> tuple[Note, ...]:
 # -- making them -----------------------------------------------------------------------------------------------------
 
 
-class _Grid(NamedTuple):
-    """A cross as it is computed: the features of each factor, and where each of their products goes; -1: nowhere."""
-
-    factors: tuple[NDArray[np.int64], ...]
-    columns: NDArray[np.int64]
-
-
 class _Crossed(MappedSource):
     """A source with products; whether they are stored sparsely is told by the first rows."""
 
@@ -163,13 +143,14 @@ class _Crossed(MappedSource):
         super().__init__(source, recipe, recipe.feature_names, notes)
         self._inner, self._d = len(recipe.column_features), len(recipe.feature_names)
         self._alone = np.setdiff1d(np.arange(self._inner), recipe.hidden)
-        self._grids = list(_grids(recipe, len(self._alone)))
+        self._grids = list(_grids(recipe))
         sample = next((self._sparsely(steps.contexts[:_SAMPLE]) for steps in source.batches()), None)
         self._is_sparse = sample is not None and sparse_pays(self._d, sample.nnz / max(sample.shape[0] * self._d, 1))
 
     def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
         for steps in batches:
-            for part in _pieces(steps, self._d):
+            for some_steps, rows in cuts(steps.counts, BATCH_NUMBERS // self._d):
+                part = steps.taken(some_steps, rows)
                 yield part._replace(contexts=self._products(part.contexts))
 
     def _products(self, X: Contexts) -> Contexts:
@@ -182,38 +163,34 @@ class _Crossed(MappedSource):
 
     def _densely(self, X: NDArray[Any]) -> NDArray[Any]:
         result = np.empty((len(X), self._d), dtype=X.dtype)
-        result[:, : len(self._alone)] = X[:, self._alone]
-        for factors, columns in self._grids:
-            places = np.flatnonzero(columns >= 0)
+        first = len(self._alone)
+        result[:, :first] = X[:, self._alone]
+        for factors, places in self._grids:
             each = np.unravel_index(places, [len(factor) for factor in factors])
-            product = X[:, factors[0][each[0]]]
-            for factor, at in zip(factors[1:], each[1:], strict=True):
-                product = product * X[:, factor[at]]
-            result[:, columns[places]] = product
+            columns = (X[:, factor[at]] for factor, at in zip(factors, each, strict=True))
+            result[:, first : first + len(places)] = reduce(np.multiply, columns)
+            first += len(places)
         return result
 
     def _sparsely(self, X: Contexts) -> Contexts:
         X = sparse.csr_array(X)
-        total = _placed(X[:, self._alone], np.arange(len(self._alone)), self._d)
-        for factors, columns in self._grids:
-            product = X[:, factors[0]]
-            for factor in factors[1:]:
-                product = _row_products(product, X[:, factor])
-            total = total + _placed(product, columns, self._d)
-        return ordered(total)
+        blocks = [X[:, self._alone]]
+        for factors, places in self._grids:
+            blocks.append(reduce(_row_products, [X[:, factor] for factor in factors])[:, places])
+        return ordered(sparse.hstack(blocks, format="csr"))
 
 
-def _grids(recipe: Preparation, first: int) -> Iterator[_Grid]:
-    """The crosses of a recipe, whose products stand from column ``first`` on."""
+def _grids(recipe: Preparation) -> Iterator[tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]]:
+    """The crosses of a recipe as they are computed: the features of each factor, and which of their products are kept.
+
+    These are positions in the grid of all products, of which the last factor changes fastest.
+    """
     for cross, products in recipe.products_of_crosses():
         index = [{place: at for at, place in enumerate(factor)} for factor in cross]
-        shape = [len(factor) for factor in cross]
-        columns = np.full(prod(shape), -1, dtype=np.int64)
         if products:
-            places = [[at[place] for at, place in zip(index, factors, strict=True)] for factors in products]
-            columns[np.ravel_multi_index(tuple(np.array(places).T), shape)] = first + np.arange(len(products))
-            yield _Grid(tuple(np.array(factor) for factor in cross), columns)
-        first += len(products)
+            kept = [[at[place] for at, place in zip(index, factors, strict=True)] for factors in products]
+            places = np.ravel_multi_index(tuple(np.array(kept).T), [len(factor) for factor in cross])
+            yield tuple(np.array(factor) for factor in cross), places
 
 
 def _row_products(A: Any, B: Any) -> Any:
@@ -227,25 +204,3 @@ def _row_products(A: Any, B: Any) -> Any:
     columns = A.indices[left].astype(np.int64) * b + B.indices[right]
     ends = np.concatenate([[0], np.cumsum(of_A.astype(np.int64) * of_B)])
     return sparse.csr_array((A.data[left] * B.data[right], columns, ends), shape=(A.shape[0], A.shape[1] * b))
-
-
-def _placed(X: Any, columns: NDArray[np.int64], d: int) -> Any:
-    """The columns of X at other places among d; those at -1 are left out."""
-    moved = columns[X.indices]
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    kept = moved >= 0
-    return sparse.csr_array((X.data[kept], (rows[kept], moved[kept])), shape=(X.shape[0], d))
-
-
-def _pieces(steps: Steps, d: int) -> Iterator[Steps]:
-    """Whole steps, few enough that their rows with d features are a few million numbers."""
-    ends = np.cumsum(steps.counts)
-    if len(ends) == 0 or ends[-1] * d <= BATCH_NUMBERS:
-        yield steps
-        return
-    first = row = 0
-    while first < len(ends):
-        last = max(int(np.searchsorted(ends, row + BATCH_NUMBERS // d, side="right")), first + 1)
-        some, rows = slice(first, last), slice(row, int(ends[last - 1]))
-        yield steps.taken(some, rows)
-        first, row = last, rows.stop

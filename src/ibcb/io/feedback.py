@@ -36,73 +36,64 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
     """The rounds as a table with a row for each of the actions."""
     if "action" in source and source.get("action_context") is None:
         return _Arms(source, options)
-    rounds = _Rounds(source)
+    chosen, of_round, of_action = _arrays(source)
+    n, k = len(chosen), len(of_action["action_0"])
+    most = BATCH_NUMBERS // k
+
+    def rows(columns: Sequence[str], first: int, last: int) -> pa.Table:
+        owner, action = np.repeat(np.arange(first, last), k), np.tile(np.arange(k), last - first)
+        made = {_STEP: owner, _ACTION: action, _CHOSEN: action == chosen[owner]}
+        made |= {name: of_round[name][owner] for name in columns if name in of_round}
+        made |= {name: of_action[name][action] for name in columns if name in of_action}
+        return pa.table({name: made[name] for name in columns})
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
-        most = max(1, BATCH_NUMBERS // (len(rounds.features) * max(1, len(columns))))
-        for first in range(0, len(rounds.chosen), most):
-            part = slice(first, min(first + most, len(rounds.chosen)))
-            yield pa.table({name: rounds.column(name, part) for name in columns})
+        step = max(1, most // max(1, len(columns)))
+        return (rows(columns, first, min(first + step, n)) for first in range(0, n, step))
 
-    kinds = {_STEP: pa.int64(), _ACTION: pa.int64(), _CHOSEN: pa.bool_()}
-    schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in rounds.names])
-    tables = Tables("the feedback", schema, read, of_step=tuple(rounds.of_round))
+    schema = rows([_STEP, _ACTION, _CHOSEN, *of_action, *of_round], 0, 0).schema
     roles = {"step": _STEP, "chosen": _CHOSEN, "candidate": _ACTION}
-    if _PSCORE in rounds.of_round and _PSCORE not in options.drop:
+    if _PSCORE in of_round and _PSCORE not in options.drop:
         roles["propensity"] = _PSCORE
-    roles |= options.columns
-    return table_source(tables, replace(options, columns=roles))
+    tables = Tables("the feedback", schema, read, of_step=tuple(of_round))
+    return table_source(tables, replace(options, columns=roles | dict(options.columns)))
 
 
-class _Rounds:
-    """The arrays of the feedback, checked, and the columns made of them."""
-
-    def __init__(self, source: Mapping[str, Any]) -> None:
-        if "action" not in source:
+def _arrays(source: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The arrays of the feedback, checked: what was chosen, and the columns of rounds, and of actions."""
+    if "action" not in source:
+        raise LogFormatError(
+            f"the feedback has no 'action', which says what was chosen; it has {some(map(str, source), 12)}."
+        )
+    chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
+    features = _matrix(source["action_context"], "action_context")
+    n, k = len(chosen), len(features)
+    told = _count(source, k)
+    if isinstance(told, bool) or not isinstance(told, (int, float)) or told != k:
+        raise LogFormatError(
+            f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
+        )
+    outside = (chosen < 0) | (chosen >= k)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise LogFormatError(f"action[{at}] is {chosen[at]} but there are {k} actions; actions count from 0.")
+    of_round: dict[str, NDArray[Any]] = {}
+    if source.get("context") is not None:
+        of_round = _columns("context", _matrix(source["context"], "context"))
+    if source.get("position") is not None:
+        of_round["position"] = whole_numbers(source["position"], "position", "where it was shown").astype(float)
+    if source.get(_PSCORE) is not None:
+        of_round[_PSCORE] = _pscore(source)
+    for name, values in of_round.items():
+        if len(values) != n:
             raise LogFormatError(
-                f"the feedback has no 'action', which says what was chosen; it has {some(map(str, source), 12)}."
+                f"{name.partition('_')[0]} has {len(values)} rows but action has {n}; give it one for each round."
             )
-        self.chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
-        self.features = _matrix(source["action_context"], "action_context")
-        n, k = len(self.chosen), len(self.features)
-        told = source.get("n_actions", k)
-        if isinstance(told, bool) or not isinstance(told, (int, float, np.number)) or told != k:
-            raise LogFormatError(
-                f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
-            )
-        outside = (self.chosen < 0) | (self.chosen >= k)
-        if outside.any():
-            at = int(np.argmax(outside))
-            raise LogFormatError(f"action[{at}] is {self.chosen[at]} but there are {k} actions; actions count from 0.")
-        self.of_round: dict[str, NDArray[Any]] = {}
-        if source.get("context") is not None:
-            context = _matrix(source["context"], "context")
-            self.of_round |= {f"context_{place}": context[:, place] for place in range(context.shape[1])}
-        if source.get("position") is not None:
-            self.of_round["position"] = whole_numbers(source["position"], "position", "where it was shown").astype(
-                float
-            )
-        if source.get(_PSCORE) is not None:
-            self.of_round[_PSCORE] = _pscore(source)
-        for name, values in self.of_round.items():
-            if len(values) != n:
-                raise LogFormatError(
-                    f"{name.partition('_')[0]} has {len(values)} rows but action has {n}; give it one for each round."
-                )
-        self.of_action = {f"action_{place}": self.features[:, place] for place in range(self.features.shape[1])}
-        self.names = [_STEP, _ACTION, _CHOSEN, *self.of_action, *self.of_round]
+    return chosen, of_round, _columns("action", features)
 
-    def column(self, name: str, part: slice) -> pa.Array:
-        """A column of the rows of some rounds, one for each action."""
-        n, k = part.stop - part.start, len(self.features)
-        if name in self.of_round:
-            return pa.array(np.repeat(self.of_round[name][part], k))
-        if name in self.of_action:
-            return pa.array(np.tile(self.of_action[name], n))
-        if name == _STEP:
-            return pa.array(np.repeat(np.arange(part.start, part.stop), k))
-        actions = np.tile(np.arange(k), n)
-        return pa.array(actions if name == _ACTION else actions == np.repeat(self.chosen[part], k))
+
+def _columns(what: str, features: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {f"{what}_{place}": column for place, column in enumerate(features.T)}
 
 
 class _Arms:
@@ -119,26 +110,35 @@ class _Arms:
                 "actions; add one of them."
             )
         refuse_roles(options, self.name)
+        arms = _count(source, None)
+        if isinstance(arms, bool) or not isinstance(arms, (int, type(None))):
+            raise LogFormatError(f"n_actions is {shown(arms)}; it is the number of actions, a whole number.")
         context = _matrix(source["context"], "context")
-        names = [f"context_{place}" for place in range(context.shape[1])]
-        arms = source.get("n_actions")
-        pscore = None
-        if source.get(_PSCORE) is not None and _PSCORE not in options.drop:
-            pscore = _pscore(source)
-        options = replace(options, drop=[name for name in options.drop if name != _PSCORE])
         log = BehaviorLog.from_arms(
-            [(context, source["action"])], n_arms=arms, feature_names=names, propensities=pscore
+            [(context, source["action"])],
+            n_arms=arms,
+            feature_names=list(_columns("context", context)),
+            propensities=None if source.get(_PSCORE) is None or _PSCORE in options.drop else _pscore(source),
         )
-        assert log.feature_names is not None
-        self.feature_names, kept = kept_features(log.feature_names, options)
-        contexts = log.contexts if kept is None else log.contexts[:, kept]
-        counts = np.diff(log.step_offsets)
-        more = {"candidate_ids": log.candidate_ids, "propensities": log.propensities if options.choices else None}
-        self._steps = Steps(contexts, counts, log.chosen, **more)
+        options = replace(options, drop=[name for name in options.drop if name != _PSCORE])
+        self.feature_names, kept = kept_features(log.feature_names or (), options)
+        self._steps = Steps(
+            log.contexts if kept is None else log.contexts[:, kept],
+            np.diff(log.step_offsets),
+            log.chosen,
+            candidate_ids=log.candidate_ids,
+            propensities=log.propensities if options.choices else None,
+        )
 
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All rounds at once; they are in memory."""
         yield self._steps
+
+
+def _count(source: Mapping[str, Any], default: int | None) -> Any:
+    """The number of actions, as somebody has it."""
+    told = source.get("n_actions", default)
+    return told.item() if isinstance(told, (np.ndarray, np.generic)) and told.ndim == 0 else told
 
 
 def _pscore(source: Mapping[str, Any]) -> NDArray[np.float64]:
@@ -192,15 +192,18 @@ def to_feedback(log: BehaviorLog) -> dict[str, Any]:
     """
     pscore = None if log.propensities is None else log.propensities[log.chosen_rows]
     if log.propensities is None or pscore is None or np.isnan(pscore).any():
-        missing = (
-            "no propensities" if pscore is None else f"no propensity of {plural(int(np.isnan(pscore).sum()), 'choice')}"
-        )
+        unknown = 0 if pscore is None else int(np.isnan(pscore).sum())
+        missing = f"no propensity of {plural(unknown, 'choice')}" if unknown else "no propensities"
         raise LogFormatError(
             f"the log has {missing}, which feedback needs as pscore; take those of a model: "
             "log.with_propensities(model.propensities(log))."
         )
-    names, actions = _actions(log)
-    n, k = log.n_steps, len(names)
+    n, counts = log.n_steps, np.diff(log.step_offsets)
+    owner = np.repeat(np.arange(n), counts)
+    names, actions = np.arange(int(counts.max())), np.arange(log.n_rows) - np.repeat(log.step_offsets[:-1], counts)
+    if log.candidate_ids is not None:
+        names, actions = np.unique(log.candidate_ids, return_inverse=True)
+    k = len(names)
     feedback: dict[str, Any] = {
         "n_rounds": n,
         "n_actions": k,
@@ -209,47 +212,38 @@ def to_feedback(log: BehaviorLog) -> dict[str, Any]:
         "pscore": pscore,
         "actions": names,
     }
-    feedback |= _split_features(log, actions, k)
+    feedback |= _split_features(log, owner, actions, k)
     if not np.isnan(log.propensities).any():
-        owner = np.repeat(np.arange(n), np.diff(log.step_offsets))
         feedback["pi_b"] = np.bincount(owner * k + actions, log.propensities, n * k).reshape(n, k, 1)
     return feedback
 
 
-def _actions(log: BehaviorLog) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The names of all actions, and the number of each row's."""
-    if log.candidate_ids is not None:
-        names, numbers = np.unique(log.candidate_ids, return_inverse=True)
-        return names, numbers.astype(np.int64)
-    places = np.arange(log.n_rows) - np.repeat(log.step_offsets[:-1], np.diff(log.step_offsets))
-    return np.arange(int(places.max()) + 1), places
-
-
-def _split_features(log: BehaviorLog, actions: NDArray[np.int64], k: int) -> dict[str, NDArray[Any]]:
+def _split_features(
+    log: BehaviorLog, owner: NDArray[np.int64], actions: NDArray[np.int64], k: int
+) -> dict[str, NDArray[Any]]:
     """What varies from step to step is context, what does not belongs to the action."""
     n, d = log.n_steps, log.n_features
-    owner = np.repeat(np.arange(n), np.diff(log.step_offsets))
-    order = np.argsort(actions, kind="stable")
-    each = np.split(order, np.cumsum(np.bincount(actions, minlength=k))[:-1])
+    each = np.split(np.argsort(actions, kind="stable"), np.cumsum(np.bincount(actions, minlength=k))[:-1])
     low, high = np.empty((k, d)), np.empty((k, d))
     for action, rows in enumerate(each):
         X = log.contexts[rows]
-        low[action], high[action] = (dense(found).ravel() for found in (X.min(axis=0), X.max(axis=0)))
-    of_action = (low == high).all(axis=0)
-    varying = int((low < high).sum())
-    if n * (varying + k) > _MOST_NUMBERS:
+        low[action], high[action] = dense(X.min(axis=0)).ravel(), dense(X.max(axis=0)).ravel()
+    varying = low < high
+    width = int(varying.sum()) + k
+    if n * width > _MOST_NUMBERS:
         raise LogFormatError(
-            f"feedback has a row per step: {n:,} x {varying + k:,} numbers, and at most {_MOST_NUMBERS:,} can be made; "
+            f"feedback has a row per step: {n:,} x {width:,} numbers, and at most {_MOST_NUMBERS:,} can be made; "
             "give it fewer episodes, or write labels of Vowpal Wabbit (.vw), which have each candidate by itself."
         )
+    # Features that several actions share are there once.
     columns: dict[bytes, NDArray[np.float64]] = {}
-    for action, rows in enumerate(each):
-        some = np.flatnonzero(low[action] < high[action])
-        found = np.zeros((len(some), n))
-        found[:, owner[rows]] = dense(log.contexts[rows][:, some]).T
-        columns |= {column.tobytes(): column for column in found}
-    context = np.column_stack(list(columns.values())) if columns else np.ones((n, 1))
-    return {"context": context} | ({"action_context": low[:, of_action]} if of_action.any() else {})
+    for rows, its in zip(each, varying, strict=True):
+        values = np.zeros((int(its.sum()), n))
+        values[:, owner[rows]] = dense(log.contexts[rows][:, np.flatnonzero(its)]).T
+        columns |= {column.tobytes(): column for column in values}
+    of_action = ~varying.any(axis=0)
+    arrays = {"context": np.column_stack(list(columns.values())) if columns else np.ones((n, 1))}
+    return arrays | ({"action_context": low[:, of_action]} if of_action.any() else {})
 
 
 FORMAT = Format(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -31,7 +30,9 @@ from ibcb.log.arrays import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions, Source
+from ibcb.log.option import documented, nearest
+from ibcb.log.read_options import OPTIONS_FILE, READING, ReadOptions
+from ibcb.log.steps import Source
 from ibcb.log.validation.updates import find_updates
 from ibcb.numerics.checks import WrongTypeError
 
@@ -62,6 +63,7 @@ WRITABLE = tuple(_WRITTEN)
 LOST = {suffix: format.loses for suffix, format in _WRITTEN.items() if format.loses}
 
 
+@documented((*READING, OPTIONS_FILE))
 def read_log(source: Any, **options: Any) -> BehaviorLog:
     """Read a log from a file, a folder of files, or a table in memory.
 
@@ -80,83 +82,8 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
         after the other, or a list of such lists. *One row per step* with a list of objects, the candidates
         (`ibcb.io.lists`), or with columns for each alternative (``alternatives``). Rows of a step stand together, steps
         in the order of time.
-    columns : dict, optional
-        Which column plays which role, if its name does not tell, as in ``{"step": "request"}``. Roles: episode, step,
-        chosen, timestamp, step_id, propensity, candidate. Propensities are kept beside the log (``log.propensities``)
-        and never fitted.
-    features : list of str, optional
-        The features to read, in this order. By default all columns without another role, except those without a name
-        and those whose name suggests a reward; ``log.notes`` says what was left out.
-    drop : list of str
-        Columns to ignore.
-    keep : list of str
-        Columns to use as features though their names suggest a reward or a probability, such as a ``cost`` that was
-        known before the choice. Only for tables with a row per candidate; other formats leave out no feature because of
-        its name.
-    one_hot : list of str, or True
-        Columns of text, numbers or ids to encode as one feature per value (``["item_id"]``); True: all text columns.
-    min_count : int
-        Values of an encoded column with fewer rows share one feature, ``item_id=other``; so do values that only new
-        data has.
-    cross : list of tuples of str
-        Products of features: ``[("user_*", "item_*")]`` multiplies every feature of a user's column with every one of
-        an item's, as ``user_age*item_price``. Names may have shell wildcards; text columns are encoded. Columns that
-        all candidates of a step share are used in products only. In Vowpal Wabbit text and dsjson the names are those
-        of namespaces, and ``("ui",)`` is ``-q ui``, by their first letters.
-    arm : str, optional
-        For a table with a row per step: the column that names the chosen arm; the other columns are features of the
-        step. Every arm is a candidate, with a constant and weights of its own on these features: ``arm=7``,
-        ``arm=7:age``.
-    available : str, optional
-        With ``arm``: the column that lists the arms available at each step, as a list or as text (``a|b|c``). An empty
-        cell means all arms.
-    arm_features : path, or DataFrame, optional
-        With ``arm``: a table with a row per arm, named in a column of the same name. Its other columns are features
-        whose weights all arms share.
-    missing : {"refuse", "mean", "zero"}
-        Missing numbers: raise an error, or fill in the column's mean or 0.
-    standardize : bool
-        Centre and scale each feature by its mean and standard deviation, of all candidates' rows; one-hot features stay
-        0 and 1. Means and scales are kept with the log and its model, which apply them to new data (``preparation=``);
-        weights are then per standard deviation. Reads the log once more.
-    episode_every : str, optional
-        Start an episode every "1d", "6h" or "30min", counted from midnight, 1 January 1970, UTC. Steps must be in the
-        order of time.
-    episode_size : int, optional
-        Start an episode every so many steps.
-    episodes : "auto", or list of int, optional
-        "auto": find the updates of the policy from the choices (`ibcb.find_updates`), in one more pass over the log,
-        and cut there; ``log.notes`` says what was found. Or the first step of every episode, beginning with 0. Steps
-        are counted after the warm-up, if the log's own episodes mark one.
-    warmup : int, optional
-        Number of leading episodes that were chosen at random. By default those with negative numbers.
-    sort : bool
-        Sort the rows by episode, time and step first; needs all of them in memory.
-    max_memory : int or str, optional
-        Memory that reading may take, in bytes or as "500MB" or "2GB"; by default half of the machine's. What needs more
-        is refused: a whole log, or a single step of one that is read part by part.
-    delimiter, decimal : str
-        For CSV files. By default the delimiter is guessed from the header, and the decimal mark is a point.
-    format : str, optional
-        The format, if the name of the file does not tell: parquet, csv, arrow, jsonl, npz, vw, dsjson, openbandit.
-    alternatives : list of str
-        For a table with a row per step and columns such as ``price_car`` and ``price_bus``: the alternatives, ``["car",
-        "bus"]``. A column ``alternative`` holds their names; one-hot, it gives each a constant. See `ibcb.io.wide`.
-    items : path, or table
-        Features of the items, joined on the id of the candidate (role ``candidate``, or the column that both have).
-    date_format : str, optional
-        How times are written, as for `datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``.
-    deduplicate : bool
-        Leave out rows that repeat an earlier one in all columns that are not dropped; needs the log in memory.
-    skip_unlabelled : bool
-        Leave out steps without a chosen candidate; by default they are refused.
-    choices : bool
-        False: candidate sets without choices, for `predict`.
-    options : path, optional
-        A TOML file with any of these options; those given here win. ``ibcb validate --save-options`` writes one.
-    preparation : Preparation, optional
-        Make the features as for another log: ``model.preparation_``. A log that does not say how its features were made
-        is assumed to hold raw numbers, which are centred and scaled if those of the other log were.
+    **options
+        See `ibcb.log.read_options.ReadOptions`.
 
     Examples
     --------
@@ -171,6 +98,7 @@ def read_log(source: Any, **options: Any) -> BehaviorLog:
     return open_log(source, **options).read()
 
 
+@documented((*READING, OPTIONS_FILE))
 def open_log(source: Any, **options: Any) -> DiskLog:
     """A log that stays on disk: `ibcb.validate` and `write_log` read it part by part.
 
@@ -178,9 +106,11 @@ def open_log(source: Any, **options: Any) -> DiskLog:
     """
     if "options" in options:
         options = load_options(options.pop("options")) | options
-    unknown = [name for name in options if name not in ReadOptions.__dataclass_fields__]
-    if unknown:
-        raise WrongTypeError(f"there is no option {shown(unknown[0])}; see help(ibcb.read_log).")
+    known = [each.name for each in READING]
+    if unknown := [name for name in options if name not in known]:
+        near = nearest(unknown[0], known)
+        meant = f" (did you mean {near}?)" if near else ""
+        raise WrongTypeError(f"there is no option {shown(unknown[0])}{meant}; see help(ibcb.read_log).")
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
     format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
@@ -341,7 +271,7 @@ def format_called(name: str) -> Format:
     known = {format.key: format for format in FORMATS if format.key}
     found = known.get(name.lower().removeprefix("."))
     if found is None:
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        meant = f" (did you mean {near[0]}?)" if near else ""
+        near = nearest(name, known)
+        meant = f" (did you mean {near}?)" if near else ""
         raise ValueError(f"format={shown(name)} is unknown{meant}; choose one of {', '.join(known)}.")
     return found

@@ -36,7 +36,7 @@ import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -51,14 +51,15 @@ from ibcb.io.format import Format
 from ibcb.io.sources import (
     BATCH_NUMBERS,
     asked_names,
+    cuts,
     existing,
+    in_order,
     kept_features,
     refuse_keep,
     refuse_one_hot,
     refuse_roles,
     same_features,
     some,
-    sorted_steps,
 )
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
@@ -68,57 +69,60 @@ from ibcb.log.notes import Note
 from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Steps
-from ibcb.numerics.checks import WrongTypeError
-from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered
+from ibcb.numerics.contexts import Contexts, is_sparse, ordered
 
 __all__ = ["FORMAT", "NpzSource", "write_npz"]
 
-_ARRAYS = (
-    "contexts",
-    "chosen",
-    "step_offsets",
-    "episode",
-    "episode_offsets",
-    "warmup",
-    "feature_names",
-    "timestamps",
-    "step_ids",
-    "candidate_ids",
-    "propensities",
-    "contexts_columns",
-    "contexts_offsets",
-    "n_features",
-    "preparation",
-)
-_KINDS = {
-    "episode": "iufbMUS",
-    "timestamps": "iufMU",
-    "step_ids": "iufMU",
-    "feature_names": "U",
-    "candidate_ids": "iuU",
-    "propensities": "f",
+_INDEX = ("iuf", "whole numbers")
+_LABEL = ("iufMU", "numbers, times or text (dtype 'U')")
+#: the arrays of a log, the kinds of values that each may hold, and how these are called
+_ARRAYS = {
+    "contexts": ("fiub", "float32 or float64"),
+    "chosen": _INDEX,
+    "step_offsets": _INDEX,
+    "episode": ("iufbMUS", _LABEL[1]),
+    "episode_offsets": _INDEX,
+    "warmup": ("iu", "a whole number"),
+    "feature_names": ("U", "text (dtype 'U')"),
+    "timestamps": _LABEL,
+    "step_ids": _LABEL,
+    "candidate_ids": ("iuU", "whole numbers or text (dtype 'U')"),
+    "propensities": ("f", "floats"),
+    "contexts_columns": _INDEX,
+    "contexts_offsets": _INDEX,
+    "n_features": ("iu", "a whole number"),
+    "preparation": ("U", "text (dtype 'U')"),
 }
-_SAYS = "; save it as numbers, times or text (dtype 'U')"
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
+_SPARSE = ("contexts", "contexts_columns", "contexts_offsets", "n_features")
+# NumPy reads headers with Python's own parser of literals.
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    SyntaxError,
+    tokenize.TokenError,
+)
 #: bytes of a header that says what an array is; NumPy's own have a few hundred at most
 _LONGEST_HEADER = 1 << 16
 #: characters of a text that is a name or an id
 _LONGEST_TEXT = 1 << 20
-#: how NumPy writes arrays; the others are not worth their risks: bzip2 reads some damage as if it were none
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+#: NumPy writes arrays without compression or by deflate; others are not worth their risks: bzip2 reads some damage as
+#: if it were none
 _OTHERS = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
-#: deflate makes nothing smaller than by this factor
-_MOST_DEFLATED = 1040
 
 
 class _Array(NamedTuple):
-    """What the header of an array says."""
+    """What the header of an array says, and how many bytes of the file it has."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-    header: int
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+    fortran: bool = False
+    header: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -142,103 +146,64 @@ class NpzSource:
         self.name = self._path.name
         self._memory = options.memory
         refuse_roles(options, self.name)
-        try:
-            self._arrays = self._headers()
-            self._open(options)
-        except (LogFormatError, WrongTypeError) as error:
-            raise LogFormatError(f"{self.name}: {error}") from None
-
-    def _open(self, options: ReadOptions) -> None:
-        """Read everything but the contexts."""
-        contexts = self._arrays.get("contexts")
-        if contexts is None:
-            raise LogFormatError(
-                "array 'contexts' is missing; a log has contexts and chosen, this file has "
-                f"{some(self._arrays, 10) or 'no array'}."
-            )
-        self._sparse = self._read_sparse(contexts) if "contexts_columns" in self._arrays else None
-        if self._sparse is not None:
-            contexts = contexts._replace(shape=self._sparse.shape)
-        if len(contexts.shape) not in (2, 3) or 0 in contexts.shape:
-            raise LogFormatError(
-                f"contexts has shape {contexts.shape}; expected (rows, features) with step_offsets, or (steps, "
-                "candidates, features), and none of them 0."
-            )
-        if contexts.dtype.kind not in "fiub" or (contexts.dtype.kind == "f" and contexts.dtype.itemsize not in (4, 8)):
-            raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
-        self._contexts = contexts
-        self._check_memory(options)
-        self._counts = self._read_counts()
-        steps = len(self._counts)
-        self._chosen = self._read_chosen(steps, options)
-        self._episode = self._read_episode(steps)
-        self._timestamps = self._per_step("timestamps", steps)
-        if self._timestamps is not None and self._timestamps.dtype.kind in "fM":
-            known = ~np.isnan(self._timestamps)
-            if not known.all():
-                at = int(np.argmin(known))
-                raise LogFormatError(
-                    f"step {at}: the time is {self._timestamps[at]}; give the step its time, or leave it out. Or leave "
-                    "out the array timestamps."
-                )
-        self._step_ids = self._per_step("step_ids", steps)
-        self._candidate_ids = self._per_step("candidate_ids", int(self._counts.sum()))
-        self._propensities = self._read_propensities(options)
-        options = replace(options, drop=[name for name in options.drop if name != "propensities"])
         refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
         refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
-        self.feature_names, self._columns = self._features(contexts.shape[-1], options)
+        arrays = self._arrays = _headers(self._path)
+        contexts = arrays.get("contexts")
+        if contexts is None:
+            feedback = "; feedback (see `ibcb.io.to_feedback`) is read from memory: read_log(numpy.load(path))"
+            hint = feedback if "action" in arrays else ""
+            raise _missing("contexts", f"a log has contexts and chosen{hint}", arrays)
+        sparse = "contexts_columns" in arrays
+        self._is_streamed, self._is_sorted = not (sparse or contexts.fortran), options.sort
+        self._check_memory(math.prod(contexts.shape[:1]))
+        self._sparse = self._read_sparse() if sparse else None
+        shape = contexts.shape if self._sparse is None else self._sparse.shape
+        if len(shape) not in (2, 3) or 0 in shape:
+            raise LogFormatError(
+                f"contexts has shape {shape}; expected (rows, features) with step_offsets, or (steps, "
+                "candidates, features), and none of them 0."
+            )
+        half = contexts.dtype == np.float16
+        if (
+            half
+            or contexts.dtype.kind not in ("f" if sparse else "fiub")
+            or contexts.dtype.itemsize not in (1, 2, 4, 8)
+        ):
+            raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
+        self._d = shape[-1]
+        counts = self._read_counts(shape)
+        chosen = self._read_chosen(counts, options)
+        steps, rows = len(counts), int(counts.sum())
+        #: everything but the contexts
+        self._beside = Steps(
+            np.empty((rows, 0)),
+            counts,
+            chosen,
+            self._read_episode(steps),
+            self._load("step_ids", "step", steps),
+            _known("time", "timestamps", self._load("timestamps", "step", steps)),
+            self._load("candidate_ids", "row", rows),
+            self._read_propensities(counts, chosen, options),
+        )
+        options = replace(options, drop=[name for name in options.drop if name != "propensities"])
+        self.feature_names, self._columns = self._features(options)
         stored = self._read_preparation()
         if options.preparation is not None and (stored is None or not stored.is_standardized):
             stored = options.preparation.raw
         self.preparation = stored
-        self._order = sorted_steps(self._episode, self._timestamps) if options.sort else None
-        others = [name for name in self._arrays if name not in _ARRAYS]
+        others = tuple(name for name in arrays if name not in _ARRAYS)
         text = f"arrays left out: {some(others)}."
-        self.notes = (Note("arrays-left-out", "info", text, {"arrays": tuple(others)}),) if others else ()
+        self.notes = (Note("arrays-left-out", "info", text, {"arrays": others}),) if others else ()
 
-    # -- headers and small arrays ----------------------------------------------------------------------------------
+    # -- all but the contexts --------------------------------------------------------------------------------------
 
-    def _headers(self) -> dict[str, _Array]:
-        """What every array of the archive says of itself; none of their data is read."""
-        result: dict[str, _Array] = {}
-        try:
-            with zipfile.ZipFile(self._path) as archive:
-                for info in archive.infolist():
-                    name = info.filename.removesuffix(".npy")
-                    if name in _ARRAYS:
-                        _check_member(info, name, self._path)
-                    with archive.open(info) as file:  # here the name is compared with what stands at the array
-                        if name == info.filename:
-                            continue
-                        if name in result:
-                            raise LogFormatError(f"array {name!r} appears twice; save the archive again.")
-                        if name not in _ARRAYS:
-                            result[name] = _Array(name, (), np.dtype(np.float64), False, 0)
-                            continue
-                        result[name] = _header(name, file)
-                    if info.file_size != result[name].header + result[name].nbytes:
-                        raise LogFormatError(
-                            f"array {name!r} says it has shape {result[name].shape} of {result[name].dtype}, "
-                            f"{result[name].nbytes} bytes, but holds {info.file_size - result[name].header}; the file "
-                            "is damaged. Save it again."
-                        )
-        except LogFormatError:
-            raise
-        # NumPy reads headers with Python's own parser of literals.
-        except (*_BROKEN, SyntaxError, tokenize.TokenError) as error:
-            raise LogFormatError(
-                f"not a readable NumPy archive ({short_message(error)}); write it with numpy.savez."
-            ) from None
-        return result
-
-    def _check_memory(self, options: ReadOptions) -> None:
-        """Refuse what does not fit: all arrays but contexts are held, and these too where they are not in order."""
-        contexts = self._contexts
-        whole = self._sparse is not None or contexts.fortran or options.sort
-        held = [array for name, array in self._arrays.items() if name in _ARRAYS and (whole or name != "contexts")]
+    def _check_memory(self, steps: int) -> None:
+        """Refuse what does not fit: all arrays but contexts are held, and these too where they are not streamed."""
+        held = [self._arrays[name] for name in _ARRAYS if name in self._arrays]
+        held = [array for array in held if array.name != "contexts" or not self._is_streamed or self._is_sorted]
         # Numbers of steps and candidates are made on the way.
-        size = 2 * sum(array.nbytes for array in held) + 8 * contexts.shape[0]
+        size = 2 * sum(array.nbytes for array in held) + 8 * steps
         if size > self._memory:
             largest = max(held, key=lambda array: array.nbytes)
             raise beyond(
@@ -248,94 +213,101 @@ class NpzSource:
                 "split the log, ",
             )
 
-    def _load(self, name: str) -> NDArray[Any] | None:
-        """One whole array, if it is there."""
+    def _load(self, name: str, unit: str = "", length: int | None = None) -> NDArray[Any] | None:
+        """A whole array, if it is there: a single value, or one entry per ``unit``, of which there are ``length``.
+
+        What its header says is checked before anything else of it is read; without a length it is any vector that fits.
+        """
         array = self._arrays.get(name)
         if array is None:
             return None
-        if array.nbytes > self._memory:
-            raise beyond(f"array {name!r} of shape {array.shape} has {amount(array.nbytes)}", self._memory)
+        kinds, words = _ARRAYS[name]
+        if array.dtype.kind not in kinds:
+            raise LogFormatError(f"{name} has dtype {array.dtype}; save it as {words}.")
+        expected = "a single one, ()" if not unit else f"one entry per {unit}" + (f", ({length},)" if length else "")
+        if array.shape != (length,) if length is not None else len(array.shape) != bool(unit):
+            raise LogFormatError(f"{name} has shape {array.shape}; expected {words}: {expected}.")
         if array.dtype.kind in "US" and name != "preparation" and array.dtype.itemsize > 4 * _LONGEST_TEXT:
             raise LogFormatError(
                 f"{name} holds texts of {array.dtype.itemsize // 4} characters; a name or an id has at most "
                 f"{_LONGEST_TEXT}. Shorten them, or is the file damaged?"
             )
-        with _data(self._path, array) as file:
-            data = _exactly(file, array.nbytes, name)
-            _exactly(file, 0, name, last=True)
-        shape = array.shape[::-1] if array.fortran else array.shape
-        result = np.frombuffer(data, dtype=array.dtype).reshape(shape)
-        result = result.T if array.fortran else result
-        result = result.astype(array.dtype.newbyteorder("="), copy=False)
+        return self._whole(array)
+
+    def _whole(self, array: _Array) -> NDArray[Any]:
+        with _member(self._path, array.name) as file, _damage(f"array {array.name!r} cannot be read"):
+            read: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=_LONGEST_HEADER)
+        values = read.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype.kind == "U" and array.nbytes:
-            codes = np.ascontiguousarray(result).reshape(-1).view(np.uint32)
+            codes = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
             wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
             if wrong.any():
                 raise LogFormatError(
-                    f"array {name!r} holds {int(codes[np.argmax(wrong)]):#x} where a character should be, which is "
-                    "none; the file is damaged. Save it again."
+                    f"array {array.name!r} holds {int(codes[np.argmax(wrong)]):#x} where a character should be, which "
+                    "is none; the file is damaged. Save it again."
                 )
-        return result
+        return values
 
-    def _read_counts(self) -> NDArray[np.int64]:
-        shape = self._contexts.shape
-        offsets = self._load("step_offsets")
+    def _offsets(self, name: str, total: int, unit: str) -> NDArray[np.int64] | None:
+        """How many of the ``total`` each has, by offsets that begin with 0 and end with their number."""
+        array = self._arrays.get(name)
+        if array is None:
+            return None
+        if array.shape and array.shape[0] > total + 1:
+            raise LogFormatError(
+                f"{name} has shape {array.shape}, but there are {plural(total, unit)}; write it again."
+            )
+        return np.diff(rising_offsets(self._load(name, "offset"), total, name, f"{unit}s"))
+
+    def _read_counts(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """How many candidates each step has."""
         if len(shape) == 3:
-            if offsets is not None:
+            if "step_offsets" in self._arrays:
                 raise LogFormatError(
                     f"contexts has shape {shape}, the same number of candidates at each step; leave out step_offsets, "
                     "or give contexts as (rows, features)."
                 )
             return np.full(shape[0], shape[1], dtype=np.int64)
-        if offsets is None:
+        counts = self._offsets("step_offsets", shape[0], "row")
+        if counts is None:
             raise LogFormatError(
                 f"contexts has shape {shape}, but array 'step_offsets' is missing: the first row of every step, and "
                 "the number of rows."
             )
-        counts = np.diff(rising_offsets(offsets, shape[0], "step_offsets", "rows"))
         if len(counts) == 0:
             raise LogFormatError("The log is empty: step_offsets marks no step.")
         if (counts == 0).any():
             raise LogFormatError(f"step {int(np.argmax(counts == 0))} has no candidates; leave it out.")
         return counts
 
-    def _read_chosen(self, steps: int, options: ReadOptions) -> NDArray[np.int64]:
-        values = self._load("chosen")
+    def _read_chosen(self, counts: NDArray[np.int64], options: ReadOptions) -> NDArray[np.int64]:
+        values = self._load("chosen", "step", len(counts))
         if values is None:
             if not options.choices:
-                return np.zeros(steps, dtype=np.int64)
-            raise LogFormatError(
-                f"array 'chosen' is missing: the position of the chosen candidate at each step; this file has "
-                f"{some(self._arrays, 10) or 'no array'}."
-            )
+                return np.zeros(len(counts), dtype=np.int64)
+            raise _missing("chosen", "the position of the chosen candidate at each step", self._arrays)
         chosen = whole_numbers(values, "chosen")
-        if len(chosen) != steps:
-            raise LogFormatError(f"chosen has {len(chosen)} entries but the contexts have {plural(steps, 'step')}.")
-        wrong = (chosen < 0) | (chosen >= self._counts)
+        wrong = (chosen < 0) | (chosen >= counts)
         if wrong.any():
             step = int(np.argmax(wrong))
-            count = plural(int(self._counts[step]), "candidate")
+            count = plural(int(counts[step]), "candidate")
             raise LogFormatError(f"step {step}: chosen is {chosen[step]} but the step has {count}; indices start at 0.")
         return chosen
 
     def _read_episode(self, steps: int) -> NDArray[Any] | None:
         """A label per step; whole numbers below 0 for the warm-up."""
-        labels, offsets, warmup = self._per_step("episode", steps), self._load("episode_offsets"), self._load("warmup")
-        if labels is not None and labels.dtype.kind in "fM" and not np.isfinite(labels).all():
-            at = int(np.argmin(np.isfinite(labels)))
-            raise LogFormatError(f"step {at}: episode is {labels[at]}; give the step its episode, or leave it out.")
-        if labels is not None and offsets is not None:
+        labels = _known("episode", "episode", self._load("episode", "step", steps))
+        sizes, warmup = self._offsets("episode_offsets", steps, "step"), self._load("warmup")
+        if labels is not None and sizes is not None:
             raise LogFormatError("both 'episode' and 'episode_offsets' are there; keep one of them.")
-        if offsets is not None:
-            sizes = np.diff(rising_offsets(offsets, steps, "episode_offsets", "steps"))
+        if sizes is not None:
             if (sizes == 0).any():
                 raise LogFormatError(f"episode {int(np.argmax(sizes == 0))} has no steps; leave it out.")
             labels = np.repeat(np.arange(len(sizes)), sizes)
         if warmup is None:
             return labels
-        if warmup.shape != () or labels is None:
-            what = f"has shape {warmup.shape}; it is one whole number" if labels is not None else "needs the episodes"
-            raise LogFormatError(f"warmup {what}: how many leading episodes the policy did not choose.")
+        if labels is None:
+            raise LogFormatError("warmup needs the episodes: it tells how many leading ones the policy did not choose.")
         if labels.dtype.kind in "iu" and (labels < 0).any():
             raise LogFormatError(
                 "warmup is given and some episodes are below 0, which also says warm-up; keep one of them."
@@ -343,21 +315,37 @@ class NpzSource:
         number = np.cumsum(np.concatenate([[0], (labels[1:] != labels[:-1]).astype(np.int64)]))
         return number - warmup_count(warmup.item(), int(number[-1]) + 1)
 
-    def _read_propensities(self, options: ReadOptions) -> NDArray[np.float64] | None:
+    def _read_propensities(
+        self, counts: NDArray[np.int64], chosen: NDArray[np.int64], options: ReadOptions
+    ) -> NDArray[np.float64] | None:
         """What was logged of every row."""
-        array, steps, rows = self._arrays.get("propensities"), len(self._counts), int(self._counts.sum())
+        array = self._arrays.get("propensities")
         if array is None or "propensities" in options.drop or not options.choices:
             return None
-        values = self._per_step("propensities", steps if array.shape == (steps,) else rows)
-        offsets = np.concatenate([[0], np.cumsum(self._counts)])
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        unit = ("step", len(counts)) if array.shape == (len(counts),) else ("row", int(offsets[-1]))
         try:
-            return row_propensities(values, offsets, self._chosen, lambda step: f"step {step}")
+            return row_propensities(self._load("propensities", *unit), offsets, chosen, lambda step: f"step {step}")
         except LogFormatError as error:
             raise LogFormatError(f"{error} To read without: {dropped('propensities')}.") from None
 
+    def _features(self, options: ReadOptions) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
+        """Names of the features to read, and their columns; None: all of them."""
+        names, asked = self._load("feature_names", "feature", self._d), asked_names(options)
+        if names is not None:
+            every = distinct_names(names.tolist(), self._d)
+            return kept_features(every or (), options)
+        if options.preparation is not None and asked is not None and len(asked) == self._d:
+            return asked, None
+        if asked is not None or options.drop:
+            raise LogFormatError(
+                f"features were asked for by name, but array 'feature_names' is missing; add it, with {self._d} names."
+            )
+        return None, None
+
     def _read_preparation(self) -> Preparation | None:
         """How the features were made, if that was stored."""
-        stored, names = self._load("preparation"), self._load("feature_names")
+        stored, names = self._load("preparation"), self._load("feature_names", "feature", self._d)
         if stored is None:
             return None
         try:
@@ -368,31 +356,19 @@ class NpzSource:
             raise LogFormatError("array 'preparation' makes other features than feature_names has; leave it out.")
         return result.only(self.feature_names or ())
 
-    def _per_step(self, name: str, steps: int) -> NDArray[Any] | None:
-        array = self._arrays.get(name)
-        if array is None:
-            return None
-        if array.dtype.kind not in _KINDS[name]:
-            raise LogFormatError(f"{name} has dtype {array.dtype}{_SAYS}.")
-        if array.shape != (steps,):
-            unit = "row" if name in ("candidate_ids", "propensities") else "step"
-            raise LogFormatError(f"{name} has shape {array.shape}; expected one entry per {unit}, ({steps},).")
-        return self._load(name)
+    # -- contexts --------------------------------------------------------------------------------------------------
 
-    def _read_sparse(self, contexts: _Array) -> Contexts:
+    def _read_sparse(self) -> Contexts:
         """The contexts of a sparse log, all at once: they take little room."""
-        parts = [self._load(name) for name in ("contexts", "contexts_columns", "contexts_offsets", "n_features")]
-        if any(part is None for part in parts) or any(part is not None and part.ndim > 1 for part in parts):
+        lacking = [name for name in _SPARSE if name not in self._arrays]
+        if lacking:
             raise LogFormatError(
-                "a sparse log has the vectors contexts, contexts_columns and contexts_offsets, and n_features; write "
-                "it again."
+                f"a sparse log has {', '.join(_SPARSE)}, but {some(lacking)} is missing; write it again."
             )
-        data, columns, offsets, count = (np.asarray(part) for part in parts)
-        if contexts.dtype.kind != "f" or contexts.dtype.itemsize not in (4, 8):
-            raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
-        places = whole_numbers(columns, "contexts_columns", "the number of a feature")
-        starts = rising_offsets(offsets, len(data), "contexts_offsets", "numbers")
-        d = int(count) if count.dtype.kind in "iu" and count.ndim == 0 else 0
+        data, count = np.asarray(self._load("contexts", "number")), np.asarray(self._load("n_features"))
+        places = whole_numbers(self._load("contexts_columns", "number"), "contexts_columns", "the number of a feature")
+        starts = rising_offsets(self._load("contexts_offsets", "row"), len(data), "contexts_offsets", "numbers")
+        d = int(count)
         if len(places) != len(data) or d < 1 or (len(places) and not (places.min() >= 0 and places.max() < d)):
             raise LogFormatError(
                 f"contexts has {plural(len(data), 'number')} and contexts_columns {len(places)}, of {d} features; they "
@@ -400,179 +376,132 @@ class NpzSource:
             )
         return ordered(csr_array((data, places, starts), shape=(len(starts) - 1, d)))
 
-    def _features(self, d: int, options: ReadOptions) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
-        """Names of the features to read, and their columns; None: all of them."""
-        stored, names = self._arrays.get("feature_names"), None
-        if stored is not None:
-            if stored.dtype.kind not in _KINDS["feature_names"] or len(stored.shape) != 1:
-                raise LogFormatError(
-                    f"feature_names has dtype {stored.dtype} and shape {stored.shape}; expected ({d},) of text (dtype "
-                    "'U')."
-                )
-            loaded = self._load("feature_names")
-            names = None if loaded is None else distinct_names(loaded.tolist(), d)
-        asked = asked_names(options)
-        if names is None:
-            if options.preparation is not None and asked is not None and len(asked) == d:
-                return asked, None
-            if asked is not None or options.drop:
-                raise LogFormatError(
-                    f"features were asked for by name, but array 'feature_names' is missing; add it, with {d} names."
-                )
-            return None, None
-        return kept_features(names, options)
-
-    # -- contexts --------------------------------------------------------------------------------------------------
-
     def batches(self, *, whole: bool = False) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
-        try:
-            at_once = self._order is not None or self._contexts.fortran or self._sparse is not None
-            yield from self._in_memory() if at_once else self._streamed()
-        except LogFormatError as error:
-            raise LogFormatError(f"{self.name}: {error}") from None
+        return in_order(self._batches(), self._memory) if self._is_sorted else self._batches()
 
-    def _streamed(self) -> Iterator[Steps]:
-        array, d = self._contexts, self._contexts.shape[-1]
-        offset = 0
-        with _data(self._path, array) as file:
-            for first, end in self._cuts():
-                rows = int(self._counts[first:end].sum())
-                if 16 * rows * d > self._memory:
-                    raise beyond(
-                        f"step {first} has {rows} candidates of {d} features, which take {amount(16 * rows * d)} to "
-                        "read",
-                        self._memory,
-                    )
-                data = _exactly(file, rows * d * array.dtype.itemsize, "contexts")
-                yield self._steps(
-                    np.frombuffer(data, dtype=array.dtype).reshape(rows, d), np.arange(first, end), offset
+    def _batches(self) -> Iterator[Steps]:
+        most = min(BATCH_NUMBERS, self._memory // 64) // self._d
+        with self._contexts() as read:
+            for steps, rows in cuts(self._beside.counts, most):
+                yield self._beside.taken(steps, rows)._replace(contexts=self._made(read(rows)))
+
+    @contextlib.contextmanager
+    def _contexts(self) -> Iterator[Callable[[slice], Contexts]]:
+        """What gives rows of the contexts, asked for in order: from the file, or of all in memory."""
+        array, d = self._arrays["contexts"], self._d
+        if not self._is_streamed:
+            contexts = self._whole(array).reshape(-1, d) if self._sparse is None else self._sparse
+            yield contexts.__getitem__
+            return
+
+        def following(rows: slice) -> NDArray[Any]:
+            size = (rows.stop - rows.start) * d
+            if 16 * size > self._memory:
+                raise beyond(
+                    f"a step has {rows.stop - rows.start} candidates of {d} features, which take {amount(16 * size)} "
+                    "to read",
+                    self._memory,
                 )
-                offset += rows
-            _exactly(file, 0, "contexts", last=True)
+            with _damage("array 'contexts' cannot be read"):
+                return np.frombuffer(file.read(size * array.dtype.itemsize), dtype=array.dtype).reshape(-1, d)
 
-    def _in_memory(self) -> Iterator[Steps]:
-        """All contexts at once: sorted, or stored column by column."""
-        contexts = self._sparse
-        if contexts is None:
-            loaded = self._load("contexts")
-            assert loaded is not None
-            contexts = loaded.reshape(-1, loaded.shape[-1])
-        starts = np.cumsum(self._counts) - self._counts
-        order = np.arange(len(starts)) if self._order is None else self._order
-        for first, end in self._cuts(order):
-            steps = order[first:end]
-            rows = np.concatenate([np.arange(starts[t], starts[t] + self._counts[t]) for t in steps])
-            yield self._steps(contexts[rows], steps, None)
+        with _member(self._path, "contexts") as file:
+            file.read(array.header)
+            yield following
 
-    def _cuts(self, order: NDArray[np.int64] | None = None) -> Iterator[tuple[int, int]]:
-        """Ranges of consecutive steps with as many rows as make a batch, and one step at least."""
-        counts = self._counts if order is None else self._counts[order]
-        most = max(1, min(BATCH_NUMBERS, self._memory // 64) // self._contexts.shape[-1])
-        ends = np.cumsum(counts)
-        first, before = 0, 0
-        while first < len(counts):
-            end = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-            yield first, end
-            first, before = end, int(ends[end - 1])
-
-    def _steps(self, contexts: Contexts, steps: NDArray[np.int64], offset: int | None) -> Steps:
+    def _made(self, contexts: Contexts) -> Contexts:
+        """The features to read of some rows, as floats."""
         kind = contexts.dtype.newbyteorder("=") if contexts.dtype.kind == "f" else np.dtype(np.float64)
         contexts = contexts.astype(kind, copy=False)
-        if self._columns is not None:
-            contexts = contexts[:, self._columns]
-            contexts = contexts if is_sparse(contexts) else np.ascontiguousarray(contexts)
-        if not np.isfinite(contexts.data if is_sparse(contexts) else contexts).all():
-            contexts = dense(contexts)
-            bad = ~np.isfinite(contexts)
-            row, column = (int(i) for i in np.argwhere(bad)[0])
-            step = int(steps[int(np.searchsorted(np.cumsum(self._counts[steps]), row, side="right"))])
-            where = "" if offset is None else f", row {offset + row} of contexts"
-            feature = column if self.feature_names is None else repr(self.feature_names[column])
-            raise LogFormatError(
-                f"step {step}{where}: feature {feature} is {contexts[row, column]}; contexts must be finite. Impute "
-                "the value or drop the step."
-            )
-        of_rows = {"candidate_ids": self._candidate_ids, "propensities": self._propensities}
-        if any(values is not None for values in of_rows.values()):
-            starts = np.cumsum(self._counts) - self._counts
-            rows = np.concatenate([np.arange(starts[t], starts[t] + self._counts[t]) for t in steps])
-            of_rows = {name: None if values is None else values[rows] for name, values in of_rows.items()}
-        return Steps(
-            contexts,
-            self._counts[steps],
-            self._chosen[steps],
-            episode=None if self._episode is None else self._episode[steps],
-            step_ids=None if self._step_ids is None else self._step_ids[steps],
-            timestamps=None if self._timestamps is None else self._timestamps[steps],
-            **of_rows,
-        )
+        if self._columns is None:
+            return contexts
+        contexts = contexts[:, self._columns]
+        return contexts if is_sparse(contexts) else np.ascontiguousarray(contexts)
+
+
+def _missing(name: str, what: str, arrays: Iterable[str]) -> LogFormatError:
+    return LogFormatError(f"array {name!r} is missing: {what}; this file has {some(arrays, 10) or 'no array'}.")
+
+
+def _known(what: str, name: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
+    """The values of steps, of which each must have one."""
+    if values is None or values.dtype.kind not in "fM" or np.isfinite(values).all():
+        return values
+    step = int(np.argmin(np.isfinite(values)))
+    raise LogFormatError(
+        f"step {step}: the {what} is {values[step]}; give the step its {what}, or leave it out. Or leave out the array "
+        f"{name}."
+    )
+
+
+# -- the archive ---------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _data(path: Path, array: _Array) -> Iterator[IO[bytes]]:
-    """The data of an array in an archive, as a file."""
+def _damage(what: str, remedy: str = "the file is damaged. Save it again") -> Iterator[None]:
+    """Say in our words what could not be read."""
+    try:
+        yield
+    except LogFormatError:
+        raise
+    except _BROKEN as error:
+        raise LogFormatError(f"{what} ({short_message(error)}); {remedy}.") from None
+
+
+@contextlib.contextmanager
+def _member(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """An array in an archive as a file; where it ends, its checksum is compared."""
     with contextlib.ExitStack() as stack:
-        try:
+        with _damage("not a readable NumPy archive", "has the file changed?"):
             archive = stack.enter_context(zipfile.ZipFile(path))
-            file = stack.enter_context(archive.open(f"{array.name}.npy"))
-        except (*_BROKEN, KeyError) as error:
-            raise LogFormatError(f"not a readable NumPy archive ({error}); has the file changed?") from None
-        _exactly(file, array.header, array.name)
+            file = stack.enter_context(archive.open(f"{name}.npy"))
         yield file
 
 
-def _check_member(info: zipfile.ZipInfo, name: str, path: Path) -> None:
-    """Refuse an array that is compressed as NumPy compresses none, or says that it has what cannot be there."""
-    if info.compress_type not in _COMPRESSIONS:
-        how = _OTHERS.get(info.compress_type, f"method {info.compress_type}")
-        raise LogFormatError(
-            f"array {name!r} is compressed by {how}; NumPy's archives use deflate or nothing. Write it again with "
-            "numpy.savez_compressed or numpy.savez."
-        )
-    if info.compress_size > path.stat().st_size or info.file_size > _MOST_DEFLATED * (info.compress_size + 64):
-        raise LogFormatError(
-            f"array {name!r} says it has {info.file_size} bytes, made of {info.compress_size}; the file is damaged. "
-            "Save it again."
-        )
+def _headers(path: Path) -> dict[str, _Array]:
+    """What every array of the archive says of itself; none of their data is read."""
+    arrays: dict[str, _Array] = {}
+    with _damage("not a readable NumPy archive", "write it with numpy.savez"), zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name in _ARRAYS and info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                how = _OTHERS.get(info.compress_type, f"method {info.compress_type}")
+                raise LogFormatError(
+                    f"array {name!r} is compressed by {how}; NumPy's archives use deflate or nothing. Write it again "
+                    "with numpy.savez_compressed or numpy.savez."
+                )
+            with archive.open(info) as file:  # here the name is compared with what stands at the array
+                if name == info.filename:
+                    continue
+                if name in arrays:
+                    raise LogFormatError(f"array {name!r} appears twice; save the archive again.")
+                arrays[name] = _header(name, file, info.file_size) if name in _ARRAYS else _Array(name)
+    return arrays
 
 
-def _header(name: str, file: IO[bytes]) -> _Array:
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise LogFormatError(f"array {name!r} is in version {version} of NumPy's format; save it with numpy.savez.")
-    start = file.read(2 if version == (1, 0) else 4)
-    length = int.from_bytes(start, "little")
-    if length > _LONGEST_HEADER:
-        raise LogFormatError(
-            f"array {name!r} says its header has {length} bytes, of at most {_LONGEST_HEADER}; the file is damaged. "
-            "Save it again."
-        )
-    # Read by ourselves: NumPy would take the memory for all of it first.
-    header = BytesIO(start + file.read(length))
-    parse = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = parse(header, max_header_size=_LONGEST_HEADER)
+def _header(name: str, file: IO[bytes], size: int) -> _Array:
+    """What an array of so many bytes says of itself, if that can be."""
+    with _damage(f"the header of array {name!r} cannot be read"):
+        # Not from the file: NumPy would first take the memory for what a header says to be its length.
+        start = BytesIO(file.read(_LONGEST_HEADER))
+        version = np.lib.format.read_magic(start)
+        parse = _PARSERS.get(version)
+        if parse is None:
+            raise ValueError(f"it is in version {version} of NumPy's format")
+        shape, fortran, dtype = parse(start, max_header_size=_LONGEST_HEADER)
+    array = _Array(name, shape, dtype, fortran, start.tell())
     if dtype.hasobject:
         raise LogFormatError(
             f"array {name!r} holds Python objects, which only pickle can read, and a pickle can execute anything; it "
-            f"is not read{_SAYS}."
+            "is not read. Save it as numbers, times or text (dtype 'U')."
         )
-    if any(length < 0 for length in shape):
-        raise LogFormatError(f"array {name!r} says it has shape {shape}; the file is damaged. Save it again.")
-    return _Array(name, shape, dtype, fortran, 8 + len(start) + length)
-
-
-def _exactly(file: IO[bytes], size: int, name: str, *, last: bool = False) -> bytes:
-    """So many bytes; with ``last`` the end of the array, where its checksum is compared."""
-    try:
-        data = file.read(1 if last else size)
-    except _BROKEN as error:
-        raise LogFormatError(f"array {name!r} cannot be read ({error}); the file is damaged. Save it again.") from None
-    if len(data) != size:
+    if size != array.header + array.nbytes or any(length < 0 for length in shape):
         raise LogFormatError(
-            f"array {name!r} does not have the length it declares; the file is damaged. Save it again."
+            f"array {name!r} says it has shape {shape} of {dtype}, {array.nbytes} bytes, but holds "
+            f"{size - array.header}; the file is damaged. Save it again."
         )
-    return data
+    return array
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
@@ -594,17 +523,17 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
             names, d, dtype = part.feature_names, part.n_features, part.contexts.dtype
             preparation, sparse = part.preparation, is_sparse(part.contexts)
             waiting.write(np.ascontiguousarray(part.contexts.data if sparse else part.contexts).data)
-            if sparse:
-                small.setdefault("contexts_columns", []).append(part.contexts.indices)
-                small.setdefault("sizes", []).append(np.diff(part.contexts.indptr))
             rows += part.n_rows
-            small.setdefault("counts", []).append(np.diff(part.step_offsets))
-            small.setdefault("chosen", []).append(part.chosen)
-            small.setdefault("episode", []).append(np.full(part.n_steps, number, dtype=np.int64))
+            episode = np.full(part.n_steps, number, dtype=np.int64)
+            columns: dict[str, NDArray[Any]] = {}
+            if sparse:
+                columns = {"contexts_columns": part.contexts.indices, "sizes": np.diff(part.contexts.indptr)}
+            columns |= {"counts": np.diff(part.step_offsets), "chosen": part.chosen, "episode": episode}
             for name in ("timestamps", "step_ids", "candidate_ids", "propensities"):
                 values = getattr(part, name)
-                if values is not None:
-                    small.setdefault(name, []).append(_storable(values, name))
+                columns |= {} if values is None else {name: _storable(values, name)}
+            for name, values in columns.items():
+                small.setdefault(name, []).append(values)
         arrays = {name: np.concatenate(values) for name, values in small.items()}
         arrays["step_offsets"] = np.concatenate([[0], np.cumsum(arrays.pop("counts"))])
         shape: tuple[int, ...] = (rows, d)
@@ -619,8 +548,7 @@ def write_npz(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             with archive.open(zipfile.ZipInfo("contexts.npy"), "w", force_zip64=True) as file:
                 descr = np.lib.format.dtype_to_descr(dtype)
-                header = {"descr": descr, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
+                np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
                 shutil.copyfileobj(waiting, file, 2**22)
             for name, values in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:

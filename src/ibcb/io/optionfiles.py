@@ -11,25 +11,23 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ibcb.io.files import atomic, regular
 from ibcb.log.arrays import shown
-from ibcb.log.steps import ReadOptions
-from ibcb.numerics.checks import WrongTypeError
+from ibcb.log.option import nearest
+from ibcb.log.read_options import READING, ReadOptions
+from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = ["load_options", "save_options"]
 
-#: what is no matter of a file: whether choices are needed, and how another log was made
-_NOT_STORED = ("choices", "preparation")
-_KNOWN = tuple(field.name for field in fields(ReadOptions) if field.name not in _NOT_STORED)
+#: those with a form in writing: not whether choices are needed, nor how another log was made
+_KNOWN = {each.name: each.default for each in READING if each.form is not None}
 
 
 def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -46,8 +44,8 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
     for key in found:
         if key not in _KNOWN:
-            near = difflib.get_close_matches(key, _KNOWN, n=1)
-            meant = f" (did you mean {near[0]}?)" if near else ""
+            near = nearest(key, _KNOWN)
+            meant = f" (did you mean {near}?)" if near else ""
             raise ValueError(f"{name}: there is no option {shown(key)}{meant}; the options are {', '.join(_KNOWN)}.")
     try:
         ReadOptions(**found)
@@ -60,8 +58,7 @@ def save_options(options: Mapping[str, Any], path: str | os.PathLike[str]) -> No
     """Write those of the options that are not the usual ones; the file appears whole or not at all."""
     if Path(path).suffix.lower() != ".toml":
         raise ValueError(f"{path}: options are kept as TOML; give a path that ends in .toml.")
-    usual = ReadOptions()
-    given = {name: options[name] for name in _KNOWN if name in options and options[name] != getattr(usual, name)}
+    given = {name: options[name] for name, usual in _KNOWN.items() if name in options and options[name] != usual}
     plain = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
     lines = [f"{name} = {_written(name, value)}" for name, value in plain.items() if not _is_empty(value)]
     for name, table in given.items():

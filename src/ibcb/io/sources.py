@@ -14,13 +14,32 @@ from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, plural, shown
 from ibcb.log.disk import IndexedSource
+from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps
 
-__all__ = ["BATCH_NUMBERS", "MOST_FEATURES", "OTHER_KINDS", "MappedSource", "asked_names", "existing"]
-__all__ += ["kept_features", "labelled", "refuse_keep", "refuse_one_hot", "refuse_roles", "refused", "same_features"]
-__all__ += ["shared_features", "some", "sorted_steps", "source_name", "unlabelled_steps"]
+__all__ = [
+    "BATCH_NUMBERS",
+    "MOST_FEATURES",
+    "OTHER_KINDS",
+    "MappedSource",
+    "asked_names",
+    "cuts",
+    "existing",
+    "in_order",
+    "kept_features",
+    "labelled",
+    "refuse_keep",
+    "refuse_one_hot",
+    "refuse_roles",
+    "refused",
+    "same_features",
+    "shared_features",
+    "some",
+    "source_name",
+    "unlabelled_steps",
+]
 
 #: contexts are handed on in batches of about so many numbers
 BATCH_NUMBERS = 4_000_000
@@ -170,7 +189,24 @@ def refused(kind: str) -> str:
     )
 
 
-def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
+def in_order(batches: Iterable[Steps], memory: int) -> Iterator[Steps]:
+    """The steps by episode and time, in batches; what is equal stays as it is. All of them are held in memory."""
+    parts, size = list[Steps](), 0
+    for part in batches:
+        parts.append(part)
+        size += 2 * part.nbytes
+        if size > memory:
+            raise beyond(f"the steps, which are sorted all at once, take {amount(size)} or more", memory)
+    every = Steps.joined(parts)
+    order = _sorted_steps(every.episode, every.timestamps)
+    starts, counts = np.cumsum(every.counts) - every.counts, every.counts[order]
+    begins = np.repeat(starts[order] - np.cumsum(counts) + counts, counts)
+    places = begins + np.arange(len(begins))
+    for steps, rows in cuts(counts, BATCH_NUMBERS // every.contexts.shape[1]):
+        yield every.taken(order[steps], places[rows])
+
+
+def _sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) -> NDArray[np.int64]:
     """The order of the steps by episode and time; what is equal stays as it is.
 
     Episodes that are no numbers have no order of their own: they are ordered by time, and where there is no time by
@@ -189,6 +225,20 @@ def sorted_steps(episode: NDArray[Any] | None, timestamps: NDArray[Any] | None) 
     if not keys:
         raise LogFormatError("nothing to sort by: the log holds neither times nor episodes; read it without sort.")
     return np.lexsort(keys)
+
+
+def cuts(counts: NDArray[np.int64], most: int) -> Iterator[tuple[slice, slice]]:
+    """Consecutive steps of at most so many rows, or a single one, and their rows.
+
+    >>> list(cuts(np.array([2, 1, 9]), 4))
+    [(slice(0, 2, None), slice(0, 3, None)), (slice(2, 3, None), slice(3, 12, None))]
+    """
+    ends = np.cumsum(counts)
+    first = row = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, row + most, side="right")), first + 1)
+        yield slice(first, last), slice(row, int(ends[last - 1]))
+        first, row = last, int(ends[last - 1])
 
 
 def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, BehaviorLog]]:

@@ -29,17 +29,15 @@ from pathlib import Path
 import numpy as np
 
 from ibcb.io.columns import dropped
-from ibcb.io.files import binary
+from ibcb.io.files import binary, text_lines
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused, same_features, shared_features, unlabelled_steps
-from ibcb.io.sparse import Decision, SparseSource, names_to_write
+from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused
+from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
 from ibcb.log.arrays import LogFormatError, shown
 from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
-from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions
-from ibcb.numerics.contexts import dense
 
 __all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
 
@@ -60,200 +58,172 @@ class VWSource(SparseSource):
     ``probability``, that of the labels.
     """
 
-    separator = "^"
+    separator, _shared_words = "^", "the features of the shared lines"
+    _own_keys = (_PROBABILITY,)
+    _without_propensities = dropped(_PROBABILITY)
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         refuse_roles(options, Path(path).name)
         if options.sort:
             raise LogFormatError(
-                f"{Path(path).name}: Vowpal Wabbit text holds neither times nor episodes to sort by; read it without "
-                "sort."
+                "Vowpal Wabbit text holds neither times nor episodes to sort by; read it without sort."
             )
         self._names: dict[str, dict[str, str]] = {}
-        self._shared: dict[str, None] = {}
-        self._unlabelled = 0
         super().__init__(path, options)
 
-    def _remarks(self) -> list[Note]:
-        left_out = unlabelled_steps(self._unlabelled)
-        if not self._shared or self._with_shared:
-            return [*left_out]
-        first = next(iter(self._shared)).partition("^")[0]
-        other = next((name for name in self._columns), "item").partition("^")[0]
-        return [shared_features(self._shared, "the features of the shared lines", (first, other)), *left_out]
-
     def _decisions(self) -> Iterator[Decision]:
+        self._left_out.clear()
+        for block in self._blocks():
+            decision = self._decision(block)
+            if decision is not None:
+                yield decision
+
+    def _blocks(self) -> Iterator[list[tuple[int, str]]]:
+        """The lines between blank ones, with their numbers."""
         block: list[tuple[int, str]] = []
-        self._unlabelled = 0
-        size = 0
-        for number, raw in self._lines():
+        size, memory = 0, self._options.memory
+        for number, raw in text_lines(self._opened, memory):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
             except UnicodeDecodeError as error:
-                raise self._error(
-                    f"line {number}", f"byte {error.start} is not UTF-8; save the file as UTF-8."
+                raise LogFormatError(
+                    f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8."
                 ) from None
             if line.strip(" "):
                 block.append((number, line))
                 # A line makes a dict, and every few characters an entry of it.
-                size += 1000 + 20 * len(raw)
-                if 8 * size > self._options.memory:
+                size += 8 * (1000 + 20 * len(raw))
+                if size > memory:
                     raise beyond(
-                        f"{self.name}, line {block[0][0]}: the block that begins here has {len(block)} lines or more; "
-                        f"with all copies made of them they take {amount(8 * size)}",
-                        self._options.memory,
+                        f"line {block[0][0]}: the block that begins here has {len(block)} lines or more; "
+                        f"with all copies made of them they take {amount(size)}",
+                        memory,
                         "blocks are separated by blank lines: are they missing? Or ",
                     )
             elif block:
-                yield from self._decision(block)
+                yield block
                 block, size = [], 0
         if block:
-            yield from self._decision(block)
+            yield block
 
-    def _decision(self, block: list[tuple[int, str]]) -> Iterator[Decision]:
-        """The decision of a block, unless it has no label and such are to be left out."""
-        first = f"line {block[0][0]}"
+    def _decision(self, block: list[tuple[int, str]]) -> Decision | None:
+        """The decision of a block; None where it has no label and such are to be left out."""
         candidates: list[dict[str, float]] = []
         shared: dict[str, float] = {}
-        chosen: int | None = None
         logged: dict[int, float] = {}
-        for index, (number, line) in enumerate(block):
-            place = f"line {number}"
-            head, bar, features = line.partition("|")
-            if not bar:
-                raise self._error(
-                    place,
-                    f"{_short(line)} has no '|'; a line is '[label] |namespace features', as in '0:1:0.5 |a x:2'.",
+        chosen: int | None = None
+        number = first = block[0][0]
+        try:
+            for number, line in block:
+                head, bar, text = line.partition("|")
+                if not bar:
+                    reason = "has no '|'; a line is '[label] |namespace features', as in '0:1:0.5 |a x:2'."
+                    raise LogFormatError(f"{shown(line, 40)} {reason}")
+                label, features = _label(head), self._features(text)
+                if label == "shared":
+                    if number > first:
+                        raise LogFormatError(
+                            "a shared line within a block; it must be the first. Blocks are separated by blank lines: "
+                            "is one missing before it?"
+                        )
+                    shared = features
+                    self._shared.update((name, None) for name in shared if len(self._shared) < 1000)
+                    continue
+                if label:
+                    if chosen is not None:
+                        raise _labelled_twice(block)
+                    chosen = len(candidates)
+                    if _PROBABILITY not in self._options.drop and self._options.choices:
+                        logged = {chosen: float(label.rpartition(":")[2])}
+                candidates.append(features)
+            number = first
+            if not candidates:
+                raise LogFormatError("a shared line without candidates; a block needs a line for each of them.")
+            if chosen is None and self._options.choices:
+                if self._options.skip_unlabelled:
+                    self._left_out[NO_CHOICE] += 1
+                    return None
+                raise LogFormatError(
+                    "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
+                    "action:cost:probability and a space, as in '0:1:0.5 |a x:2'. Leave such blocks out with "
+                    "skip_unlabelled=True (--skip-unlabelled)."
                 )
-            label = self._label(head, place)
-            if label == "shared":
-                if index > 0:
-                    raise self._error(
-                        place,
-                        "a shared line within a block; it must be the first. Blocks are separated by blank lines: is "
-                        "one missing before it?",
-                    )
-                shared = self._features(features, place)
-                self._shared.update((name, None) for name in shared if len(self._shared) < 1000)
-                continue
-            if label:
-                if chosen is not None:
-                    heads = [self._label(line.partition("|")[0], place) for _, line in block]
-                    every = all(heads) and "shared" not in heads
-                    other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
-                    raise self._error(
-                        place,
-                        f"a second labelled candidate in the block that begins at {first}; one is chosen at each step. "
-                        f"Blocks are separated by blank lines: is one missing?{other if every else ''}",
-                    )
-                chosen = len(candidates)
-                if _PROBABILITY not in self._options.drop and self._options.choices:
-                    logged = {chosen: float(label.rpartition(":")[2])}
-            candidates.append(self._features(features, place))
-        if not candidates:
-            raise self._error(first, "a shared line without candidates; a block needs a line for each of them.")
-        if chosen is None and self._options.choices:
-            if self._options.skip_unlabelled:
-                self._unlabelled += 1
-                return
-            raise self._error(
-                first,
-                "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
-                "action:cost:probability and a space, as in '0:1:0.5 |a x:2'. Leave such blocks out with "
-                "skip_unlabelled=True (--skip-unlabelled).",
-            )
-        yield Decision(first, candidates, chosen or 0, shared=shared, propensities=logged)
+        except LogFormatError as error:
+            raise LogFormatError(f"line {number}: {error}") from None
+        return Decision(f"line {first}", candidates, chosen or 0, shared=shared, propensities=logged)
 
-    def _own_keys(self) -> tuple[str, ...]:
-        return (_PROBABILITY,)
-
-    @property
-    def _without_propensities(self) -> str:
-        return dropped(_PROBABILITY)
-
-    def _label(self, head: str, place: str) -> str:
-        """What stands before the first bar, without a tag: "", "shared" or a label."""
-        words = head.split(" ")
-        touching = words[-1]
-        words = [word for word in words if word]
-        if words and (touching or words[-1].startswith("'")):
-            tag = words.pop()
-            if touching and (tag == "shared" or re.fullmatch(r"\d+(:[^:]*){1,2}", tag)):
-                raise self._error(
-                    place,
-                    f"{shown(tag)} touches the '|', so Vowpal Wabbit takes it for a tag; put a space between them.",
-                )
-        if not words:
-            return ""
-        if words == ["shared"]:
-            return "shared"
-        if words[0] in OTHER_KINDS:
-            raise self._error(place, f"{_short(' '.join(words))} {refused(words[0])}")
-        if len(words) == 1 and re.fullmatch(r"[^:]+:[^:]+:[^:]+", words[0]):
-            action, cost, probability = words[0].split(":")
-            if action != "shared" and _number(cost) is not None and _number(probability) is not None:
-                return words[0]
-        costs = len(words) == 1 and re.fullmatch(r"\d+:[^:]+", words[0])
-        what = (
-            " It is one of cost-sensitive classification (csoaa_ldf), where no candidate was chosen." if costs else ""
-        )
-        raise self._error(
-            place,
-            f"{_short(' '.join(words))} is not a label; expected nothing, 'shared', or action:cost:probability for the "
-            f"chosen candidate.{what}",
-        )
-
-    def _features(self, text: str, place: str) -> dict[str, float]:
+    def _features(self, text: str) -> dict[str, float]:
         """Names and values of all namespaces of a line; ``text`` is what follows the first bar."""
         result: dict[str, float] = {}
         for section in text.split("|"):
-            namespace, weight = "", 1.0
-            tokens = section.split(" ")
-            if tokens[0]:
-                namespace, weight = self._namespace(tokens[0], place)
+            first, *tokens = section.split(" ")
+            namespace, colon, scale = first.partition(":")
+            weight = _number(scale) if colon else 1.0
+            if (colon and not namespace) or weight is None or weight - weight != 0:
+                raise LogFormatError(
+                    f"{shown(first, 40)} after '|' is not a namespace; expected a name, or name:weight with a finite "
+                    "number. A space after '|' begins the features of the namespace without a name."
+                )
             names = self._names.setdefault(namespace, {})
-            for token in tokens[1:]:
+            for token in tokens:
                 if not token:
                     continue
-                raw, colon, text_value = token.partition(":")
-                value = weight
-                if colon:
-                    number = _number(text_value)
-                    if number is None:
-                        raw, value = self._text_value(token, raw, text_value, place)
-                    else:
-                        value = number * weight
-                        if value - value != 0:
-                            raise self._error(
-                                place,
-                                f"the value of {_short(token)} is not finite; impute it or leave the step out.",
-                            )
+                raw, colon, written = token.partition(":")
+                value = _number(written) if colon else 1.0
+                if value is not None:
+                    value *= weight
+                    if value - value != 0:
+                        raise LogFormatError(
+                            f"the value of {shown(token, 40)} is not finite; impute it or leave the step out."
+                        )
+                elif raw and written and written[0] not in "+-.0123456789" and ":" not in written:
+                    raw, value = f"{raw}^{written}", 1.0
+                else:
+                    raise LogFormatError(f"{shown(token, 40)} is not a feature; expected name or name:number.")
                 name = names.get(raw)
                 if name is None:
                     if not raw:
-                        raise self._error(place, f"{_short(token)} is a value without a name; name every feature.")
-                    name = _unescaped(raw) if not namespace else f"{_unescaped(namespace)}^{_unescaped(raw)}"
+                        raise LogFormatError(f"{shown(token, 40)} is a value without a name; name every feature.")
+                    name = "^".join(_unescaped(part) for part in (namespace, raw) if part)
                     if len(names) < _MOST_CACHED:
                         names[raw] = name
                 result[name] = result[name] + value if name in result else value
         return result
 
-    def _namespace(self, token: str, place: str) -> tuple[str, float]:
-        namespace, colon, text = token.partition(":")
-        weight = _number(text) if colon else 1.0
-        if not namespace or weight is None or weight - weight != 0:
-            raise self._error(
-                place,
-                f"{_short(token)} after '|' is not a namespace; expected a name, or name:weight with a finite number. "
-                "A space after '|' begins the features of the namespace without a name.",
-            )
-        return namespace, weight
 
-    def _text_value(self, token: str, raw: str, text: str, place: str) -> tuple[str, float]:
-        """The feature that a text as value stands for."""
-        if not raw or not text or text[0] in "+-.0123456789" or ":" in text:
-            raise self._error(place, f"{_short(token)} is not a feature; expected name or name:number.")
-        return f"{raw}^{text}", 1.0
+def _label(head: str) -> str:
+    """What stands before the first bar, without a tag: "", "shared" or action:cost:probability."""
+    words = [word for word in head.split(" ") if word]
+    touching = not head.endswith(" ")
+    if words and (touching or words[-1].startswith("'")):
+        tag = words.pop()
+        if touching and re.fullmatch(r"shared|\d+(:[^:]*){1,2}", tag):
+            raise LogFormatError(
+                f"{shown(tag)} touches the '|', so Vowpal Wabbit takes it for a tag; put a space between them."
+            )
+    label = " ".join(words)
+    parts = label.split(":")
+    is_cost = len(parts) == 3 and parts[0] not in ("", "shared") and None not in map(_number, parts[1:])
+    if label in ("", "shared") or (is_cost and len(words) == 1):
+        return label
+    if words[0] in OTHER_KINDS:
+        raise LogFormatError(f"{shown(label, 40)} {refused(words[0])}")
+    costs = " It is one of cost-sensitive classification (csoaa_ldf), where no candidate was chosen."
+    is_costs = re.fullmatch(r"\d+:[^: ]+", label)
+    raise LogFormatError(
+        f"{shown(label, 40)} is not a label; expected nothing, 'shared', or action:cost:probability for the chosen "
+        f"candidate.{costs if is_costs else ''}"
+    )
+
+
+def _labelled_twice(block: list[tuple[int, str]]) -> LogFormatError:
+    heads = [_label(line.partition("|")[0]) for _, line in block]
+    other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
+    return LogFormatError(
+        f"a second labelled candidate in the block that begins at line {block[0][0]}; one is chosen at each step. "
+        "Blocks are separated by blank lines: is one missing?"
+        f"{other if all(heads) and 'shared' not in heads else ''}"
+    )
 
 
 def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
@@ -265,21 +235,16 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
     usual. Characters that the format cannot hold are written as %20 and the like.
     """
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
-        columns: list[tuple[str, str]] | None = None
-        for _, part in same_features(parts):
-            every = columns is None
-            if columns is None:
-                columns = [_column(name) for name in names_to_write(part)]
-            start = 0
-            logged = np.ones(part.n_steps) if part.propensities is None else part.propensities[part.chosen_rows]
-            labels = [f"{chosen + 1}:0:{_probability(p)} " for chosen, p in zip(part.chosen, logged, strict=True)]
-            choices = zip(part.chosen.tolist(), part.step_offsets[1:].tolist(), labels, strict=True)
-            for chosen, end, label in choices:
-                for index, row in enumerate(dense(part.contexts[start:end]).tolist()):
-                    file.write(f"{label if index == chosen else ''}{_line(columns, row, every)}\n")
-                    every = False
-                file.write("\n")
-                start = end
+        columns: dict[str, tuple[str, str]] = {}
+        for _, part, step, candidates in steps_to_write(parts):
+            columns = columns or {name: _column(name) for name in candidates[0]}
+            chosen = int(part.chosen[step])
+            logged = 1.0 if part.propensities is None else float(part.propensities[part.step_offsets[step] + chosen])
+            # The shortest text that is the same number, 1 where there is none.
+            label = f"{chosen + 1}:0:{'1' if np.isnan(logged) or logged == 1 else repr(logged)} "
+            for index, candidate in enumerate(candidates):
+                file.write(f"{label if index == chosen else ''}{_line(columns, candidate)}\n")
+            file.write("\n")
 
 
 def looks_like_vw(path: str | os.PathLike[str]) -> bool:
@@ -297,23 +262,16 @@ def looks_like_vw(path: str | os.PathLike[str]) -> bool:
     return re.match(rf"\s*({label})?('\S*\s*|[\w./#-]*)\|", line) is not None
 
 
-def _probability(logged: float) -> str:
-    """As labels have it: the shortest text that is the same number, 1 where there is none."""
-    return "1" if np.isnan(logged) or logged == 1 else repr(float(logged))
-
-
-def _line(columns: list[tuple[str, str]], row: list[float], every: bool) -> str:
-    """One candidate's features, those of a namespace together; zeros only where ``every`` feature is to be there."""
+def _line(columns: dict[str, tuple[str, str]], candidate: dict[str, float]) -> str:
+    """One candidate's features, those of a namespace together."""
     pieces: list[str] = []
     current: str | None = None
-    for (namespace, feature), value in zip(columns, row, strict=True):
-        text = repr(value)
-        if text == "0.0" and not every:
-            continue
+    for name, value in candidate.items():
+        namespace, feature = columns[name]
         if namespace != current:
             pieces.append(f"|{namespace}")
             current = namespace
-        pieces.append(f"{feature}:{text}")
+        pieces.append(f"{feature}:{value!r}")
     return " ".join(pieces) or "|"
 
 
@@ -343,10 +301,6 @@ def _number(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 FORMAT = Format(

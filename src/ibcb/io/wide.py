@@ -56,7 +56,9 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     roles, _ = assign_roles([name for name in names if name not in parts.values()], replace(options, columns=given))
     roles.pop("candidate", None)
     choices, notes = None, tuple[Note, ...]()
-    if options.choices and "chosen" in roles:
+    # Of candidate sets nobody asks what was chosen, nor how that is written.
+    unasked = [] if options.choices or "chosen" not in roles else [roles.pop("chosen")]
+    if "chosen" in roles:
         places, notes = _numbered(tables, roles["chosen"], alternatives)
         choices = _Choices(roles["chosen"], places, alternatives, available)
         if not options.skip_unlabelled:
@@ -91,7 +93,7 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
     keep = ordinary if options.features is None and options.preparation is None else ()
     left = replace(
         left,
-        drop=[name for name in options.drop if name in long.schema.names],
+        drop=[name for name in (*options.drop, *unasked) if name in long.schema.names],
         keep=list(dict.fromkeys([*options.keep, *keep])),
         alternatives=(),
     )

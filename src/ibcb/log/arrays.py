@@ -125,7 +125,7 @@ def offsets_of(counts: ArrayLike) -> NDArray[np.int64]:
 
 def runs(labels: NDArray[Any]) -> NDArray[np.int64]:
     """Offsets of the runs of equal labels."""
-    edges: NDArray[np.int64] = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
+    edges: NDArray[np.int64] = np.concatenate([[0], np.flatnonzero(labels[1:] != labels[:-1]) + 1, [len(labels)]])
     return edges
 
 

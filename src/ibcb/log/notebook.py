@@ -41,13 +41,13 @@ def log_html(log: Any) -> str:
     return _box(type(log).__name__, f"{_pairs(rows)}{notes}")
 
 
-def validation_html(found: Any) -> str:
+def validation_html(validation: Any) -> str:
     """What `ibcb.validate` found, the gravest first."""
     # Imported here: a log alone shows itself without it.
     from ibcb.log.validation.findings import shown
 
     items = []
-    for finding in found.findings:
+    for finding in validation.findings:
         features = f"<br>Features: {escape(shown(finding.features))}." if finding.features else ""
         place = f", {escape(finding.place)}" if finding.place else ""
         colour = {"error": "#c0392b", "warning": "#b9770e"}.get(finding.severity, "inherit")
@@ -56,7 +56,7 @@ def validation_html(found: Any) -> str:
             f"{escape(finding.code)}</span>{place}<br>{escape(finding.message)}{features}<br>"
             f'<span style="opacity:.8">→ {escape(finding.remedy)}</span></div>'
         )
-    summary = found.summary
+    summary = validation.summary
     rows = {
         "episodes": f"{summary.episodes:,}"
         + (f" after {summary.warmup_episodes:,} of warm-up" if summary.warmup_episodes else ""),
@@ -66,7 +66,7 @@ def validation_html(found: Any) -> str:
     }
     if summary.time_span is not None:
         rows["time"] = " to ".join(map(escape, summary.time_span))
-    return _box(found.verdict, f"{_pairs(rows)}{''.join(items)}")
+    return _box(validation.verdict, f"{_pairs(rows)}{''.join(items)}")
 
 
 def _box(title: str, content: str) -> str:

@@ -44,9 +44,9 @@ def row_propensities(
             f"propensities has shape {array.shape}; expected one entry per row, ({rows},), NaN where none is known, or "
             f"one per step, ({steps},): that of the chosen candidate."
         )
-    found = wrong_propensity(array, chosen_rows)
-    if found is not None:
-        row, reason = found
+    wrong = wrong_propensity(array, chosen_rows)
+    if wrong is not None:
+        row, reason = wrong
         step = int(np.searchsorted(step_offsets, row, side="right")) - 1
         raise LogFormatError(
             f"{place(step)}, candidate {row - int(step_offsets[step])}: {reason}. Correct it, give NaN where it is not "
@@ -58,9 +58,9 @@ def row_propensities(
 
 def of_chosen(values: NDArray[np.float64], chosen_rows: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
     """The propensity of every row, where only those of the chosen ones are known. Shape (rows,)."""
-    found = np.full(rows, np.nan)
-    found[chosen_rows] = values
-    return found
+    of_rows = np.full(rows, np.nan)
+    of_rows[chosen_rows] = values
+    return of_rows
 
 
 def wrong_propensity(values: NDArray[np.float64], chosen_rows: NDArray[np.int64]) -> tuple[int, str] | None:

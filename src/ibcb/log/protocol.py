@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
+from ibcb.numerics.checks import WrongTypeError
 
 if TYPE_CHECKING:
     from ibcb.log.behavior_log import BehaviorLog
 
-__all__ = ["Log"]
+__all__ = ["Log", "check_is_log"]
 
 
 class Log(ABC):
@@ -121,3 +122,12 @@ class Log(ABC):
 
     def _repr_html_(self) -> str:
         return log_html(self)
+
+
+def check_is_log(value: Any, asked: str) -> None:
+    """Refuse what has no parts to go through; ``asked``: the function that was given it."""
+    if not callable(getattr(value, "parts", None)):
+        raise WrongTypeError(
+            f"{asked} takes a BehaviorLog or a log on disk, got {type(value).__name__}; open a file with "
+            "ibcb.open_log, make arrays a log with ibcb.BehaviorLog.from_episodes."
+        )

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, product
-from typing import Any
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from itertools import chain
+from itertools import product as combinations_of
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_feature_names
 from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.read_options import READING
 
 __all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
 
 #: options of `ibcb.read_log` that say where things stand in a file
-_OF_FILES = frozenset(["format", "delimiter", "decimal", "alternatives", "items"])
+_PLACES = frozenset(each.name for each in READING if each.kept == "place")
+#: what older recipes do not have
+_LATER = frozenset(["center", "scale", "pooled", "crosses", "hidden", "arms", "reading"])
 #: products that a recipe may ask for; a log has fewer features
 _MOST_PRODUCTS = 10_000_000
 #: a number beyond it would overflow when it is squared
@@ -137,7 +142,7 @@ class Preparation:
 
     def reading_again(self, *, choices: bool) -> dict[str, Any]:
         """Options to read another log with; of candidate sets without choices those that say where things stand."""
-        return {name: value for name, value in self.reading if choices or name in _OF_FILES}
+        return {name: value for name, value in self.reading if choices or name in _PLACES}
 
     def products(self) -> Iterator[tuple[int, ...]]:
         """The factors of every product, by position."""
@@ -155,14 +160,14 @@ class Preparation:
         ]
         seen: set[tuple[int, ...]] = set()
         for cross in self.crosses:
-            found = []
-            for factors in product(*cross):
+            products = []
+            for factors in combinations_of(*cross):
                 key = tuple(sorted(factors))
                 columns = [encoded[place] for place in key if encoded[place] is not None]
                 if key not in seen and len(set(columns)) == len(columns):
                     seen.add(key)
-                    found.append(factors)
-            yield cross, found
+                    products.append(factors)
+            yield cross, products
 
     @property
     def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -234,47 +239,22 @@ class Preparation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preparation:
         """What `to_json` gave; ValueError where it is something else."""
-        made = cls(
-            tuple(
-                FeatureColumn(
-                    name=_text(_part(column, "name")),
-                    categories=None if (names := _part(column, "categories")) is None else _texts(names),
-                    fill=None if (fill := _part(column, "fill")) is None else _finite(fill),
-                    center=_finite(column.get("center", 0.0)),
-                    scale=_above_zero(column.get("scale", 1.0)),
-                    pooled=bool(column.get("pooled", False)),
-                )
-                for column in _list(_part(data, "columns"))
-            ),
-            tuple((_text(role), _text(column)) for role, column in _mapping(_part(data, "roles")).items()),
-        )
+        given = dict(_mapping(data))
+        given |= {name: list(_mapping(given[name]).items()) for name in ("roles", "reading") if name in given}
+        made: Preparation = _made(cls, given)
+        for column in made.columns:
+            if column.scale <= 0:
+                raise ValueError(f"scale is {column.scale}, which is not above 0")
         d = len(made.column_features)
-        stored = map(_list, _list(data.get("crosses", ())))
-        crosses = tuple(tuple(_places(factor, d) for factor in cross) for cross in stored)
-        if sum(math.prod(map(len, cross)) for cross in crosses) > _MOST_PRODUCTS:
+        factors = (*chain.from_iterable(made.crosses), made.hidden)
+        if any(not 0 <= place < d for places in factors for place in places):
+            raise ValueError(f"a cross names a feature beyond the {d} there are")
+        if sum(math.prod(map(len, cross)) for cross in made.crosses) > _MOST_PRODUCTS:
             raise ValueError(f"it has more than {_MOST_PRODUCTS:,} products")
-        arms = None if data.get("arms") is None else _arms(data["arms"])
-        reading = tuple((str(name), value) for name, value in _mapping(data.get("reading", {})).items())
-        return replace(made, crosses=crosses, hidden=_places(data.get("hidden", ()), d), arms=arms, reading=reading)
-
-
-def _arms(data: Mapping[str, Any]) -> Arms:
-    names = _texts(_part(data, "names"))
-    pairs = [_list(pair) for pair in _list(_part(data, "features"))]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ValueError("a feature of arms is not a name and its values")
-    features = tuple((_text(name), tuple(map(_finite, _list(values)))) for name, values in pairs)
-    if any(len(values) != len(names) for _, values in features):
-        raise ValueError(f"a feature of arms lacks one number for each of the {len(names)} arms")
-    available = _part(data, "available")
-    return Arms(_text(_part(data, "column")), names, features, None if available is None else _text(available))
-
-
-def _places(values: Any, d: int) -> tuple[int, ...]:
-    places = tuple(_list(values))
-    if any(type(place) is not int or not 0 <= place < d for place in places):
-        raise ValueError(f"a cross names a feature beyond the {d} there are")
-    return places
+        names, features = ((), ()) if made.arms is None else (made.arms.names, made.arms.features)
+        if any(len(values) != len(names) for _, values in features):
+            raise ValueError(f"a feature of arms lacks one number for each of the {len(names)} arms")
+        return made
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -283,36 +263,26 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _part(data: Any, name: str) -> Any:
-    if name not in _mapping(data):
-        raise ValueError(f"{name!r} is missing from the recipe of features")
-    return data[name]
-
-
-def _list(value: Any) -> list[Any] | tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{shown(value)} is not a list")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(_text, _list(value)))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is not a name")
-    return value
-
-
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+def _made(kind: Any, value: Any) -> Any:
+    """What JSON has of a value of some type, as that again; ValueError where it is something else."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        types, given = get_type_hints(kind), _mapping(value)
+        for name in types:
+            if name not in given and name not in _LATER:
+                raise ValueError(f"{name!r} is missing from the recipe of features")
+        return kind(**{name: _made(types[name], given[name]) for name in types if name in given})
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return None if value is None else _made(parts[0], value)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{shown(value)} is not a list")
+        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        if len(parts) != len(value):
+            raise ValueError(f"{shown(value)} is not a name and its values")
+        return tuple(_made(part, each) for part, each in zip(parts, value, strict=True))
+    if kind is float and (isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST):
         raise ValueError(f"a number (fill, center, scale) is {shown(value)}, which is not finite")
-    return float(value)
-
-
-def _above_zero(value: Any) -> float:
-    number = _finite(value)
-    if number <= 0:
-        raise ValueError(f"scale is {number}, which is not above 0")
-    return number
+    if kind in (str, int) and type(value) is not kind:
+        raise ValueError(f"{shown(value)} is not {'a name' if kind is str else 'the position of a feature'}")
+    return value if kind in (str, int, Any) else kind(value)

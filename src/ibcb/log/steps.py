@@ -1,51 +1,27 @@
 """Steps on their way into a log: batches of whole steps from any format, before they are cut into episodes.
 
-A `Source` is a place to read steps from, again and again, a bounded number at a time. `ReadOptions` holds what a user
-may say about how to read it. `numbered` cuts the steps into episodes.
+A `Source` is a place to read steps from, again and again, a bounded number at a time. `numbered` cuts the steps into
+episodes, as `ibcb.log.read_options.ReadOptions` say.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, shown
-from ibcb.log.memory import memory_budget
+from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, runs, shown
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ROLES, ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.checks import WrongTypeError, whole
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 
 __all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
 
-#: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
-ROLES: dict[str, tuple[str, ...]] = {
-    "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),
-    "step": ("step", "step_id", "request_id", "decision_id", "impression_id", "event_id", "round"),
-    "chosen": ("chosen", "is_chosen", "selected", "is_selected", "picked", "action_taken", "choice"),
-    "timestamp": ("timestamp", "time", "ts", "datetime", "event_time", "logged_at"),
-    "step_id": ("step_id", "request_id", "decision_id", "impression_id", "event_id"),
-    "propensity": (
-        *("propensity", "propensity_score", "pscore", "probability", "prob"),
-        *("propensities", "propensity_scores", "pscores", "probabilities"),
-    ),
-    "candidate": ("candidate", "candidate_id", "item", "item_id", "arm", "arm_id", "action", "action_id"),
-}
-#: options that a `Preparation` keeps in its own way, or that are of no use to another log
-_OF_FEATURES = frozenset(
-    [
-        *("columns", "features", "drop", "keep", "one_hot", "min_count", "cross", "missing", "standardize"),
-        *("arm", "available", "arm_features", "choices", "preparation", "max_memory"),
-    ]
-)
 _LARGEST = int(np.iinfo(np.int64).max)
 #: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
 _FAR = 10**11
@@ -120,140 +96,6 @@ class Source(Protocol):
         ``whole``: all of them will be in memory anyway, so do what is fastest.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """What a user may say about how to read a log; see `ibcb.read_log`."""
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    features: Sequence[str] | None = None
-    drop: Sequence[str] = ()
-    keep: Sequence[str] = ()
-    one_hot: Sequence[str] | bool = ()
-    min_count: int = 1
-    cross: Sequence[Sequence[str]] = ()
-    arm: str | None = None
-    available: str | None = None
-    arm_features: Any = None
-    missing: str = "refuse"
-    standardize: bool = False
-    delimiter: str | None = None
-    decimal: str = "."
-    format: str | None = None
-    alternatives: Sequence[str] = ()
-    items: Any = None
-    date_format: str | None = None
-    deduplicate: bool = False
-    skip_unlabelled: bool = False
-    episode_every: str | None = None
-    episode_size: int | None = None
-    episodes: str | Sequence[int] | None = None
-    warmup: int | None = None
-    sort: bool = False
-    max_memory: int | str | None = None
-    choices: bool = True
-    preparation: Preparation | None = None
-
-    def __post_init__(self) -> None:
-        for role in self.columns:
-            if role not in ROLES:
-                raise ValueError(f"columns has a role {shown(role)}; the roles are {', '.join(ROLES)}.")
-        for option in ("features", "drop", "keep", "one_hot", "cross", "alternatives"):
-            if isinstance(names := getattr(self, option), str):
-                raise WrongTypeError(f"{option}={shown(names)} is text; give a list of names, [{shown(names)}].")
-        for names in self.cross:
-            if isinstance(names, str):
-                raise WrongTypeError(
-                    f"cross has {shown(names)}, a text; give the names of the columns to multiply: ('a', 'b')."
-                )
-            if not names or not all(isinstance(name, str) and name for name in names):
-                raise ValueError(f"cross has {shown(names)}; give the names of the columns to multiply: ('a', 'b').")
-        whole("min_count", self.min_count, 1, "it is the number of rows that a category needs for a feature of its own")
-        for option in ("available", "arm_features"):
-            if getattr(self, option) is not None and self.arm is None and self.preparation is None:
-                raise ValueError(
-                    f"{option} is about arms; name the column with the chosen arm, too: arm='arm' (--arm)."
-                )
-        memory_budget(self.max_memory)
-        if self.missing not in ("refuse", "mean", "zero"):
-            raise ValueError(f"missing={shown(self.missing)} is unknown; choose refuse, mean or zero.")
-        for option in ("delimiter", "decimal"):
-            sign = getattr(self, option)
-            if sign is not None and (len(sign) != 1 or not sign.isascii() or sign.isalnum() or sign in "\r\n\"'"):
-                raise ValueError(f"{option}={shown(sign)} cannot be used; give a single character, such as a comma.")
-        if self.alternatives and len({name.casefold() for name in self.alternatives}) < max(2, len(self.alternatives)):
-            raise ValueError(
-                f"alternatives={shown(list(self.alternatives))} must be two or more different names; with fewer "
-                "there is nothing to choose."
-            )
-        if self.date_format is not None and "%" not in self.date_format:
-            raise ValueError(f"date_format={shown(self.date_format)} has no %; write it as in %d.%m.%Y %H:%M.")
-        cuts = [name for name in ("episode_every", "episode_size", "episodes") if getattr(self, name) is not None]
-        if len(cuts) > 1:
-            raise ValueError(f"{cuts[0]} and {cuts[1]} exclude each other; give one of them.")
-        if isinstance(self.episodes, str) and self.episodes != "auto":
-            raise ValueError(
-                f"episodes={shown(self.episodes)} is unknown; write 'auto' to find the edges, or give the first step "
-                "of every episode: [0, 400, 800]."
-            )
-        if self.episodes is not None and self.episodes != "auto":
-            first_steps(self.episodes)
-        if self.episode_every is not None:
-            window_seconds(self.episode_every)
-        if self.episode_size is not None:
-            why = "it is the number of steps in an episode"
-            whole("episode_size", self.episode_size, 1, why)
-        if self.warmup is not None:
-            why = "it is the number of leading episodes that were random"
-            whole("warmup", self.warmup, 0, why)
-
-    @property
-    def cuts(self) -> bool:
-        """Whether episodes are cut here, rather than by labels of the log."""
-        return any(cut is not None for cut in (self.episode_every, self.episode_size, self.episodes))
-
-    @cached_property
-    def memory(self) -> int:
-        """Bytes of memory that reading may take."""
-        return memory_budget(self.max_memory)
-
-    @property
-    def encoded(self) -> list[str]:
-        """The columns that were named to be encoded."""
-        return [] if isinstance(self.one_hot, bool) else list(self.one_hot)
-
-    def kept(self) -> tuple[tuple[str, Any], ...]:
-        """What the preparation of a log does not say of how it was read, for others like it."""
-        before = {} if self.preparation is None else dict(self.preparation.reading)
-        usual = ReadOptions()
-        names = (name for name in self.__dataclass_fields__ if name not in _OF_FEATURES)
-        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
-        for name, value in given.items():
-            if isinstance(value, (list, tuple)) and value:
-                before[name] = [int(each) if name == "episodes" else str(each) for each in value]
-            elif isinstance(value, (bool, int, float, str, os.PathLike)):
-                before[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
-        return tuple(before.items())
-
-    @property
-    def crossed(self) -> list[str]:
-        """The names in crosses, and the patterns."""
-        return list(dict.fromkeys(name for names in self.cross for name in names))
-
-
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-
-
-def window_seconds(text: str) -> int:
-    """Such as "1d", as seconds."""
-    if not isinstance(text, str):
-        raise WrongTypeError(f"episode_every={shown(text)} is not a duration; write it as text: '1d', '6h' or '30min'.")
-    match = re.fullmatch(r"(\d+)\s*(s|min|h|d|w)", text.strip())
-    seconds = 0 if match is None else int(match[1]) * _UNITS[match[2]]
-    if not 0 < seconds < _LARGEST:
-        raise ValueError(f"episode_every={shown(text)} is not a duration; write 1d, 6h or 30min.")
-    return seconds
 
 
 def numbered(batches: Iterable[Steps], options: ReadOptions) -> Iterator[tuple[NDArray[np.int64], Steps]]:
@@ -344,30 +186,25 @@ class _Episodes:
                 f"episode {labels[at]} is below 0 and not a whole number; store the numbers as integers, or say how "
                 "many leading episodes were random: warmup=1 (--warmup 1).",
             )
-        return (
-            self._given(labels.astype(np.int64)) if kind in "iu" and self._warmup is None else self._relabelled(labels)
-        )
+        whole_numbers = kind in "iu" and self._warmup is None
+        return self._given(labels.astype(np.int64)) if whole_numbers else self._relabelled(labels)
 
     def _given(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole numbers stay as they are; they must not fall."""
-        before = np.concatenate([labels[:1] if self._last is None else [self._last], labels[:-1]])
-        falls = labels < before
-        if falls.any():
-            at = int(np.argmax(falls))
+        last = labels[0] if self._last is None else self._last
+        at = _first_fall(labels, last)
+        if at is not None:
+            before = labels[at - 1] if at else last
             raise self._error(
-                at,
-                f"episode {labels[at]} follows {before[at]}; sort the rows by episode, or read with sort=True "
-                "(--sort).",
+                at, f"episode {labels[at]} follows {before}; sort the rows by episode, or read with sort=True (--sort)."
             )
         self._last = int(labels[-1])
         return labels
 
     def _relabelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Any labels become 0, 1, ... in the order in which they appear; none may come back."""
-        changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
-        starts = np.concatenate([[0], changes])
         numbers = np.empty(len(labels), dtype=np.int64)
-        for first, end in zip(starts, [*changes, len(labels)], strict=True):
+        for first, end in pairwise(runs(labels)):
             label = labels[first]
             if self._number < 0 or label != self._last:
                 if label in self._seen:
@@ -377,8 +214,7 @@ class _Episodes:
                         "read with sort=True (--sort).",
                     )
                 self._seen.add(label)
-                self._last = label
-                self._number += 1
+                self._last, self._number = label, self._number + 1
             numbers[first:end] = self._number
         return numbers
 
@@ -413,19 +249,25 @@ class _Episodes:
         windows = seen // seconds
         # Windows must not fall: what comes later was chosen later.
         last = self._time or (windows[0], timestamps[0])
-        falls = windows < np.concatenate([[last[0]], windows[:-1]])
-        if falls.any():
-            at = int(np.argmax(falls))
+        fall = _first_fall(windows, last[0])
+        if fall is not None:
+            before = timestamps[fall - 1] if fall else last[1]
             raise self._error(
-                at,
-                f"its time {timestamps[at]} is before {timestamps[at - 1] if at else last[1]} of the step before it; "
-                "sort the rows by time, or read with sort=True (--sort).",
+                fall,
+                f"its time {timestamps[fall]} is before {before} of the step before it; sort the rows by time, or read "
+                "with sort=True (--sort).",
             )
         self._time = windows[-1], timestamps[-1]
         return windows
 
     def _error(self, at: int, reason: str) -> LogFormatError:
         return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+
+
+def _first_fall(values: NDArray[np.int64], last: int) -> int | None:
+    """Where a value is below the one before it, ``last`` being before the first."""
+    falls = values < np.concatenate([[last], values[:-1]])
+    return int(np.argmax(falls)) if falls.any() else None
 
 
 def seconds_since_1970(timestamps: NDArray[Any]) -> NDArray[np.float64] | None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.numerics.printable import shown
+from ibcb.numerics.refusals import WrongTypeError
 
 __all__ = [
     "WrongTypeError",
@@ -32,10 +33,6 @@ _NUMBERS = "give real numbers, float32 or float64"
 _LARGEST_WHOLE = 2**63 - 1
 #: of sums of squares of features, the largest of which is 1e140
 _LARGEST_SQUARE = 1e300
-
-
-class WrongTypeError(TypeError):
-    """Something that was given is of a type that it cannot be; a plain TypeError is a mistake of our own code."""
 
 
 def finite(name: str, value: Any) -> float:

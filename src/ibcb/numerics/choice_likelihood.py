@@ -40,6 +40,7 @@ __all__ = ["ChoiceLoss", "Expansion"]
 _BLOCK_BYTES = 1 << 21
 #: exp of a score below this is finite, and so are sums of it: exp(709.7) is the largest double
 _FINITE_EXP = 700.0
+_NONE: Vector = np.empty(0)
 
 
 class Expansion(NamedTuple):
@@ -60,6 +61,13 @@ class _Drawn(NamedTuple):
     losses: Vector
     others: Matrix
     chosen: Vector
+
+
+class _Blamed(NamedTuple):
+    """Of some steps: their losses, and the probability that each did not stray; no numbers if none can."""
+
+    losses: Vector
+    meant: Vector = _NONE
 
 
 class ChoiceLoss:
@@ -96,7 +104,8 @@ class ChoiceLoss:
     ) -> None:
         self.n_features = int(contexts.shape[1])
         self.top_k, self.stray = top_k, stray
-        self._known = dict[str, Any]()
+        self._drawn_at: dict[str, Any] = {"w": None}
+        self._blamed_at: tuple[Vector | None, list[_Blamed]] = (None, [])
         blocks = list(_lead_blocks(contexts, offsets, chosen, scale))
         moving = np.zeros(self.n_features, dtype=bool)
         for D in blocks:
@@ -114,39 +123,38 @@ class ChoiceLoss:
         """The same choices without allowances, which is convex; itself if it has none."""
         if self.top_k == 1 and self.stray == 0:
             return self
-        twin = copy.copy(self)
-        twin.top_k, twin.stray = 1, 0.0
-        return twin
+        return self._twin(1, 0.0)
 
     def with_stray(self, stray: float) -> ChoiceLoss:
         """The same choices with another share of steps that stray."""
+        return self._twin(self.top_k, stray)
+
+    def _twin(self, top_k: int, stray: float) -> ChoiceLoss:
         twin = copy.copy(self)
-        twin.stray = stray
+        twin.top_k, twin.stray, twin._blamed_at = top_k, stray, (None, [])
         return twin
 
     def __call__(self, w: Vector) -> float:
         """f at w."""
-        drawn = zip(self._blocks, self._drawn(w), strict=True)
-        return sum(float(self._blame(each, D.shape[1] + 1)[0].sum()) for D, each in drawn)
+        return sum(float(np.add.reduce(each.losses)) for each in self._blamed(w))
 
     def expand(self, w: Vector) -> Expansion:
         """f at w, its gradient and Hessian: summed means and covariances of a lead drawn from each step's softmax."""
         d = len(self._moving)
         loss, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
         excess = np.zeros((d, d)) if self.stray else None
-        for D, drawn in zip(self._doubles(), self._drawn(w), strict=True):
+        for D, drawn, (losses, meant) in zip(self._doubles(), self._drawn(w), self._blamed(w), strict=True):
             p, of_chosen = drawn.others, drawn.chosen
             mean = np.einsum("djt,jt->dt", D, p)
             # Squares of centred leads rather than E[D D'] - E[D] E[D]', which cancels where a step is almost certain.
             spread = D - mean[:, None]
-            losses, meant = self._blame(drawn, D.shape[1] + 1)
             if excess is not None:
-                excess += _square(mean * np.sqrt(meant * (1 - meant)))
+                excess += (mean * (meant * (1 - meant))) @ mean.T
                 p, of_chosen = p * meant, of_chosen * meant
             spread *= np.sqrt(p)
             loss += float(np.add.reduce(losses))
             gradient += mean.sum(axis=1) if excess is None else mean @ meant
-            hessian += _square(spread.reshape(d, p.size)) + _square(mean * np.sqrt(of_chosen))
+            hessian += _square(spread.reshape(d, p.size)) + (mean * of_chosen) @ mean.T
         if d < self.n_features:
             gradient, hessian = self._among_all(gradient), self._among_all(hessian)
             excess = None if excess is None else self._among_all(excess)
@@ -208,19 +216,25 @@ class ChoiceLoss:
             np.put_along_axis(scores, best, -np.inf, axis=0)
         return scores
 
-    def _blame(self, drawn: _Drawn, candidates: int) -> tuple[Vector, Vector]:
-        """Losses with straying allowed for, and the probability that each step did not stray; empty if none can."""
+    def _blamed(self, w: Vector) -> list[_Blamed]:
+        """Every block's losses with straying allowed for; worked out once for a w that is asked about again."""
+        if self._blamed_at[0] is not w:
+            drawn = zip(self._blocks, self._drawn(w), strict=True)
+            self._blamed_at = w, [self._blame(each, D.shape[1] + 1) for D, each in drawn]
+        return self._blamed_at[1]
+
+    def _blame(self, drawn: _Drawn, candidates: int) -> _Blamed:
         best = min(self.top_k, candidates)
         if self.stray == 0:
-            return (drawn.losses + np.log(best) if best > 1 else drawn.losses), np.empty(0)
+            return _Blamed(drawn.losses + np.log(best) if best > 1 else drawn.losses)
         meant = (1 - self.stray) / best * drawn.chosen
         total = meant + self.stray / candidates
-        return -np.log(total), meant / total
+        return _Blamed(-np.log(total), meant / total)
 
     def _drawn(self, w: Vector) -> list[_Drawn]:
-        """The softmax of every block's steps; worked out once for a w that is asked about again."""
-        known = self._known
-        if known.get("w") is not w or known["top_k"] != self.top_k:
+        """The softmax of every block's steps; worked out once for all twins for a w that is asked about again."""
+        known = self._drawn_at
+        if known["w"] is not w or known["top_k"] != self.top_k:
             moving = w if len(self._moving) == self.n_features else w[self._moving]
             known |= {"w": w, "top_k": self.top_k}
             known["drawn"] = [_drawn(self._cut(_scores(D, moving))) for D in self._doubles()]
@@ -257,9 +271,9 @@ def _drawn(scores: Matrix) -> _Drawn:
     if scores.max() < _FINITE_EXP:
         others = np.exp(scores)
         total = np.add.reduce(others, axis=0)
-        losses = np.log1p(total)
-        others /= 1.0 + total
-        return _Drawn(losses, others, 1 / (1.0 + total))
+        chosen = 1 / (1.0 + total)
+        others *= chosen
+        return _Drawn(np.log1p(total), others, chosen)
     top = np.maximum(scores.max(axis=0), 0)
     losses = top + np.log(np.exp(-top) + np.exp(scores - top).sum(axis=0))
     return _Drawn(losses, np.exp(scores - losses), np.exp(-losses))

@@ -167,7 +167,8 @@ def step_counts(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def sizes_of(counts: NDArray[np.int64]) -> list[int]:
     """The different counts, in order."""
-    return counts[:1].tolist() if (counts == counts[0]).all() else np.unique(counts).tolist()
+    sizes: list[int] = (counts[:1] if (counts == counts[0]).all() else np.unique(counts)).tolist()
+    return sizes
 
 
 def step_products(contexts: Contexts, matrices: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:

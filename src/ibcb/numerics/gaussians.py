@@ -16,7 +16,7 @@ from scipy.linalg import blas, lapack
 
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 
-__all__ = ["Beliefs", "Site", "Transition", "condition", "draws_root", "factor", "site_at", "symmetric_inverse"]
+__all__ = ["Beliefs", "Site", "condition", "draws_root", "factor", "site_at", "symmetric_inverse"]
 
 #: by this factor the estimate of a condition number is safe
 _SURELY = 1e3
@@ -60,25 +60,6 @@ class Site:
     def information(self) -> Matrix:
         """R R', shape (d, d)."""
         return self.root @ self.root.T
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One update as K models see it: the end of the state x wanders by N(0, W), then p becomes T x + N(0, Q).
-
-    Attributes
-    ----------
-    matrix : ndarray of shape (d, D)
-        T.
-    noise : ndarray of shape (K, d, d)
-        Q.
-    wander : ndarray of shape (K, t, t)
-        W, of the last t entries of x.
-    """
-
-    matrix: Matrix
-    noise: Matrix
-    wander: Matrix
 
 
 @dataclass(frozen=True)
@@ -127,15 +108,16 @@ class Beliefs:
         wide[:, :d, :d] += noise
         return Beliefs(self.mean, wide)
 
-    def moved(self, by: Transition) -> Beliefs:
-        """After one update."""
-        T = by.matrix
-        d, (K, D), tail = len(T), self.mean.shape, by.wander.shape[-1]
+    def moved(self, T: Matrix, noise: Matrix, wander: Matrix) -> Beliefs:
+        """After one update: the end of the state x wanders by N(0, wander), then p becomes T x + N(0, noise).
+
+        Shapes (d, D), (K, d, d) and (K, t, t), of the last t entries of x.
+        """
+        d, (K, D), tail = len(T), self.mean.shape, wander.shape[-1]
         wide = self.covariance.copy()
-        wide[:, -tail:, -tail:] += by.wander
-        beside = wide.reshape(K * D, D) @ T.T
-        beside = beside.reshape(K, D, d)
-        own = T @ beside + by.noise
+        wide[:, -tail:, -tail:] += wander
+        beside = (wide.reshape(K * D, D) @ T.T).reshape(K, D, d)
+        own = T @ beside + noise
         wide[:, :, :d] = beside
         wide[:, :d] = np.swapaxes(beside, 1, 2)
         wide[:, :d, :d] = (own + np.swapaxes(own, 1, 2)) / 2

@@ -13,7 +13,7 @@ contexts with a column H(s); its weight over the others' is then alpha.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ __all__ = [
     "DrawScale",
     "ChoiceFit",
     "Summary",
+    "WithPrior",
     "draw_scale",
     "read_choices",
     "stray_rate",
@@ -110,10 +111,18 @@ class ChoiceFit(NamedTuple):
     agreement: float
 
 
-class _PriorPoint:
-    """F at a point, and its derivatives if they are asked for."""
+class Loss(Protocol):
+    """A smooth function of weights, and its derivatives."""
 
-    def __init__(self, x: Vector, loss: ChoiceLoss, centre: Vector, precision: Matrix) -> None:
+    def __call__(self, w: Vector, /) -> float: ...
+
+    def expand(self, w: Vector, /) -> Expansion: ...
+
+
+class WithPrior:
+    """F at a point, f being a loss, and its derivatives if they are asked for."""
+
+    def __init__(self, x: Vector, loss: Loss, centre: Vector, precision: Matrix) -> None:
         self.x, self._loss, self._precision, offset = x, loss, precision, x - centre
         self._pull = precision @ offset
         self.value = loss(x) + float(offset @ self._pull) / 2
@@ -149,7 +158,7 @@ def summarise(
             summary = summarise(loss, centre, precision, start=before.mode, stopping=stopping)
             return summary._replace(passes=summary.passes + before.passes)
         start = centre
-    done = descend(lambda w: _PriorPoint(w, loss, centre, precision), start, stopping)
+    done = descend(lambda w: WithPrior(w, loss, centre, precision), start, stopping)
     if not done.solved:
         remedy = "Rescale the contexts to about 1, or raise the ridge, which is the precision of the prior."
         raise done.error("conditional logit", remedy)

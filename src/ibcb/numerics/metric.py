@@ -1,4 +1,4 @@
-"""A length for weights: that of their scores over candidates, which does not depend on the features' units."""
+"""Lengths of weights: by the scores of candidates, which do not depend on the units of features, and Euclid's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.linalg import lapack
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.lazy import lazy
 
-__all__ = ["Metric"]
+__all__ = ["Metric", "direction"]
 
 
 @dataclass(frozen=True)
@@ -51,3 +51,9 @@ class Metric:
         """Raise ValueError where a feature has no length."""
         if not (self.matrix.diagonal() > 0).all():
             raise ValueError("its diagonal is not above 0")
+
+
+def direction(weights: Matrix) -> Matrix:
+    """Weights, shape (..., d), at length 1, zeros as they are: choices tell little of the length, of "sbts" nothing."""
+    length = np.linalg.norm(weights, axis=-1, keepdims=True)
+    return weights / np.where(length > 0, length, 1.0)

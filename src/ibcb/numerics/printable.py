@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any
-
-import numpy as np
 
 __all__ = ["printable", "shown"]
 
@@ -24,13 +24,15 @@ def shown(value: Any, most: int = 60) -> str:
     >>> shown(10**5000)
     'a number of 5001 digits'
     """
-    if isinstance(value, np.datetime64):
-        return str(value)
-    value = value.item() if isinstance(value, np.generic) else value
+    # Where nobody has imported NumPy, the value is none of its.
+    if (numpy := sys.modules.get("numpy")) is not None and isinstance(value, numpy.generic):
+        if isinstance(value, numpy.datetime64):
+            return str(value)
+        value = value.item()
     try:
         text = repr(value)
     except ValueError:
         # Python does not write out whole numbers of more than 4,300 digits.
-        digits = int(value.bit_length() * np.log10(2)) + 1 if isinstance(value, int) else None
+        digits = int(value.bit_length() * math.log10(2)) + 1 if isinstance(value, int) else None
         return f"{type(value).__name__} with a very long number" if digits is None else f"a number of {digits} digits"
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ibcb.deciders import draw, top_k_softmax
 from ibcb.log import BehaviorLog
 from ibcb.paper.environments import Phase, Streams
-from ibcb.paper.simulate import Run
+from ibcb.paper.simulation import Run
 
 __all__ = [
     "bt_average_reward",

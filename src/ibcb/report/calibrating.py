@@ -17,7 +17,7 @@ from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.propensities import sum_tolerance
 from ibcb.numerics.arrays import Vector
-from ibcb.tracking.propensities import Next
+from ibcb.tracking.choice_probabilities import Next
 
 __all__ = ["Bin", "Calibrating", "Calibration", "EpisodeCalibration", "calibration"]
 

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.engine import Episode, History, Subscriber, replay
-from ibcb.estimators.fitting import AnotherLogError
+from ibcb.estimators.fitting import AnotherLogError, Fit
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import check_log
-from ibcb.log import BehaviorLog, argmax_per_step
+from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
 from ibcb.report.reading import in_double, read_parts
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, score
+from ibcb.report.verdict import explained_exactly
 
 __all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
 
@@ -55,7 +56,8 @@ class Explanation:
         How probable it is that each choice went astray: near 1 for those that contradict the rest. Of a decider of any
         kind: each episode is read alone, by the weights, of the width too, that explain most of its choices as the best
         candidate, or as one of the ``top_k_`` best. Where the chosen candidate was nearly as good as the best, nothing
-        can be told. `ranked` lists the steps by it.
+        can be told. A choice that the policy of the time makes too is not accused, and none is where reward weights
+        explain every choice exactly. `ranked` lists the steps by it.
     preferred : ndarray of shape (steps,)
         The candidate that the policy of the time put first, of an "sbucb" decider with the bonus: the chosen one where
         that is as good as any. -1 while nothing had been learned that could prefer one.
@@ -143,7 +145,7 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
     policies = model.policy_coefs_.copy()
     decider = Decider.of(model, policies, alpha, model.next_policy_coef_ / (alpha or 1.0))
     try:
-        (told,) = replay([log], _Explaining(decider, model._fit.evolution.names), before=before)
+        (told,) = replay([log], _Explaining(decider, model._fit), before=before)
     except AnotherLogError:
         raise ValueError(
             "explain got another log than the model was fitted on; give it that log, or fit on this one."
@@ -155,8 +157,9 @@ def explain(model: IBCB, log: BehaviorLog) -> Explanation:
 class _Explaining(Subscriber):
     """A subscriber; ``names``: of the fitted log after each episode. Raises where another log goes by."""
 
-    def __init__(self, decider: Decider, names: tuple[str, ...]) -> None:
-        self._decider, self._names = decider, names
+    def __init__(self, decider: Decider, fit: Fit) -> None:
+        self._decider, self._fit, self._names = decider, fit, fit.evolution.names
+        self._excused = explained_exactly(fit.evolution.theta, fit.evolution.diagnostics)
         self._stored = 0
         self._episodes: list[EpisodeThoughts] = []
         self._steps: list[tuple[NDArray[Any], ...]] = []
@@ -169,11 +172,12 @@ class _Explaining(Subscriber):
         if not episode.by_policy:
             return self
         decider, number, sums = self._decider, episode.number, Counter[str]()
-        for part in read_parts(episode, decider.kind, decider.kind.ridge(episode.before)):
+        nothing = decider.alpha is None and not decider.policies[number].any()
+        for part in read_parts(episode, self._fit, decider.kind.ridge(episode.before), excused=self._excused):
             scores, chosen = score(decider, number, part.log, part.width), part.log.chosen_rows
             sums.update(scores.sums)
             parts = scores.expected[chosen], scores.exploration[chosen], scores.regret, scores.explored
-            self._steps.append((*parts, part.strayed, _preferred(decider, number, scores, part.log)))
+            self._steps.append((*parts, part.strayed, np.full(len(part.picked), -1) if nothing else part.picked))
         self._episodes.append(EpisodeThoughts.of(decider, number, sums))
         return self
 
@@ -203,15 +207,3 @@ class _OneStep(Subscriber):
 
     def finish(self) -> Scores | None:
         return self._scores
-
-
-def _preferred(decider: Decider, number: int, scores: Scores, episode: BehaviorLog) -> NDArray[np.int64]:
-    """The candidate that the policy of an episode put first at each step; -1 where it preferred none."""
-    if decider.alpha is not None:
-        first, other = argmax_per_step(scores.expected + scores.exploration, episode), scores.unexplained
-    elif decider.policies[number].any():
-        first, other = argmax_per_step(scores.expected, episode), scores.explored
-    else:
-        return np.full(episode.n_steps, -1)
-    # An exact solution ties the chosen candidate with others, but for rounding.
-    return np.where(other, first, episode.chosen)

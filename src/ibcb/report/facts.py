@@ -31,7 +31,7 @@ from ibcb.report.sections import (
     contradictions,
     episodes_shown,
 )
-from ibcb.report.verdict import Verdict, judge
+from ibcb.report.verdict import Verdict, judge, of_another_log
 from ibcb.report.walking import Walking
 
 __all__ = ["Facts", "facts", "verdict"]
@@ -61,7 +61,7 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
         Fitted.
     log : BehaviorLog, or what `ibcb.open_log` gave
         The log that the model was fitted to. One that cannot be it raises ValueError; one that differs only in its
-        fingerprint gives a note.
+        fingerprint gives a note, and no verdict.
     steps : bool
         False: leave contexts, ids and times of steps out.
     title : str
@@ -89,7 +89,8 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     calibrated = None if going.calibrating is None else going.calibrating.finish()
     if calibrated is None and model.forecast_model_ is not None and not rejudging.same:
         calibrated = calibration(model, log)
-    judged, decides = _judged(model, rejudging.judging), spread.finish()
+    judged = _judged(model, rejudging.judging) if rejudging.same else of_another_log()
+    decides = spread.finish()
     weights, order = WeightsSection.valued(model, decides, groups, bounded=judged.supported)
     # Those that ever moved scores most.
     moved = np.abs([*model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)]).max(axis=0)
@@ -132,12 +133,13 @@ class _Going(Subscriber):
 
 
 def verdict(model: IBCB, log: Log) -> Verdict:
-    """How far to rely on a model; what `IBCB.verdict` gives."""
+    """How far to rely on a model; what `IBCB.verdict` gives. Another log than the fitted one raises ValueError."""
     _check(model, log)
     fitted, judging = getattr(model, "_judged", (None, None))
     tracked = model.as_tracked()
     if fitted is not log or not isinstance(judging, Judging):
         (rejudging,) = replay([model._lens.log(log)], Rejudging(model._fit), before=model._starts(log))
+        rejudging.check()
         judging = rejudging.judging
     return _judged(tracked, judging)
 

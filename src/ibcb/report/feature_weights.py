@@ -15,7 +15,7 @@ from ibcb.report.influence import Influences
 from ibcb.report.writing import decimals, exact, number
 from ibcb.tracking import Interval, undetermined
 
-__all__ = ["LEVEL", "Driver", "Group", "Weight", "WeightsSection", "feature_names", "intervals", "told"]
+__all__ = ["LEVEL", "Driver", "Group", "FeatureWeight", "WeightsSection", "feature_names", "intervals", "told"]
 
 #: probability of the intervals
 LEVEL = 0.9
@@ -32,7 +32,7 @@ _SMALL_GROUP = 4
 
 
 @dataclass(frozen=True)
-class Weight:
+class FeatureWeight:
     """One feature: its weight in the last logged policy, with an interval, in the policy right after it, and in the
     rewards. ``told`` is False where the choices do not determine it; it has no interval then. ``spread`` is its
     deviation among the candidates of a step, ``influence`` its share of what decides, ``group`` the name of the `Group`
@@ -89,7 +89,7 @@ class WeightsSection:
     ----------
     unit : str
         Of all weights.
-    weights : tuple of Weight
+    weights : tuple of FeatureWeight
         Those that decide most first; the features of a group stand together.
     groups : tuple of Group
     level : float
@@ -99,7 +99,7 @@ class WeightsSection:
     """
 
     unit: str
-    weights: tuple[Weight, ...]
+    weights: tuple[FeatureWeight, ...]
     groups: tuple[Group, ...]
     level: float
     n_features: int
@@ -115,7 +115,7 @@ class WeightsSection:
         order = _ranked(decides, groups, last)[:MOST_WEIGHTS]
         group = {feature: name for name, places in groups.items() for feature in places}
         weights = tuple(
-            Weight(
+            FeatureWeight(
                 name=names[feature],
                 group=group.get(feature),
                 influence=exact(decides.features[feature]),
@@ -136,11 +136,11 @@ class WeightsSection:
         unit = "scaled so that the scores of a step spread by 1"
         return cls(unit, weights, tuple(together), LEVEL, len(names)), order
 
-    def determined(self, weight: Weight) -> bool:
+    def determined(self, weight: FeatureWeight) -> bool:
         """Whether the choices determine a weight, alone or against the others of its group."""
         return weight.told or any(group.told and group.name == weight.group for group in self.groups)
 
-    def of_group(self, group: Group) -> list[Weight]:
+    def of_group(self, group: Group) -> list[FeatureWeight]:
         """The weights of a group that are shown, the most wanted first."""
         return [weight for weight in self.weights if weight.group == group.name]
 
@@ -226,14 +226,14 @@ class WeightsSection:
         return rows, at(0.0)
 
 
-def _whisker(weight: Weight, at: Any) -> dict[str, Any]:
+def _whisker(weight: FeatureWeight, at: Any) -> dict[str, Any]:
     if weight.low is None or weight.high is None or not weight.last:
         return {"low_at": None, "reach": None}
     low, high = at(weight.as_share(weight.low)), at(weight.as_share(weight.high))
     return {"low_at": low, "reach": round(high - low, 3)}
 
 
-def _numbers(weight: Weight, factor: float, known: bool) -> dict[str, str]:
+def _numbers(weight: FeatureWeight, factor: float, known: bool) -> dict[str, str]:
     """Per ``factor`` of the feature: its unit, or its deviation among the candidates of a step.
 
     With decimals that leave three digits to the weight, and two to the width of its interval.

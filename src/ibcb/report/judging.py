@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.engine import Episode, Subscriber
 from ibcb.estimators.fitting import Fit
@@ -14,13 +13,11 @@ from ibcb.numerics.arrays import Vector
 from ibcb.numerics.ridge import Ridge
 from ibcb.report.late_half import LateHalf, Seen
 from ibcb.report.lessons import Lessons
-from ibcb.report.reading import LIKELY, ReadPart, block_of, in_double, read_parts
+from ibcb.report.reading import LIKELY, Candidates, ReadPart, pick, picked_by, read_parts
 from ibcb.report.rivals import choice_weights, hits
-from ibcb.report.verdict import Figures
+from ibcb.report.verdict import Figures, explained_exactly
 
-__all__ = ["Judging", "Listener", "Outlook", "Rejudging", "pick"]
-
-Candidates = NDArray[np.int64]
+__all__ = ["Judging", "Listener", "Outlook", "Rejudging"]
 
 
 class Outlook(NamedTuple):
@@ -63,9 +60,9 @@ class Judging:
         Choices that do not fit the rest of their episode, so far.
     """
 
-    def __init__(self, listener: Listener | None = None) -> None:
+    def __init__(self, listener: Listener | None = None, *, excused: bool = False) -> None:
         self.misfits = 0
-        self._listener, self._late = listener, LateHalf()
+        self._listener, self._excused, self._late = listener, excused, LateHalf()
         self._rival: Vector | None = None
         self._before: Ridge | None = None
 
@@ -78,10 +75,10 @@ class Judging:
         if listener is not None:
             listener.begin_episode(episode, Outlook(now, ahead, self._rival))
         lessons = Lessons()
-        for part in read_parts(episode, kind, now):
+        for part in read_parts(episode, fit, now, excused=self._excused):
             predicted = seen = None
             if ahead is not None:
-                predicted = _predicted(fit, number, now, ahead, part.log)
+                predicted = picked_by(fit, number, now, ahead, part.log)
                 preferred = argmax_per_step(part.log.contexts @ ahead, part.log)
                 kept = pick(part.log.contexts @ believed, part.log, preferred) == preferred
                 seen = Seen(predicted == part.log.chosen, preferred, kept)
@@ -103,48 +100,80 @@ class Judging:
 
 
 class Rejudging(Subscriber):
-    """Judges a model on the log that it was fitted to, afterwards; ``names``: of the log after each stored episode."""
+    """Judges a model on the log that it was fitted to, afterwards.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the log after each stored episode.
+    differs : int or None
+        The first episode that is not the one that was fitted; None where all are.
+    warmup_steps : int
+    """
+
+    differs: int | None
 
     def __init__(self, fit: Fit, listener: Listener | None = None) -> None:
-        self.fit, self.judging, self.warmup_steps = fit, Judging(listener), 0
-        self.names, self.steps = list[str](), list[int]()
+        excused = explained_exactly(fit.evolution.theta, fit.evolution.diagnostics)
+        self.fit, self.judging, self.warmup_steps = fit, Judging(listener, excused=excused), 0
+        self.names, self.differs = list[str](), None
 
     def step(self, episode: Episode) -> Rejudging:
-        """One more episode; raises where the model has not seen so many."""
-        self.names.append(episode.after.fingerprint)
-        if episode.by_policy:
-            fitted = len(self.fit.evolution.policies)
-            if episode.number >= fitted:
-                raise ValueError(
-                    f"the log has an episode {episode.number} but the model was fitted to episodes 0 to {fitted - 1}; "
-                    "give the log that it was fitted to."
-                )
-            self.steps.append(len(episode.lesson.chosen))
-            self.judging.step(episode, self.fit)
-        else:
+        """One more episode; raises where the model has not seen so many, or not so long ones."""
+        fitted, name = self.fit.evolution.names, episode.after.fingerprint
+        if self.same and name not in fitted[len(self.names) : len(self.names) + 1]:
+            self.differs = episode.number
+        self.names.append(name)
+        if not episode.by_policy:
             self.warmup_steps += len(episode.lesson.chosen)
+            return self
+        diagnostics, steps = self.fit.evolution.diagnostics, len(episode.lesson.chosen)
+        if episode.number >= len(diagnostics):
+            raise ValueError(
+                f"the log has an episode {episode.number} but the model was fitted to episodes 0 to "
+                f"{len(diagnostics) - 1}; give the log that it was fitted to{self._beginning(episode.number)}."
+            )
+        if steps != diagnostics[episode.number].steps:
+            raise ValueError(
+                f"episode {episode.number} of the log has {steps} steps but that of the fitted log had "
+                f"{diagnostics[episode.number].steps}; give the log that the model was fitted to."
+            )
+        self.judging.step(episode, self.fit)
         return self
 
+    def _beginning(self, episodes: int) -> str:
+        """What to do where the log goes on after the fitted one."""
+        return f", log[:{episodes}], or fit all of it" if self.same or self.differs == episodes else ""
+
     def finish(self) -> Rejudging:
-        """Itself; raises where the log cannot be the fitted one."""
-        fitted = self.fit.evolution.diagnostics
-        if len(self.steps) != len(fitted):
+        """Itself; raises where the log is shorter than the fitted one."""
+        fitted = self.fit.evolution.names
+        if len(self.names) != len(fitted):
+            warmup = len(fitted) - len(self.fit.evolution.diagnostics)
             raise ValueError(
-                f"the log has {len(self.steps)} episodes but the model was fitted to {len(fitted)}; give the log that "
-                "it was fitted to."
+                f"the log has {max(0, len(self.names) - warmup)} episodes but the model was fitted to "
+                f"{len(fitted) - warmup}; give the log that it was fitted to."
             )
-        for number, (steps, entry) in enumerate(zip(self.steps, fitted, strict=True)):
-            if steps != entry.steps:
-                raise ValueError(
-                    f"episode {number} of the log has {steps} steps but that of the fitted log had {entry.steps}; give "
-                    "the log that the model was fitted to."
-                )
         return self
 
     @property
     def same(self) -> bool:
         """Whether the log so far is the fitted one."""
-        return tuple(self.names) == self.fit.evolution.names[: len(self.names)]
+        return self.differs is None
+
+    def check(self) -> None:
+        """Raise ValueError where the log is as large as the fitted one, but another."""
+        if self.differs is not None:
+            raise ValueError(
+                f"this is not the log that the model was fitted to: {_named(self.differs)} has other candidates or "
+                f"choices (fingerprint {self.names[-1]}, of the fitted log {self.fit.evolution.names[-1]}). A verdict "
+                "is on the log that was fitted: give that one, or fit a model to this one; model.score(log) says how "
+                "often it is right on other logs."
+            )
+
+
+def _named(number: int) -> str:
+    return f"episode {number}" if number >= 0 else "the warm-up"
 
 
 def _prediction_of(fit: Fit, number: int, before: Ridge | None, now: Ridge) -> tuple[Vector | None, Vector]:
@@ -168,24 +197,3 @@ def _prediction_of(fit: Fit, number: int, before: Ridge | None, now: Ridge) -> t
     last = before.psi @ evolution.policies[number - 1]
     theta = root @ (V[:, told] @ ((V[:, told].T @ (root.T @ last)) / w[told]))
     return now.shrinkage @ theta, believed
-
-
-def _predicted(fit: Fit, number: int, now: Ridge, ahead: Vector, part: BehaviorLog) -> Candidates:
-    """The candidate predicted at each step, exploration included."""
-    # In double precision where there is no tracker: what solves an episode exactly ties.
-    block = block_of(part, part.contexts if fit.track is not None else in_double(part))
-    added = None if fit.track is None else fit.track.added[number]
-    return pick(fit.kind.scores(block, now, ahead, added), part, part.chosen)
-
-
-def pick(scores: Vector, part: BehaviorLog, preferred: Candidates) -> Candidates:
-    """Best candidate of each step; the preferred one where nothing beats it by more than rounding.
-
-    Equals are common: an exact solution lies where the chosen candidate just ties with another.
-    """
-    best = argmax_per_step(scores, part)
-    starts = part.step_offsets[:-1]
-    lead = scores[starts + best] - scores[starts + preferred]
-    slack = 1e-9 if part.contexts.dtype == np.float64 else 1e-5
-    picked: Candidates = np.where(lead > slack * float(np.abs(scores).max(initial=0.0)), best, preferred)
-    return picked

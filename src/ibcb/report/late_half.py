@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     kept: NDArray[np.bool_]
 
 
-class _Tally(NamedTuple):
+class _EpisodeSums(NamedTuple):
     """Sums over the steps of an episode that could be predicted. Of each rival, choices that it predicts, that the
     model or it alone predicts, and that the model without exploration, which is what `predict` picks, or it alone does.
     """
@@ -76,7 +76,7 @@ class LateHalf:
     """Gathers `Figures` while episodes go by; rivals learn from all of them."""
 
     def __init__(self) -> None:
-        self._tallies: list[_Tally] = []
+        self._tallies: list[_EpisodeSums] = []
         self._guessing: dict[str, Vector | None] = {}
         self._fit_at = 0.0
         self._before, self._items = Lessons(_NUMBERS), ItemShares()
@@ -89,7 +89,7 @@ class LateHalf:
         self._guessing[_LAST] = last
         if not predicted:
             return
-        self._tallies.append(_Tally(number, Counter(), {}))
+        self._tallies.append(_EpisodeSums(number, Counter(), {}))
         if len(self._tallies) >= self._fit_at:
             self._guessing[_ALL] = choice_weights(self._before)
             self._fit_at = _GROWN * len(self._tallies)
@@ -137,7 +137,7 @@ class LateHalf:
             self._waiting = self._waiting[1::2]
 
     @property
-    def _late(self) -> list[_Tally]:
+    def _late(self) -> list[_EpisodeSums]:
         return self._tallies[len(self._tallies) // 2 :]
 
     def finish(self) -> tuple[Figures, BehaviorLog] | None:

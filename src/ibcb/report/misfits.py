@@ -6,7 +6,6 @@ import heapq
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.report.reading import LIKELY, ReadPart
 from ibcb.report.shown_steps import step_names
@@ -52,14 +51,14 @@ class MisfitList:
         self._counts: dict[int, int] = {}
         self._kept: list[tuple[float, int, int, Misfit]] = []
 
-    def add(self, part: ReadPart, picked: NDArray[np.int64]) -> None:
-        """A part of an episode, and what the policy of the time would have taken."""
+    def add(self, part: ReadPart) -> None:
+        """A part of an episode."""
         places = np.flatnonzero(part.strayed > LIKELY)
         self._counts[part.number] = self._counts.get(part.number, 0) + len(places)
         for place in places.tolist():
             step, probability = part.first + place, float(part.strayed[place])
-            chosen = int(part.log.chosen[place])
-            misfit = Misfit(part.number, step, *step_names(part.log, place), chosen, int(picked[place]), probability)
+            chosen, preferred = int(part.log.chosen[place]), int(part.picked[place])
+            misfit = Misfit(part.number, step, *step_names(part.log, place), chosen, preferred, probability)
             keep = heapq.heappush if len(self._kept) < _MOST_LISTED else heapq.heappushpop
             keep(self._kept, (probability, -part.number, -step, misfit))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ibcb.numerics.directions import direction
+from ibcb.numerics.metric import direction
 from ibcb.report.verdict import Verdict, statements
 
 __all__ = ["summary_html", "verdict_html"]

@@ -15,8 +15,8 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.tracking import Interval, Track
+from ibcb.tracking.choice_probabilities import Retraced
 from ibcb.tracking.intervals import interval
-from ibcb.tracking.propensities import Retraced
 
 __all__ = ["Ribbons", "agreements", "ribbons", "today_begins"]
 

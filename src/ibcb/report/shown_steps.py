@@ -79,14 +79,13 @@ class Picks(NamedTuple):
     ----------
     total : ndarray of shape (rows,)
         Score of every candidate, the bonus included if there is one.
-    picked, greedy : ndarray of shape (steps,)
-        The best candidate, and the best expected one.
+    greedy : ndarray of shape (steps,)
+        The best expected candidate.
     predicted : ndarray of shape (steps,) or None
         What the episodes before predict; None where nothing can be predicted.
     """
 
     total: Vector
-    picked: NDArray[np.int64]
     greedy: NDArray[np.int64]
     predicted: NDArray[np.int64] | None
 
@@ -133,7 +132,7 @@ class EpisodeSample:
     def add(self, part: ReadPart, scores: Scores, picks: Picks) -> None:
         """A part of the episode."""
         steps, keys = np.arange(part.steps.start, part.steps.stop), step_keys(*part.place, part.log.n_steps)
-        odd, astray = picks.picked != part.log.chosen, part.strayed > LIKELY
+        odd, astray = part.picked != part.log.chosen, part.strayed > LIKELY
         if picks.predicted is not None:
             odd |= picks.predicted != part.log.chosen
         self._all.offer(steps, keys)
@@ -153,7 +152,7 @@ class EpisodeSample:
         """A step without values, and the contexts of the candidates shown."""
         log, inside = part.log, step - part.first
         rows = slice(int(log.step_offsets[inside]), int(log.step_offsets[inside + 1]))
-        total, chosen, picked = picks.total[rows], int(log.chosen[inside]), int(picks.picked[inside])
+        total, chosen, picked = picks.total[rows], int(log.chosen[inside]), int(part.picked[inside])
         predicted = None if picks.predicted is None else int(picks.predicted[inside])
         # The pick first: another may tie with it.
         order = sorted(range(len(total)), key=lambda place: (place != picked, -total[place]))

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 from scipy.stats import binom
 
-__all__ = ["Figures", "Verdict", "judge", "statements"]
+from ibcb.numerics.arrays import Vector
+
+__all__ = ["Figures", "Verdict", "explained_exactly", "judge", "of_another_log", "statements"]
 
 _HEADLINES = {
     "good": "The log supports this model well.",
@@ -184,6 +186,14 @@ def judge(model: Any, figures: Figures | None, misfits: int = 0) -> Verdict:
     return Verdict(level, _HEADLINES[level], reasons, next_step, figures)
 
 
+def of_another_log() -> Verdict:
+    """What is said of a model beside a log that it was not fitted to."""
+    reason = "This is not the log that the model was fitted to: how far that one supports it cannot be told from here."
+    return Verdict(
+        "unknown", _HEADLINES["unknown"], (reason,), "Give the fitted log, or fit a model to this one.", None
+    )
+
+
 # -- the level -----------------------------------------------------------------------------------------------------
 
 
@@ -241,12 +251,12 @@ def _chance(model: Any, figures: Figures) -> _Judged | None:
     gain = (share - figures.chance) / left
     error = math.sqrt(share * (1 - share) / figures.steps) / left
     blind = math.sqrt(figures.chance * left / figures.steps) / left
-    next_step = (
-        "Check features and episode edges (ibcb validate): as they are, they do not explain the choices. "
-        "expert='auto' tries every kind of decider."
-    )
+    next_step = "Check features and episode edges (ibcb validate): as they are, they do not explain the choices."
+    if model.expert != "auto":
+        next_step += " expert='auto' tries every kind of decider."
     if gain + BARS.luck * error < BARS.nothing:
-        return _Judged("poor", ["That is hardly more than chance."], next_step)
+        told = "hardly more than" if gain > 0 else "no better than"
+        return _Judged("poor", [f"That is {told} chance."], next_step)
     if gain < BARS.luck * blind or _noted(model, "not-predicted"):
         return _Judged("unknown", ["That may be chance."], next_step)
     return None
@@ -345,13 +355,15 @@ def _next_policy(expected: float, low: float) -> str:
     if expected < 1 - 5 * (1 - BARS.agreement):
         return "How the decider's next policy will choose is not well known."
     return (
-        f"predict picks what the decider's next policy prefers on about {expected:.1%} of steps; by a cautious bound, "
-        f"on at least {low:.1%}."
+        f"If choices depend on these features alone, predict picks what the decider's next policy prefers on about "
+        f"{expected:.1%} of steps; by a cautious bound, on at least {low:.1%}."
     )
 
 
 def _misfits(model: Any, misfits: int) -> list[str]:
-    if not misfits or model.decider_.makes_random_choices:
+    # Choices that are explained exactly contradict nothing.
+    exact = explained_exactly(model.coef_, model.diagnostics_)
+    if not misfits or exact or model.decider_.makes_random_choices:
         return []
     steps = sum(entry.steps for entry in model.diagnostics_)
     return [f"{misfits:,} of {steps:,} choices ({misfits / steps:.1%}) do not fit the rest; ibcb.explain names them."]
@@ -365,29 +377,36 @@ def _or_auto(model: Any) -> str:
     return "" if model.expert == "auto" else ", or fit with expert='auto', l2='auto'"
 
 
+def explained_exactly(rewards: Vector, diagnostics: Sequence[Any]) -> bool:
+    """Whether the reward weights of a fit explain every choice of its log."""
+    return bool(rewards.any()) and not any(entry.violated or entry.certificate for entry in diagnostics)
+
+
 def statements(model: Any) -> list[str]:
     """What can be said of a fit without its log: whether its choices have an exact explanation."""
     if not model.coef_.any():
         return []
+    if explained_exactly(model.coef_, model.diagnostics_):
+        return ["There are reward weights that explain every logged choice exactly."]
     named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
     violated = sum(entry.violated for entry in model.diagnostics_)
-    if violated == 0 and not named:
-        return ["There are reward weights that explain every logged choice exactly."]
-    left = f"{violated:,} comparison{'s' * (violated != 1)} of a chosen candidate with another"
+    left = f"{_counted(violated, 'comparison')} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
     misfit = model.decider_.words.misfit
     if misfit:
         return [f"{misfit}: the fit is robust, and {left} {goes} against it."]
-    found = []
+    said = []
     if named:
-        found.append(
-            f"No reward weights explain all choices: {_contradicting(len(named))}. A decider of this kind with these "
-            "settings leaves no contradictions, so something differs: changed choices, other episodes, another l2, a "
-            "decider that draws."
+        own = model.l2 == "auto"
+        where = f" with l2 = {model.l2_:g}, which was found in the log" if own else ""
+        said.append(
+            f"No reward weights explain all choices{where}: {_contradicting(len(named))}. A decider of this kind with "
+            f"these settings leaves no contradictions, so something differs: {'its own' if own else 'another'} l2, "
+            "changed choices, other episodes, a decider that draws."
         )
     if violated:
-        found.append(f"Under the reward weights that come nearest, {left} {goes} against the log.")
-    return found
+        said.append(f"Under the reward weights that come nearest, {left} {goes} against the log.")
+    return said
 
 
 def _contradicting(steps: int) -> str:

@@ -18,12 +18,12 @@ from ibcb.engine import Block, Episode
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.published import unit_of
 from ibcb.log import BehaviorLog
-from ibcb.numerics.directions import direction
+from ibcb.numerics.metric import direction
 from ibcb.report.influence import StepSpread
-from ibcb.report.judging import Outlook, pick
+from ibcb.report.judging import Outlook
 from ibcb.report.lessons import Lessons
 from ibcb.report.misfits import MisfitList
-from ibcb.report.reading import LIKELY, ReadPart, in_double
+from ibcb.report.reading import LIKELY, ReadPart, in_double, pick
 from ibcb.report.ribbons import today_begins
 from ibcb.report.scores import Decider, EpisodeThoughts, score
 from ibcb.report.shown_steps import EpisodeSample, Picks, SampledEpisode, room_per_episode, within_budget
@@ -152,8 +152,7 @@ class Walking:
         if part.first == 0:
             self._time = None if log.timestamps is None else log.timestamps[0]
             self._shown = self._sampler(log)
-        total = scores.expected + (0.0 if luck else scores.exploration)
-        picked = pick(total, log, log.chosen)
+        picked = part.picked
         self._sums.update(scores.sums)
         self._sums.update(
             agreed=int(np.count_nonzero(picked == log.chosen)),
@@ -163,10 +162,11 @@ class Walking:
             chance=float((1.0 / np.diff(log.step_offsets)).sum()),
         )
         self._draw(log)
-        self.misfits.add(part, picked)
+        self.misfits.add(part)
         if self._shown is not None:
             greedy = pick(scores.expected, log, log.chosen if luck else picked)
-            self._shown.add(part, scores, Picks(total, picked, greedy, predicted))
+            total = scores.expected + (0.0 if luck else scores.exploration)
+            self._shown.add(part, scores, Picks(total, greedy, predicted))
         self.spread.add(log)
         if part.number >= self._today:
             self.lately.offer(log, part.place)

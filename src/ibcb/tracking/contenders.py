@@ -19,6 +19,7 @@ from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.contexts import best_rows, step_counts
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
+from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.look import Look
 from ibcb.tracking.tracker import Track
 
@@ -172,10 +173,13 @@ class Tracks:
 
     def after(self, episode: Episode) -> Tracks:
         """One more episode; see `Track.after`."""
-        steps = [
-            _step(track, failure, changes, episode)
-            for track, failure, changes in zip(self.tracks, self.failures, self.changes, strict=True)
-        ]
+        steps, sample = list[_Step](), None
+        for known in zip(self.tracks, self.failures, self.changes, strict=True):
+            step = _step(*known, episode, sample)
+            steps.append(step)
+            if step.look is not None and step.track is not None:
+                # All draw the same sample of candidate sets, and hold it once, in memory and in files.
+                sample = step.track.seen.sample
         tracks, failures, changes, looks = zip(*steps, strict=True)
         if episode.by_policy and not any(looks):
             whom = self.kinds[0].label if len(self.kinds) == 1 else "any kind of decider"
@@ -187,7 +191,7 @@ class Tracks:
         lost = [place for place, track in enumerate(self.tracks) if track is not None and tracks[place] is None]
         return replace(
             self.without({place: Out.of(judged, place) for place in lost}),
-            tracks=_with_one_sample(tracks),
+            tracks=tracks,
             failures=failures,
             changes=changes,
             judged=judged,
@@ -239,30 +243,37 @@ class Tracks:
                 raise ValueError(f"the track of {kind.label} has seen {track.stored} of {self.stored} episodes")
 
 
-def _step(
-    track: Track | None, failure: str, changes: Vector, episode: Episode
-) -> tuple[Track | None, str, Vector, Look | None]:
-    """A track, why there is none, the changes of its policies, and the look at it, after one more episode."""
+class _Step(NamedTuple):
+    """A track, why there is none, the changes of its policies, and the look at it."""
+
+    track: Track | None
+    failure: str
+    changes: Vector
+    look: Look | None = None
+
+
+def _step(track: Track | None, failure: str, changes: Vector, episode: Episode, sample: ContextSample | None) -> _Step:
+    """After one more episode; ``sample``: that of the candidate sets so far, where another track has drawn it."""
     if track is None:
-        return None, failure, changes, None
+        return _Step(None, failure, changes)
     if not episode.by_policy:
-        return track.after(episode), "", changes, None
+        return _Step(track.after(episode), "", changes)
     try:
-        look = track.look(episode)
-        track = track.given(look, episode)
+        look = track.look(episode, sampled=sample is None)
+        track = track.given(look, episode, sample)
     except (np.linalg.LinAlgError, ArithmeticError, SolverError) as error:
-        return None, str(error).partition(". ")[0] or type(error).__name__, changes, None
+        return _Step(None, str(error).partition(". ")[0] or type(error).__name__, changes)
     if not _is_finite(track, look):
-        return None, "a belief is not finite", changes, None
-    if track.kind.learns or len(track.policies) < 2:
-        return track, "", changes, look
+        return _Step(None, "a belief is not finite", changes)
+    if not track.own_moves:
+        return _Step(track, "", changes, look)
     asked = [(track.kind, track.kind.ridge(episode.before), each) for each in track.policies[-2:]]
     counts, _, scores = episode.rows.head(partial(scored, asked=asked))
     offsets = np.append(0, counts.cumsum())
     one, other = (best_rows(each, offsets) for each in scores)
     # The share of steps that change is about in proportion to the length of a move.
     change = track.own_moves[-1] * float(np.mean(one != other))
-    return track, "", np.append(changes, change)[-_LAST_MOVES:], look
+    return _Step(track, "", np.append(changes, change)[-_LAST_MOVES:], look)
 
 
 def _is_finite(track: Track, look: Look) -> bool:
@@ -278,18 +289,6 @@ def _is_finite(track: Track, look: Look) -> bool:
     return all(math.isfinite(each.sum()) or bool(np.isfinite(each).all()) for each in arrays) and all(
         map(math.isfinite, numbers)
     )
-
-
-def _with_one_sample(tracks: tuple[Track | None, ...]) -> tuple[Track | None, ...]:
-    """The tracks; those that have drawn the same sample of candidate sets hold it once, in memory and in files."""
-    first = next((track.now.sample for track in tracks if track is not None and track.now is not None), None)
-
-    def shared(track: Track | None) -> Track | None:
-        if track is None or track.now is None or first is None or not np.array_equal(track.now.sample.keys, first.keys):
-            return track
-        return replace(track, now=replace(track.now, sample=first))
-
-    return tuple(map(shared, tracks))
 
 
 class Scored(NamedTuple):

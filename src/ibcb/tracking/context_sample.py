@@ -54,17 +54,15 @@ class ContextSample:
             np.concatenate([self.counts, fresh.counts]),
             np.concatenate([self.keys, fresh.keys]),
         )
-        return joined._cut(MOST // max(1, self.contexts.shape[1]))
-
-    def _cut(self, most: int) -> ContextSample:
-        # Rarely, because it copies the whole sample.
-        if 2 * self.counts.sum() <= 3 * most:
-            return self
-        order = np.argsort(self.keys, kind="stable")
+        counts, most = joined.counts, MOST // max(1, self.contexts.shape[1])
+        # Cut rarely, because that copies the whole sample.
+        if 2 * counts.sum() <= 3 * most:
+            return joined
+        order = np.argsort(joined.keys, kind="stable")
         kept = np.zeros(len(order), dtype=bool)
-        kept[order[np.cumsum(self.counts[order]) <= most]] = True
+        kept[order[np.cumsum(counts[order]) <= most]] = True
         kept[order[0]] = True
-        return ContextSample(self.contexts[np.repeat(kept, self.counts)], self.counts[kept], self.keys[kept])
+        return ContextSample(joined.contexts[np.repeat(kept, counts)], counts[kept], joined.keys[kept])
 
     def check(self) -> None:
         """Raise ValueError where the counts are not those of the contexts."""

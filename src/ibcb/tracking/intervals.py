@@ -60,7 +60,7 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     draw = _drawn if column is None else partial(_per_unit, column=column)
     states = draw(last, models.by_family(now.evidence)[family], _INTERVAL_DRAWS)
     drawn = identified(track, states[:, : track.d])
-    if track.kind.learns:
+    if now.rewards is not None:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
     estimate = identified(track, logged_policies(track)[-1])
     if direction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import contains
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.calibration import Exploration, probable
 from ibcb.tracking.context_sample import ContextSample
-from ibcb.tracking.motions import Models, Update
+from ibcb.tracking.motions import Models, Update, motions_of
 from ibcb.tracking.reward_fit import RewardFit
 
 __all__ = ["Look", "Passed", "Tracked", "look_at"]
@@ -137,6 +138,35 @@ class Tracked:
         if self.rewards is not None and len(self.rewards.right) != d + 1:
             raise ValueError(f"its rewards have {len(self.rewards.right)} unknowns, expected {d + 1}")
 
+    def check_of(self, kind: Kind, episodes: int) -> None:
+        """Raise ValueError where this cannot be what was learned of a kind in so many episodes."""
+        name, families, own = kind.name, kind.motions.families, len(self.unit) + len(kind.added)
+        known = [{*family.models, *family.few} for family in families]
+        if len(self.models) != len(known) or not all(map(set[Any].issuperset, known, self.models)):
+            raise ValueError(f"its models are not those of {name}")
+        if episodes < 2 and not all(map(contains, self.models, (family.early for family in families))):
+            raise ValueError(f"its models are not those that {name} begins with")
+        motions = motions_of(kind, self.models)
+        counts = [len(motion.names) for motion in motions]
+        sizes = [(count, own + motion.beside(len(self.unit))) for count, motion in zip(counts, motions, strict=True)]
+        variances = [each.covariance.diagonal(axis1=1, axis2=2) for each in (*self.last, *self.families)]
+        lengths, learns = {len(self.evidence), len(self.whole_evidence)}, "has" if kind.learns else "has no"
+        wrong = {
+            f"its beliefs are not those of the motions of {name}": [each.mean.shape for each in self.families] != sizes,
+            f"its beliefs of the last policy are not those of {name}": (
+                [each.mean.shape for each in self.last] != [(count, own) for count in counts]
+            ),
+            "a variance of an added weight is not above 0": (
+                not all((each[:, len(self.unit) : own] > 0).all() for each in variances)
+            ),
+            f"its evidence is not of the {sum(counts)} models of {name}": (
+                lengths != {sum(counts)} or self.best >= sum(counts)
+            ),
+            f"a decider of the kind {name} {learns} rewards": (self.rewards is not None) != kind.learns,
+        }
+        for why in (why for why, is_so in wrong.items() if is_so):
+            raise ValueError(why)
+
 
 class Look(NamedTuple):
     """What a look at an episode tells: how far it was predicted, and what its choices say.
@@ -198,7 +228,7 @@ def look_at(
     return (
         _predicted(block, columns, states),
         kind.observe(columns, believed, stray),
-        sample(block),
+        sample(block) if sample else None,
         np.log(of_chosen),
         chances,
         float(((of_chosen >= best) / alike).mean()),

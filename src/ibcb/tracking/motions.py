@@ -33,7 +33,7 @@ from scipy.linalg import block_diag
 
 from ibcb.deciders import Kind
 from ibcb.numerics.arrays import Matrix, Stored, Vector
-from ibcb.numerics.gaussians import Beliefs, Transition
+from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
 __all__ = [
@@ -42,9 +42,9 @@ __all__ = [
     "Models",
     "Motion",
     "Reverting",
-    "Sampler",
+    "PosteriorSampler",
     "Update",
-    "Walk",
+    "RandomWalk",
     "models_of",
     "motions_of",
 ]
@@ -160,7 +160,7 @@ class Motion(ABC):
 
 
 @dataclass(frozen=True)
-class Walk(Motion):
+class RandomWalk(Motion):
     """Policies that wander.
 
     Parameters
@@ -296,19 +296,19 @@ class Learner(Motion):
             return beliefs
         # The choices before the log taught the decider as any others.
         taught = Update(0, np.diag(before.penalty), before.phi, total)
-        start = self._transition(unit, taught, wander=np.zeros(len(self.noise)))
-        unsure = start.noise + scales.first_policy**2 * unit
-        return beliefs.moved(Transition(start.matrix, unsure, start.wander))
+        matrix, noise, wander = self._transition(unit, taught, wander=np.zeros(len(self.noise)))
+        return beliefs.moved(matrix, noise + scales.first_policy**2 * unit, wander)
 
     def move(self, beliefs: Beliefs, unit: Matrix, lesson: Update) -> Beliefs:
-        return beliefs.moved(self._transition(unit, lesson, np.array(self.wander)))
+        return beliefs.moved(*self._transition(unit, lesson, np.array(self.wander)))
 
     def matrix(self, size: int, lesson: Update) -> Matrix:
         matrix, d = np.eye(size), len(lesson.total)
-        matrix[:d] = self._transition(np.zeros((d, d)), lesson, np.zeros(1)).matrix
+        matrix[:d] = self._transition(np.zeros((d, d)), lesson, np.zeros(1))[0]
         return matrix
 
-    def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> Transition:
+    def _transition(self, unit: Matrix, lesson: Update, wander: Vector) -> tuple[Matrix, Matrix, Matrix]:
+        """As `Beliefs.moved` wants it."""
         d, beside = len(unit), len(self.kind.added)
         back = np.linalg.inv(lesson.after).astype(np.float64, copy=False)
         taught = back @ lesson.phi
@@ -320,7 +320,7 @@ class Learner(Motion):
         )
         came = taught if lesson.noise is None else back @ lesson.noise
         noise = (np.array(self.noise) ** 2)[:, None, None] * (came @ back)
-        return Transition(matrix, noise, W)
+        return matrix, noise, W
 
     def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
         added = len(self.kind.added)
@@ -330,7 +330,7 @@ class Learner(Motion):
 
 
 @dataclass(frozen=True)
-class Sampler(Learner):
+class PosteriorSampler(Learner):
     """Learners that act on a draw from what they know, made once an episode; the state is (draw, p, theta, c).
 
     Parameters
@@ -385,13 +385,13 @@ def _without_draw(beliefs: Beliefs, d: int) -> Beliefs:
 
 #: the motions by name, each made of a kind and the parameters of its models; a new motion is a class and a line here
 MOTIONS: dict[str, Callable[[Kind, Models], Motion]] = {
-    "walk": lambda kind, models: Walk(kind, "walk", _column(models)),
-    "settling": lambda kind, models: Walk(kind, "settling", _column(models), settles=True, stretch=_STRETCH),
-    "restless": lambda kind, models: Walk(kind, "restless", _column(models), stretch=_STRETCH),
-    "still": lambda kind, models: Walk(kind, "still", _column(models)),
+    "walk": lambda kind, models: RandomWalk(kind, "walk", _column(models)),
+    "settling": lambda kind, models: RandomWalk(kind, "settling", _column(models), settles=True, stretch=_STRETCH),
+    "restless": lambda kind, models: RandomWalk(kind, "restless", _column(models), stretch=_STRETCH),
+    "still": lambda kind, models: RandomWalk(kind, "still", _column(models)),
     "reverting": lambda kind, models: Reverting(kind, _column(models), _column(models, 1)),
     "learner": lambda kind, models: Learner(kind, _column(models), _column(models, 1)),
-    "sampler": lambda kind, models: Sampler(kind, _column(models), _column(models, 1), _column(models, 2)),
+    "sampler": lambda kind, models: PosteriorSampler(kind, _column(models), _column(models, 1), _column(models, 2)),
 }
 
 

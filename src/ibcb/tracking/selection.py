@@ -283,27 +283,17 @@ def _candidate(tracks: Tracks, judged: Comparison, place: int, chosen: int) -> C
 def _unexplained(steady: float, beyond_chance: float) -> tuple[Note, ...]:
     if beyond_chance < _EXPLAINED:
         share = max(0.0, beyond_chance)
-        return (
-            Note(
-                "not-predicted",
-                "warning",
-                "no linear theta explains this log well: one episode ahead, the model predicts "
-                f"{share:.0%} of what chance leaves open.",
-                {"beyond_chance": share},
-            ),
+        code, figures = "not-predicted", {"beyond_chance": share}
+        text = f"one episode ahead, the model predicts {share:.0%} of what chance leaves open."
+    elif steady < STEADY:
+        code, figures = "restless", {"changes": 1 - steady}
+        text = (
+            "from one episode to the next the policy that explains the choices changes its mind in "
+            f"{1 - steady:.0%} of the steps, so the next policy can hardly be predicted."
         )
-    if steady < STEADY:
-        return (
-            Note(
-                "restless",
-                "warning",
-                "no linear theta explains this log well: from one episode to the next the policy that explains the "
-                f"choices changes its mind in {1 - steady:.0%} of the steps, so the next policy can hardly be "
-                "predicted.",
-                {"changes": 1 - steady},
-            ),
-        )
-    return ()
+    else:
+        return ()
+    return (Note(code, "warning", f"no linear theta explains this log well: {text}", figures),)
 
 
 def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> Note:

@@ -123,25 +123,31 @@ class Track:
             return replace(self, chosen=episode.after.by(self.kind.past), stored=self.stored + 1)
         return self.given(self.look(episode), episode)
 
-    def look(self, episode: Episode) -> Look:
-        """Look at an episode that the policy chose: at its first block."""
+    def look(self, episode: Episode, *, sampled: bool = True) -> Look:
+        """Look at an episode that the policy chose: at its first block; draw from it unless somebody else has."""
         before = self.kind.ridge(episode.before)
         now = _begun(self, episode) if self.now is None else self.now
+        lead = leaders(self.models, now, len(self.predicted))
+        speaking = [self.models.place_of(*model) for model in enumerate(lead)]
         kernel = partial(
             look_at,
             kind=self.kind,
             stray=now.stray,
             before=before,
-            believed=_believed(self, now),
+            believed=Believed(
+                self.belief(now.families, now.best),
+                tuple(self.belief(now.families, place) for place in speaking),
+                asked(self.models, now, lead),
+            ),
             states=np.concatenate([family.mean[:, : self.observed] for family in now.families]),
             ahead=None if self.now is None or not before.phi.any() else self.next_belief,
             share=self.random_share(len(self.predicted)),
-            sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)),
+            sample=partial(picked, most=now.sample.bar, episode=len(self.predicted)) if sampled else None,
         )
         return Look(now, *episode.rows.head(kernel))
 
-    def given(self, look: Look, episode: Episode) -> Track:
-        """The episode learned from, and the policy moved on."""
+    def given(self, look: Look, episode: Episode, sample: ContextSample | None = None) -> Track:
+        """The episode learned from, and the policy moved on; ``sample``: as it has grown, where the look drew none."""
         now, seen, models, number = look.now, look.seen, self.models, len(self.predicted)
         families, gained = _learned(now.families, seen.sites)
         fading = self.kind.motions.fading
@@ -156,7 +162,7 @@ class Track:
             "whole_evidence": now.whole_evidence + gained,
             "information": now.information + seen.sites[-1].information[: self.d, : self.d],
             "stray": seen.stray,
-            "sample": now.sample.extend(look.sample),
+            "sample": now.sample.extend(look.sample) if sample is None else sample,
             "steps": len(episode.lesson.counts),
         }
         if number > now.blank:
@@ -289,36 +295,15 @@ class Track:
             raise ValueError(f"{episodes} policies do not go with {len(self.predicted)} predictions")
         if now is None:
             return
-        families, added = kind.motions.families, len(kind.added)
+        own, added, passed = d + len(kind.added), len(kind.added), self.passed
         if self.added.shape[1] != added:
             raise ValueError(f"{kind.name} adds {added} columns, not {self.added.shape[1]}")
-        known = [{*family.models, *family.few} for family in families]
-        if len(now.models) != len(known) or not all(
-            own and each.issuperset(own) for own, each in zip(now.models, known, strict=True)
-        ):
-            raise ValueError(f"its models are not those of {kind.name}")
-        if episodes < 2 and not all(each.early in own for each, own in zip(families, now.models, strict=True)):
-            raise ValueError(f"its models are not those that {kind.name} begins with")
-        shapes = [(len(each.names), d + added + each.beside(d)) for each in self.models.motions]
-        if [each.mean.shape for each in now.families] != shapes:
-            raise ValueError(f"its beliefs are not those of the motions of {kind.name}")
-        if [each.mean.shape for each in now.last] != [(count, d + added) for count, _ in shapes]:
-            raise ValueError(f"its beliefs of the last policy are not those of {kind.name}")
-        own = slice(d, d + added)
-        variances = [each.covariance.diagonal(axis1=1, axis2=2) for each in (*now.last, *now.families)]
-        if not all((each[:, own] > 0).all() for each in variances):
-            raise ValueError("a variance of an added weight is not above 0")
-        count = len(self.models.names)
-        if {len(now.evidence), len(now.whole_evidence)} != {count} or now.best >= count:
-            raise ValueError(f"its evidence is not of the {count} models of {kind.name}")
-        if (now.rewards is not None) != kind.learns:
-            raise ValueError(f"a decider of the kind {kind.name} {'has' if kind.learns else 'has no'} rewards")
-        sites = {site.root.shape[0] for each in self.passed or () for site in each.sites}
-        if self.first is None or not sites <= {d + added}:
+        now.check_of(kind, episodes)
+        if self.first is None or not {site.root.shape[0] for each in passed or () for site in each.sites} <= {own}:
             raise ValueError("what it passed is not of its features")
-        counts = {len(each.sites) for each in self.passed or ()}
-        if self.passed is not None and (len(self.passed) != episodes or not counts <= {len(families)}):
-            raise ValueError(f"{episodes} episodes do not go with {len(self.passed)} passed")
+        counts = {len(each.sites) for each in passed or ()}
+        if passed is not None and (len(passed) != episodes or not counts <= {len(kind.motions.families)}):
+            raise ValueError(f"{episodes} episodes do not go with {len(passed)} passed")
 
 
 # -- steps of an episode -----------------------------------------------------------------------------------------------
@@ -355,17 +340,6 @@ def _begun(track: Track, episode: Episode) -> Tracked:
         rewards=None,
         random_share=no_evidence(),
         exploration=Exploration.begin() if kind.makes_random_choices else None,
-    )
-
-
-def _believed(track: Track, now: Tracked) -> Believed:
-    """What is believed of an episode before its choices are seen."""
-    lead = leaders(track.models, now, len(track.predicted))
-    places = [track.models.place_of(*model) for model in enumerate(lead)]
-    return Believed(
-        track.belief(now.families, now.best),
-        tuple(track.belief(now.families, place) for place in places),
-        asked(track.models, now, lead),
     )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ibcb.inverse.constraints import View
 from ibcb.inverse.solvers.admm import paper
 from ibcb.inverse.solvers.cutting_plane import hard
-from ibcb.inverse.solvers.newton import robust, soft
+from ibcb.inverse.solvers.hinge import robust, soft
 from ibcb.inverse.solvers.solution import Certificate, Contradiction, InfeasibleError, Solution, SolverError
 
 __all__ = [

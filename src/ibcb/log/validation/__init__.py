@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ibcb.log.protocol import Log
+from ibcb.log.protocol import Log, check_is_log
 from ibcb.log.validation.checklist import LEAKS, findings
 from ibcb.log.validation.findings import Finding, LogSummary, Validation
 from ibcb.log.validation.scan import Scan, scan
 from ibcb.log.validation.updates import find_updates
-from ibcb.numerics.checks import WrongTypeError
 
 __all__ = ["LEAKS", "Finding", "LogSummary", "Validation", "validate", "validated"]
 
@@ -60,11 +59,7 @@ def validate(log: Log) -> Validation:
     steps     2400, 10 candidates each
     rows      24000 of 10 features, float64: 1.96 MB in memory
     """
-    if not callable(getattr(log, "parts", None)):
-        raise WrongTypeError(
-            f"validate takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with ibcb.open_log, "
-            "make arrays a log with ibcb.BehaviorLog.from_episodes."
-        )
+    check_is_log(log, "validate")
     return validated(scan(log), log)
 
 

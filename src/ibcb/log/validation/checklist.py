@@ -1,8 +1,8 @@
-"""What is looked for in a log: a table of the words of every finding, and the conditions on the sums over the log."""
+"""What is looked for in a log: the conditions on the sums over it, one function for each group of findings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ibcb.log.arrays import plural
 from ibcb.log.validation.features import EXACT, relations
 from ibcb.log.validation.findings import SEVERITIES, Finding
-from ibcb.log.validation.first_episode import FEW_STEPS, RANDOM_P, RANDOM_START
+from ibcb.log.validation.first_episode import FEW_STEPS, RANDOM_P
 from ibcb.log.validation.scan import ROUNDING, EpisodeScan, Scan
 from ibcb.log.validation.updates import Updates
+from ibcb.log.validation.words import says
 from ibcb.numerics.contexts import LARGEST
 
 __all__ = ["LEAKS", "findings"]
@@ -39,128 +40,11 @@ _CHANGE_INSIDE, _CHANGE_AT_EDGE = -7.0, -3.0
 #: log10 of the odds from which another cut is proposed
 _BETTER = 2.0
 
-_MORE_EPISODES = "Add episodes; if the log spans several updates, cut it where the policy was updated."
-_WITHOUT_PROPENSITIES = "read the log without them: drop=[...] (--drop) with the name of their column."
-#: by code and, behind a slash, which of several: "severity: message -> remedy"
-_WORDS = {
-    "empty": "error: The log has no steps. -> Check the file, or the query behind it.",
-    # Episodes.
-    "few-episodes/none": f"error: All episodes are warm-up: the policy chose none. -> {_MORE_EPISODES}",
-    "few-episodes/one": "error: The log has one episode and nothing before it: without a history it gives no "
-    f"constraints on the rewards. -> {_MORE_EPISODES} Or give its past: a warm-up, or prior_gram=.",
-    "few-episodes": "note: The log has {episodes}.{before} It takes three or more to see how a policy evolves. -> "
-    f"{_MORE_EPISODES}",
-    "small-episodes": "note: {small} of {episodes} have fewer steps with a choice to make than there are features "
-    "that vary, {needed} (the least {least}): alone they do not determine a policy, and the answer leans on the "
-    "episodes before. -> Join episodes between which the policy was not updated, or use fewer features.",
-    "unequal-episodes": "note: Episodes have {least} to {most} steps: the large ones weigh more, and odd sizes can "
-    "mean wrong edges. -> Check that each episode ends where the policy was updated.",
-    # Features.
-    "no-alternatives": "error: Every step has one candidate: nothing was chosen, so nothing can be learned from the "
-    "choices. -> Log all the candidates that the decider could have taken, not only the one it took.",
-    "nothing-varies": "error: All {d} features are the same for all candidates of each step: no choice can depend on "
-    "them. -> Give features in which the candidates of a step differ; check how candidates and features were joined.",
-    "constant-feature": "note: {many} the same in the whole log{value}: such a feature changes no choice, and its "
-    "weight means nothing. -> Drop {them}{unless}.",
-    "constant-within-steps": "warning: {many} the same for all candidates of each step: such a feature cancels when "
-    "candidates are compared, so the choices do not reveal its weight. -> Read nothing into these weights. If "
-    "preferences differ with such features (a user's, say), add their products with features that vary: "
-    "cross=[('user_*', 'item_*')] (--cross 'user_*,item_*').",
-    "rarely-varying": "note: {many} between candidates in fewer than {few} of {contests} steps (the rarest in "
-    "{least}): a weight that rests on so few choices is uncertain. -> Merge rare categories, or do not lean on these "
-    "weights.",
-    "overflow": "error: {feature} reaches {peak:.3g}: sums of squares, which every fit needs, overflow. -> Give the "
-    "feature in larger units.",
-    "scales": "note: Within steps {large} varies by {largest:.2g} and {small} by {smallest:.2g}, {ratio:.1g} times "
-    "less: an l2 given as a number cannot suit both. -> Leave l2 at 'auto', which is in units of the features; a "
-    "number must be the decider's, in these units.",
-    "precision": "warning: {feature} reaches {peak:.3g} but varies only by {sd:.2g} within steps: in {dtype} about "
-    "{digits:.0f} digits are left of the difference between candidates. -> Subtract a constant from such features "
-    "before they are stored, as the decider did; or store float64.",
-    "sums-to-constant": "note: These {number} features add up to the same number for all candidates of a step, as the "
-    "columns of a one-hot code do: only differences between their weights mean something. -> Compare their weights "
-    "with each other only, or drop one of them.",
-    "collinear": "warning: Within steps these {number} features {nearly}depend linearly on each other{free}: "
-    "{relation} is the same for all candidates. The choices tell their joint effect, not their single weights. -> "
-    "Drop one of them, or read only their joint effect.",
-    "collinear/more": "warning: There are {more} more linear relations among these {number} features. -> Drop "
-    "features until none is left, or read only joint effects.",
-    "outcome": "warning: {many} the same for every candidate that was not chosen ({feature}: {value:g}), but not for "
-    "the chosen ones: filled in after the choice, as rewards are. -> Drop it: a feature must be known of all "
-    "candidates before the choice.",
-    "leak": "warning: The chosen candidate alone has the {end} {feature} in {share:.2%} of the steps; other features "
-    "reach {others:.0%}. It may be the choice itself: a flag or a score written after the decision. -> Drop it if it "
-    "was not known before the choice. If the decider goes by it alone, other weights cannot be told.",
-    "propensity-feature": "warning: {feature} sums to 1 over the candidates of every step, and the choices look drawn "
-    "with it: it seems to be the probability with which the decider drew, which tells the choices and not what they "
-    "are for. -> If so, read it as that: columns={{'propensity': '{name}'}} (--column propensity={name}); or drop it.",
-    # Steps.
-    "one-candidate": "note: {steps} one candidate, which says nothing about the policy. -> No action needed; if there "
-    "were others to choose from, log them.",
-    "equal-candidates": "note: In {steps} all candidates have the same features: such steps say nothing about the "
-    "policy. -> Add features that tell these candidates apart, if the decider had them.",
-    "twin-candidates": "note: {steps} candidates with equal features; {chosen}. -> Remove candidates that were listed "
-    "twice; if they differ, add the features in which they do.",
-    "repeated-steps": "note: {steps} repeat the step before, candidates and choice; steps that lie far apart are "
-    "equal in {chance} cases. Logged twice, a step counts twice. -> If they were logged twice, remove the copies; if "
-    "the decider met the same step again, as in repeat purchases, leave them.",
-    "same-position": "note: The chosen candidate is at position {position} in {share} of the steps: the order of the "
-    "candidates gives the choice away (sorted by score, or the chosen one first?). -> ibcb does not use positions, "
-    "but ties go to the first candidate: shuffle the candidates of each step before you measure agreement.",
-    # Times.
-    "missing-times": "note: {steps} have no timestamp; the order of the others was checked. -> No action needed if "
-    "the steps are in the right order.",
-    "unsorted-times": "warning: In {steps} time runs backwards within an episode: the steps are not in the order in "
-    "which they happened, and may be in wrong episodes. -> Sort the log by time, then cut it into episodes.",
-    "overlapping-episodes": "warning: {steps} happened before an earlier episode had ended: the policy cannot have "
-    "been updated between them. -> Cut the episodes by time; keep logs of deciders that learned apart from each other "
-    "in separate files.",
-    # The start.
-    "warmup-not-random": "note: The choices of {episodes} are not drawn evenly from the candidates. They enter the "
-    "decider's experience and are not taken as evidence of its policy. -> Right for a start under other rules; if the "
-    "policy chose them, mark fewer episodes as warm-up.",
-    "unmarked-warmup": "note: The choices of the {which} look random: even over positions and features, which later "
-    f"ones are not. -> {RANDOM_START}",
-    "starts-in-the-middle": "note: The first episode's choices are neither random nor those of a decider that knows "
-    "nothing yet. Either the log starts in the middle of its life, or it drew its parameters once for the whole "
-    "episode. -> In the first case add the earlier episodes, or pass prior_gram= (S'S of the contexts chosen before).",
-    # Logged propensities.
-    "propensity-sums": "warning: In {off} of {steps} with logged propensities of all candidates these do not sum to "
-    "1: in the first to {total:.4g}. Above 1 they are scores, or of several choices at once; below it candidates are "
-    f"missing. -> Correct them, log the candidates that are missing, or {_WITHOUT_PROPENSITIES}",
-    "certain-propensities": "note: The logged propensities of all {choices} are 1: the decider drew nothing, or "
-    "nobody knew. Importance weights made of them would all be equal. -> If they are placeholders, "
-    f"{_WITHOUT_PROPENSITIES}",
-    "even-propensities": "warning: By the logged propensities every candidate was as likely as any other at every "
-    "step: the choices were drawn at random and say nothing about a policy. A fit would follow chance. -> Fit the log "
-    "of the policy that learned; this one serves to evaluate others.",
-    "even-start": "note: By the logged propensities the choices of the {which} were drawn evenly from the candidates. "
-    "-> Mark that random start: warmup={total} (--warmup {total}).",
-    "missing-propensities": "note: {choices} of {steps} {have} no logged propensity; comparisons are of the others. "
-    "-> No action needed, unless they were lost.",
-    "propensities-not-drawn": "warning: By the logged propensities the choices are {deviations:.0f} standard "
-    "deviations {how} likely than choices drawn with them: the decider did not draw with these. -> Check that "
-    "propensities and candidates belong together, in order, and that they are those of the choice, not of a later "
-    "model.",
-    # The policy.
-    "unexplained": "warning: In none of {episodes} do the choices lean towards any feature: they look drawn at "
-    "random{though}. A fit would follow chance. -> Check that candidates and choices belong together, and that "
-    "positions count from 0.",
-    "episode-edges": "warning: The policy should change between episodes only, but it seems to change inside {broken} "
-    "of {tested} episodes, most clearly in episode {worst} near step {step} of {steps} (by chance 1 in 10^{p:.0f}). "
-    "At the edges between episodes a change shows in {at_edges} of {edges}. -> {proposal}Check where episodes begin "
-    "and end: the episode column, --episode-every or --episode-size. If the policy was updated more often, cut them "
-    "shorter. A decider that learns at every step does not fit the method.",
-    "no-change": "note: No change of policy shows {where}: the decider hardly learned, or had learned before, or its "
-    "candidates changed too much to compare. -> Where it did not learn, a model of the choices alone does as well: "
-    "ibcb.ChoiceModel(episodes=None).",
-}
-
 
 def findings(scan: Scan, find_updates: Callable[[], Updates]) -> tuple[Finding, ...]:
     """All findings, the gravest first; ``find_updates`` is asked where episodes look wrong."""
     if scan.steps == 0:
-        return (_says("empty"),)
+        return (says("empty"),)
     said = [*_episodes(scan), *_unmoved(scan)]
     varies = bool(scan.varying.any())
     if varies:
@@ -171,16 +55,6 @@ def findings(scan: Scan, find_updates: Callable[[], Updates]) -> tuple[Finding, 
     return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def _says(
-    case: str, /, place: str | None = None, *, warns: bool = False, features: Iterable[str] = (), **figures: Any
-) -> Finding:
-    """A finding of the table; ``warns`` where a note is a warning."""
-    severity, words = _WORDS[case].split(": ", 1)
-    message, remedy = (text.format(**figures) for text in words.split(" -> "))
-    own = next(each for each in SEVERITIES if each == severity)
-    return Finding("warning" if warns else own, case.partition("/")[0], message, place, remedy, tuple(features))
-
-
 # -- steps and episodes --------------------------------------------------------------------------------------------
 
 
@@ -188,18 +62,18 @@ def _episodes(scan: Scan) -> Iterator[Finding]:
     policy, warmup = scan.policy, len(scan.episodes) - len(scan.policy)
     taught = len(policy) - (0 if warmup else 1)
     if not policy:
-        yield _says("few-episodes/none")
+        yield says("few-episodes/none")
         return
     if taught < 1:
-        yield _says("few-episodes/one")
+        yield says("few-episodes/one")
     elif taught < 3:
         before = "" if warmup else " Without a history (a warm-up, prior_gram=) the first gives no constraints."
-        yield _says("few-episodes", warns=taught == 1, episodes=plural(len(policy), "episode"), before=before)
+        yield says("few-episodes", warns=taught == 1, episodes=plural(len(policy), "episode"), before=before)
     needed = int(np.count_nonzero(scan.varying))
     small = [episode for episode in policy if episode.telling < needed]
     if small:
         least = min(small, key=lambda episode: episode.telling)
-        yield _says(
+        yield says(
             "small-episodes",
             f"episode {least.number}",
             warns=2 * len(small) > len(policy),
@@ -213,24 +87,23 @@ def _episodes(scan: Scan) -> Iterator[Finding]:
     most = max(episode.steps for episode in policy)
     if len(policy) > 1 and most > 10 * min(sizes):
         place = f"episode {policy[sizes.index(min(sizes))].number}"
-        yield _says("unequal-episodes", place, least=min(sizes), most=most)
+        yield says("unequal-episodes", place, least=min(sizes), most=most)
 
 
 def _steps(scan: Scan) -> Iterator[Finding]:
     def counted(kind: str, noun: str = "") -> dict[str, Any]:
         """How many steps there are of a kind, and where."""
-        found = scan.count[kind]
-        have = "" if not noun else " has" if found.count == 1 else " have"
-        share = _percent(found.count / scan.steps)
-        return {"place": found.place, "steps": f"{plural(found.count, 'step')} ({share}){have}"}
+        count, place = scan.count[kind].count, scan.count[kind].place
+        have = f" {'has' if count == 1 else noun}" if noun else ""
+        return {"place": place, "steps": f"{plural(count, 'step')} ({_percent(count / scan.steps)}){have}"}
 
     single, equal, twins, twins_of_chosen, repeats = (
         scan.count[kind].count for kind in ("single", "equal", "twins", "chosen twins", "repeats")
     )
     if 0 < single < scan.steps:
-        yield _says("one-candidate", warns=single > 0.5 * scan.steps, **counted("single", "have"))
+        yield says("one-candidate", warns=single > 0.5 * scan.steps, **counted("single", "have"))
     if 0 < equal < scan.contests:
-        yield _says("equal-candidates", warns=equal > 0.5 * scan.steps, **counted("equal"))
+        yield says("equal-candidates", warns=equal > 0.5 * scan.steps, **counted("equal"))
     if twins > equal:
         chosen = "none of them was chosen"
         if twins_of_chosen:
@@ -238,23 +111,23 @@ def _steps(scan: Scan) -> Iterator[Finding]:
                 f"in {twins_of_chosen} ({_percent(twins_of_chosen / scan.steps)}) the chosen one has a twin, so no "
                 "model can tell which of them was chosen, and agreement stays below 100%"
             )
-        yield _says(
+        yield says(
             "twin-candidates", warns=twins_of_chosen > 0.1 * scan.steps, chosen=chosen, **counted("twins", "have")
         )
     if repeats > 3 + 3 * scan.chance_repeats:
         warns = repeats > 0.05 * scan.steps
-        yield _says("repeated-steps", warns=warns, chance=scan.chance_repeats, **counted("repeats"))
+        yield says("repeated-steps", warns=warns, chance=scan.chance_repeats, **counted("repeats"))
     total = int(scan.positions.sum())
     if total >= FEW_STEPS and scan.positions.max() >= 0.99 * total:
         position = int(scan.positions.argmax())
-        yield _says("same-position", position=position, share=_percent(scan.positions[position] / total))
+        yield says("same-position", position=position, share=_percent(scan.positions[position] / total))
 
 
 def _times(scan: Scan) -> Iterator[Finding]:
     codes = {"untimed": "missing-times", "backward": "unsorted-times", "overlaps": "overlapping-episodes"}
     for kind, code in codes.items():
         if scan.count[kind].count:
-            yield _says(code, scan.count[kind].place, steps=plural(scan.count[kind].count, "step"))
+            yield says(code, scan.count[kind].place, steps=plural(scan.count[kind].count, "step"))
 
 
 def _percent(share: float) -> str:
@@ -288,15 +161,15 @@ def _unmoved(scan: Scan) -> Iterator[Finding]:
     """Features that never, or hardly ever, tell candidates apart."""
     still = ~scan.varying
     if scan.count["single"].count == scan.steps:
-        yield _says("no-alternatives")
+        yield says("no-alternatives")
         return
     if still.all():
-        yield _says("nothing-varies", features=_names(scan, still), d=scan.d)
+        yield says("nothing-varies", features=_names(scan, still), d=scan.d)
         return
     fixed = still & (scan.low == scan.high)
     if fixed.any():
         zero = bool((scan.high[fixed] == 0).all())
-        yield _says(
+        yield says(
             "constant-feature",
             **_many(scan, fixed),
             value=" (0)" if zero else "",
@@ -305,11 +178,11 @@ def _unmoved(scan: Scan) -> Iterator[Finding]:
         )
     shared = still & ~fixed
     if shared.any():
-        yield _says("constant-within-steps", **_many(scan, shared))
+        yield says("constant-within-steps", **_many(scan, shared))
     rare = ~still & (scan.varies < _FEW_STEPS_VARYING) & (scan.contests >= 10 * _FEW_STEPS_VARYING)
     if rare.any():
         about = _many(scan, rare, "differs", "differ") | {"least": int(scan.varies[rare].min())}
-        yield _says("rarely-varying", **about, few=_FEW_STEPS_VARYING, contests=scan.contests)
+        yield says("rarely-varying", **about, few=_FEW_STEPS_VARYING, contests=scan.contests)
 
 
 def _scales(scan: Scan) -> Iterator[Finding]:
@@ -318,7 +191,7 @@ def _scales(scan: Scan) -> Iterator[Finding]:
     sd, peak, varying, dtype = scan.sd, scan.peak, scan.varying, str(scan.dtype)
     if scan.overflows:
         worst = int(peak.argmax())
-        yield _says("overflow", features=_names(scan, peak > LARGEST), feature=_name(scan, worst), peak=peak[worst])
+        yield says("overflow", features=_names(scan, peak > LARGEST), feature=_name(scan, worst), peak=peak[worst])
         return
     columns = np.flatnonzero(varying)
     small, large = int(columns[sd[columns].argmin()]), int(columns[sd[columns].argmax()])
@@ -328,7 +201,7 @@ def _scales(scan: Scan) -> Iterator[Finding]:
         odd = varying & ((sd > 100 * usual) | (sd < usual / 100))
         odd[[small, large]] = True
         about = {"features": _names(scan, odd), "large": _name(scan, large), "small": _name(scan, small)}
-        yield _says("scales", **about, largest=sd[large], smallest=sd[small], ratio=ratio)
+        yield says("scales", **about, largest=sd[large], smallest=sd[small], ratio=ratio)
     offset = np.where(varying, peak / np.where(varying, sd, 1.0), 0.0)
     lost = offset > _MOST_OFFSET.get(dtype, np.inf)
     if lost.any():
@@ -336,7 +209,7 @@ def _scales(scan: Scan) -> Iterator[Finding]:
         # Gram matrices square what float64 holds; float32 has lost it before.
         digits = -np.log10(ROUNDING[dtype]) - (2 if dtype == "float64" else 1) * np.log10(offset[worst])
         about = {"features": _names(scan, lost), "feature": _name(scan, worst), "dtype": dtype}
-        yield _says("precision", **about, peak=peak[worst], sd=sd[worst], digits=max(digits, 0))
+        yield says("precision", **about, peak=peak[worst], sd=sd[worst], digits=max(digits, 0))
 
 
 def _collinear(scan: Scan) -> Iterator[Finding]:
@@ -350,9 +223,9 @@ def _collinear(scan: Scan) -> Iterator[Finding]:
         members, weights, variance = columns[relation.members], relation.weights, relation.variance
         about: dict[str, Any] = {"features": _names(scan, members), "number": len(members)}
         if np.ptp(weights) <= 1e-4 * np.abs(weights).max() and variance <= EXACT:
-            yield _says("sums-to-constant", **about)
+            yield says("sums-to-constant", **about)
             continue
-        yield _says(
+        yield says(
             "collinear",
             **about,
             nearly="" if variance <= EXACT else "all but ",
@@ -362,7 +235,7 @@ def _collinear(scan: Scan) -> Iterator[Finding]:
     rest = related[_RELATIONS_SHOWN:]
     if rest:
         members = columns[np.unique(np.concatenate([relation.members for relation in rest]))]
-        yield _says("collinear/more", features=_names(scan, members), number=len(members), more=len(rest))
+        yield says("collinear/more", features=_names(scan, members), number=len(members), more=len(rest))
 
 
 def _leaks(scan: Scan) -> Iterator[Finding]:
@@ -375,20 +248,20 @@ def _leaks(scan: Scan) -> Iterator[Finding]:
     outcomes &= (share < 0.99) | ((scan.low < scan.rest_low) & (scan.high > scan.rest_high))
     if outcomes.any():
         first = int(outcomes.argmax())
-        yield _says("outcome", **_many(scan, outcomes), feature=_name(scan, first), value=scan.rest_low[first])
+        yield says("outcome", **_many(scan, outcomes), feature=_name(scan, first), value=scan.rest_low[first])
     suspects = varying & ~outcomes & (share >= 0.99)
     others = varying & ~suspects & ~outcomes
     if suspects.any() and others.any() and share[others].max() < 0.9:
         worst = int(np.where(suspects, share, 0).argmax())
         end = "largest" if scan.largest[worst] >= scan.smallest[worst] else "smallest"
         shares = {"share": share[worst], "others": share[others].max()}
-        yield _says("leak", features=_names(scan, suspects), end=end, feature=_name(scan, worst), **shares)
+        yield says("leak", features=_names(scan, suspects), end=end, feature=_name(scan, worst), **shares)
     for column in scan.like_propensities.tolist():
         read = scan.as_propensities[column]
         drawn = not read.count["off"] and read.variance > 0 and abs(read.deviations) <= _DEVIATIONS
         if drawn and read.count["certain"] < read.count["told"] and not all(read.evenly.values()):
             name = _names(scan, [column])
-            yield _says("propensity-feature", features=name, name=name[0], feature=_name(scan, column))
+            yield says("propensity-feature", features=name, name=name[0], feature=_name(scan, column))
 
 
 # -- logged propensities -------------------------------------------------------------------------------------------
@@ -401,25 +274,25 @@ def _logged(scan: Scan) -> Iterator[Finding]:
         return
     if logged.first_off is not None:
         place, total = logged.first_off
-        yield _says("propensity-sums", place, off=count["off"], steps=plural(count["complete"], "step"), total=total)
+        yield says("propensity-sums", place, off=count["off"], steps=plural(count["complete"], "step"), total=total)
     if count["told"] and count["certain"] == count["told"]:
-        yield _says("certain-propensities", choices=plural(count["told"], "choice"))
+        yield says("certain-propensities", choices=plural(count["told"], "choice"))
         return
     # Even draws say nothing about a policy; at the beginning they are a random start.
     drawn = list(logged.evenly.values())
     if drawn and all(drawn):
-        yield _says("even-propensities")
+        yield says("even-propensities")
     elif drawn and drawn[0]:
         lead = drawn.index(False)
         total = lead + sum(number < 0 for number in logged.episodes)
-        yield _says("even-start", f"episode {next(iter(logged.evenly))}", which=_leading(lead), total=total)
+        yield says("even-start", f"episode {next(iter(logged.evenly))}", which=_leading(lead), total=total)
     missing = count["steps"] - count["chosen"]
     if missing:
         have = "has" if missing == 1 else "have"
-        yield _says("missing-propensities", choices=plural(missing, "choice"), steps=count["steps"], have=have)
+        yield says("missing-propensities", choices=plural(missing, "choice"), steps=count["steps"], have=have)
     if abs(logged.deviations) > _DEVIATIONS:
         how = "less" if logged.deviations > 0 else "more"
-        yield _says("propensities-not-drawn", deviations=abs(logged.deviations), how=how)
+        yield says("propensities-not-drawn", deviations=abs(logged.deviations), how=how)
 
 
 def _leading(episodes: int) -> str:
@@ -435,16 +308,16 @@ def _starts(scan: Scan) -> Iterator[Finding]:
     uneven = [episode for episode in warmup if _least_p(episode) < 1e-6]
     if uneven:
         episodes = plural(len(uneven), "warm-up episode")
-        yield _says("warmup-not-random", f"episode {uneven[0].number}", episodes=episodes)
+        yield says("warmup-not-random", f"episode {uneven[0].number}", episodes=episodes)
     policy = scan.policy
     random = [_looks_random(episode) for episode in policy]
     lead = next((place for place, looks in enumerate(random) if not looks), len(policy))
     later = [episode.pull for episode, looks in zip(policy[lead:], random[lead:], strict=True) if looks is False]
     # Would the later policy have shown in so few steps?
     if lead and later and np.median(later) * policy[0].telling > 20 + 10 * np.sqrt(2 * policy[0].directions):
-        yield _says("unmarked-warmup", f"episode {policy[0].number}", which=_leading(lead), total=lead + len(warmup))
+        yield says("unmarked-warmup", f"episode {policy[0].number}", which=_leading(lead), total=lead + len(warmup))
     elif scan.has_past:
-        yield _says("starts-in-the-middle", f"episode {policy[0].number}")
+        yield says("starts-in-the-middle", f"episode {policy[0].number}")
 
 
 def _least_p(episode: EpisodeScan) -> float:
@@ -466,14 +339,14 @@ def _policy(scan: Scan, find_updates: Callable[[], Updates]) -> Iterator[Finding
             positions = [episode.position_p for episode, _ in judged if episode.position_p is not None]
             uneven = min(positions, default=1.0) * len(judged) < 1e-3
             though = ", though not evenly over positions" if uneven else ""
-            yield _says("unexplained", episodes=plural(len(judged), "episode"), though=though)
+            yield says("unexplained", episodes=plural(len(judged), "episode"), though=though)
             return
     tested = [(episode, episode.inside) for episode in scan.policy if episode.inside is not None]
     broken = [pair for pair in tested if pair[1].log10_p < _CHANGE_INSIDE]
     if broken:
         episode, inside = min(broken, key=lambda pair: pair[1].log10_p)
         edges = [each.edge for each in scan.policy if each.edge is not None]
-        yield _says(
+        yield says(
             "episode-edges",
             f"episode {episode.number}, step {inside.step}",
             broken=len(broken),
@@ -491,7 +364,7 @@ def _policy(scan: Scan, find_updates: Callable[[], Updates]) -> Iterator[Finding
     if len(scan.policy) == 1 and tested:
         change, where = tested[0][1], "in the log"
     if change is not None and change.log10_p > -2 and change.steps >= 8 * FEW_STEPS:
-        yield _says("no-change", where=where)
+        yield says("no-change", where=where)
 
 
 def _proposal(updates: Updates) -> str:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.special import chdtrc
 
-from ibcb.log.validation.step_sample import Sample, per_step
+from ibcb.log.validation.step_sample import Sample, per_step, probabilities
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
@@ -101,13 +101,8 @@ def _statistics(sample: Sample, stray: float = 0.0) -> tuple[Matrix, int, NDArra
     n = len(sample.steps)
     if n < _LEAST_STEPS:
         return None
-    offsets, counts = sample.offsets, np.diff(sample.offsets)
-    # First about the chosen candidate, which comes first: what all candidates share cancels without rounding.
-    chosen_contexts = sample.contexts[offsets[:-1]]
-    centred = sample.contexts - np.repeat(chosen_contexts, counts, axis=0)
-    means = per_step(centred, offsets) / counts[:, None]
-    centred -= np.repeat(means, counts, axis=0)
-    means += chosen_contexts
+    offsets = sample.offsets
+    centred, means = sample.centred()
     A = whitening(centred.T @ centred / len(centred), min(n // _STEPS_PER_DIRECTION, _MOST_DIRECTIONS))
     if A.shape[1] == 0:
         return None
@@ -150,9 +145,7 @@ def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix, stray: float) -> t
     """Scores of the steps, shape (n, q), and functions of their candidate sets that the scores may depend on."""
     counts = np.diff(offsets)
     u = Z @ w
-    highest = np.maximum.reduceat(u, offsets[:-1])
-    p = np.exp(u - np.repeat(highest, counts))
-    p /= np.repeat(per_step(p, offsets), counts)
+    p = probabilities(u, offsets)
     mean = per_step(p[:, None] * Z, offsets)
     spread = per_step(p[:, None] * Z**2, offsets) - mean**2
     entropy = per_step(-p * np.log(np.maximum(p, 1e-300)), offsets)
@@ -160,6 +153,7 @@ def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix, stray: float) -> t
     expected = [mean, spread, per_step(Z**2, offsets) / evenly, per_step(u[:, None] * Z, offsets) / evenly]
     meant = (1 - stray) * p[offsets[:-1]]
     meant /= meant + stray / counts
+    highest = np.maximum.reduceat(u, offsets[:-1])
     return meant[:, None] * (Z[offsets[:-1]] - mean), np.column_stack([*expected, entropy, highest])
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ibcb.log import BehaviorLog
 from ibcb.numerics.contexts import taken
 
-__all__ = ["Sample", "Sampler", "due", "per_step"]
+__all__ = ["Sample", "Sampler", "due", "per_step", "probabilities"]
 
 #: of a sample; decision 0006 tells what is found with so many steps and candidates. Numbers: 8 MB
 _MOST_STEPS, _MOST_CANDIDATES, _MOST_NUMBERS = 768, 16, 2**20
@@ -47,6 +47,15 @@ class Sample:
         ahead = np.where(k > 0, 1 + (k - 1) * np.repeat(M - 1, m) // np.repeat(np.maximum(m - 1, 1), m), 0)
         rows = np.repeat(part.step_offsets[steps], m) + (np.repeat(c, m) + ahead) % np.repeat(M, m)
         return cls(steps + first_step, taken(part.contexts, rows).astype(np.float64), offsets)
+
+    def centred(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The contexts about the mean of their step, and the means."""
+        counts, chosen = np.diff(self.offsets), self.contexts[self.offsets[:-1]]
+        # First about the chosen candidate, which comes first: what all candidates share cancels without rounding.
+        centred = self.contexts - np.repeat(chosen, counts, axis=0)
+        means = per_step(centred, self.offsets) / counts[:, None]
+        centred -= np.repeat(means, counts, axis=0)
+        return centred, means + chosen
 
     def where(self, keep: NDArray[np.bool_]) -> Self:
         """Only the steps marked."""
@@ -107,3 +116,11 @@ def per_step(values: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[Any]:
     """Sums over the rows of each step."""
     sums: NDArray[Any] = np.add.reduceat(values, offsets[:-1], axis=0)
     return sums
+
+
+def probabilities(u: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each row's choice, by a logit with utilities u."""
+    counts = np.diff(offsets)
+    p: NDArray[np.float64] = np.exp(u - np.repeat(np.maximum.reduceat(u, offsets[:-1]), counts))
+    p /= np.repeat(per_step(p, offsets), counts)
+    return p

@@ -1,6 +1,6 @@
 """Worlds in which an expert can act: candidates and what each of them would have earned."""
 
-from ibcb.paper.environments.arms import Arms
+from ibcb.paper.environments.armed import Arms
 from ibcb.paper.environments.movielens import MovieLens
 from ibcb.paper.environments.movielens_files import MovieLensFormatError
 from ibcb.paper.environments.synthetic import Synthetic

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.numerics.checks import whole
 from ibcb.paper.environments.factorisation import Factorisation, Feedback, factorise
 from ibcb.paper.environments.movielens_files import N_OCCUPATIONS, Ratings, find_files
-from ibcb.paper.environments.world import Phase, Streams, World, check_room
+from ibcb.paper.environments.world import Phase, Streams, World, check_room, check_sizes
 
 __all__ = ["MovieLens"]
 
@@ -53,8 +52,7 @@ class MovieLens:
     folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_episodes", "batch_size", "n_candidates", "rank"):
-            whole(name, getattr(self, name), 1, "it is a size")
+        check_sizes(self, "n_episodes", "batch_size", "n_candidates", "rank")
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ibcb.numerics.checks import at_least_zero, finite, whole
-from ibcb.paper.environments.world import Phase, Streams, World, check_room
+from ibcb.numerics.checks import finite, whole
+from ibcb.paper.environments.world import Phase, Streams, World, check_room, check_sizes
 
 __all__ = ["Synthetic"]
 
@@ -47,10 +47,7 @@ class Synthetic:
     n_features: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("n_episodes", "batch_size", "n_candidates", "n_features"):
-            whole(name, getattr(self, name), 1, "it is a size")
-        whole("warmup", self.warmup, 0, "it is a number of steps, 0 steps or more")
-        at_least_zero("noise", self.noise, "it is a standard deviation")
+        check_sizes(self, "n_episodes", "batch_size", "n_candidates", "n_features")
         finite("ood_mean", self.ood_mean)
         if whole("dup", self.dup, 0, "it is a number of episodes") > self.n_episodes // 2:
             raise ValueError(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.memory import machine_memory
-from ibcb.numerics.checks import whole
+from ibcb.numerics.checks import at_least_zero, whole
 
-__all__ = ["Offers", "Phase", "Streams", "World", "check_room"]
+__all__ = ["Offers", "Phase", "Streams", "World", "check_room", "check_sizes"]
 
 _NAMES = (
     "reward parameters",
@@ -43,6 +43,15 @@ def check_room(steps: int, candidates: int, features: int) -> None:
             f"{steps} steps of {candidates} candidates with {features} features, log and tests together, and a Gram "
             f"matrix are {numbers} numbers, and at most {most} fit in half of this machine's memory; simulate less."
         )
+
+
+def check_sizes(environment: Any, *names: str) -> None:
+    """Raise where a setting of an environment that is a size is not 1 or more, or its warm-up or noise below 0."""
+    for name in names:
+        whole(name, getattr(environment, name), 1, "it is a size")
+    if hasattr(environment, "warmup"):
+        whole("warmup", environment.warmup, 0, "it is a number of steps, 0 steps or more")
+        at_least_zero("noise", environment.noise, "it is a standard deviation")
 
 
 class Streams:

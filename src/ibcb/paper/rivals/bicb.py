@@ -8,21 +8,20 @@ the mean rewards on the chosen contexts, and takes one RMSProp step uphill on lo
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from ibcb.engine import one_blas_thread
-from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import boolean, generator, positive, whole
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.paper.rivals.gibbs import GibbsBeliefs, GibbsSteps, draws, init, prepare, prior_slope, step
+from ibcb.paper.rivals.sampled import Sampled, progress
 
 __all__ = ["BICB", "expectation"]
-
-Array = NDArray[np.float64]
 
 #: the public code learns log(b) / 20, by RMSProp with these settings
 _LOG_PRIOR_UNIT = 20.0
@@ -31,13 +30,13 @@ _LEARNING_RATE, _DECAY = 0.001, 0.9
 
 def expectation(
     beliefs: GibbsBeliefs,
-    reward_coef: Array,
+    reward_coef: Vector,
     rng: np.random.Generator,
     *,
     n_sweeps: int,
     n_dropped: int,
     determinant: bool,
-) -> tuple[Array, float]:
+) -> tuple[Vector, float]:
     """The E step: mean rewards, shape (T - 1,), and mean slope in b, over the sweeps that are not dropped."""
     T, d = beliefs.steps.x.shape
     rewards = beliefs.chain.x @ reward_coef + beliefs.sigma * rng.standard_normal(T)
@@ -47,21 +46,22 @@ def expectation(
     for block in draws(rng, n_sweeps, T, d):
         path, noise = [state.moments], []
         for sweep in prepare(block, beliefs, reward_coef):
-            state, info = step(state, sweep, beliefs)
+            state, drawn = step(state, sweep, beliefs)
             number += 1
             if number <= n_dropped:
                 path[0] = state.moments
             else:
                 total += state.rewards
                 path.append(state.moments)
-                noise.append(info.noise)
+                noise.append(drawn)
         if noise:
             slope += prior_slope(beliefs, np.array(path), np.array(noise), determinant=determinant)
     kept = n_sweeps - n_dropped
     return total[1:] / kept, slope / kept
 
 
-class BICB(Imitator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class BICB(Sampled):
     """Bayesian inverse contextual bandits: the paper's B-ICB, and with ``sample`` its B-ICB-S.
 
     It models a decider that updates its belief after every single step, on rewards that are latent here: equations in
@@ -105,54 +105,32 @@ class BICB(Imitator):
     (40, 1.0)
     """
 
-    prior_weight_: float
-    steps_: NDArray[np.int64]
-
-    def __init__(
-        self,
-        *,
-        sample: float | None = 0.01,
-        inverse_temperature: float = 20.0,
-        sigma: float = 0.1,
-        n_iterations: int = 100,
-        n_sweeps: int = 2_000,
-        n_dropped: int = 1_000,
-        pinv: bool = False,
-        random_state: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.sample = sample
-        self.inverse_temperature = inverse_temperature
-        self.sigma = sigma
-        self.n_iterations = n_iterations
-        self.n_sweeps = n_sweeps
-        self.n_dropped = n_dropped
-        self.pinv = pinv
-        self.random_state = random_state
-        self.verbose = verbose
+    sample: float | None = 0.01
+    sigma: float = 0.1
+    n_iterations: int = 100
+    n_sweeps: int = 2_000
+    n_dropped: int = 1_000
+    pinv: bool = False
 
     def fit(self, log: BehaviorLog, y: None = None) -> Self:
         """Expectation maximisation over a sample of the steps that the policy chose."""
-        check_log(log)
-        scale = positive("inverse_temperature", self.inverse_temperature, "choices would be random")
+        scale, rng = self._begin(log)
         sigma = positive("sigma", self.sigma, "it is a standard deviation")
         n_iterations = whole("n_iterations", self.n_iterations, 1, "each is one step of expectation maximisation")
         n_dropped = whole("n_dropped", self.n_dropped, 0, "it counts sweeps")
         n_sweeps = whole("n_sweeps", self.n_sweeps, n_dropped + 1, f"the first n_dropped={n_dropped} do not count")
-        pinv, rng = boolean("pinv", self.pinv), generator(self.random_state)
+        pinv = boolean("pinv", self.pinv)
 
         picked = _sample(log, self.sample, rng)
         steps = GibbsSteps(log, picked, scale)
         solve = _least_squares(steps.x[:-1], pinv)
         reward_coef = np.full(log.n_features, -1 / log.n_features)
         log_b, mean_square = 0.0, 0.0
-        # disable=None: silent unless stderr is a terminal.
-        hidden = None if self.verbose else True
-        bar = tqdm(range(n_iterations), desc="B-ICB", unit="round", delay=1, leave=False, disable=hidden)
+        rounds = progress(n_iterations, "B-ICB", "round", shown=bool(self.verbose))
         # One thread: these products are too small to share, and the bits do not depend on the machine. A test whose
         # odds overflow is won, as it should be.
         with one_blas_thread(), np.errstate(over="ignore"):
-            for _ in bar:
+            for _ in rounds:
                 b = math.exp(log_b)
                 beliefs = GibbsBeliefs(steps, b, sigma)
                 rewards, slope = expectation(
@@ -163,7 +141,7 @@ class BICB(Imitator):
                 mean_square = _DECAY * mean_square + (1 - _DECAY) * gradient**2
                 log_b += _LOG_PRIOR_UNIT * _LEARNING_RATE * gradient / (math.sqrt(mean_square) + 1e-8)
         coef = reward_coef / np.abs(reward_coef).sum()
-        return self._become(log, coef_=coef, next_policy_coef_=coef, prior_weight_=math.exp(log_b), steps_=picked)
+        return self._recovered(log, coef, prior_weight_=math.exp(log_b), steps_=picked)
 
 
 def _sample(log: BehaviorLog, sample: Any, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -188,11 +166,11 @@ def _sample(log: BehaviorLog, sample: Any, rng: np.random.Generator) -> NDArray[
     return steps
 
 
-def _least_squares(x: Array, pinv: bool) -> Array:
+def _least_squares(x: Matrix, pinv: bool) -> Matrix:
     """The matrix, shape (d, n), that takes rewards of the contexts x to reward parameters."""
     gram = x.T @ x
     if pinv:
-        pseudo: Array = np.linalg.pinv(gram, hermitian=True) @ x.T
+        pseudo: Matrix = np.linalg.pinv(gram, hermitian=True) @ x.T
         return pseudo
     rank, d = np.linalg.matrix_rank(x), x.shape[1]
     if rank < d:

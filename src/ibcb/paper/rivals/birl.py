@@ -20,21 +20,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from ibcb.engine import one_blas_thread
-from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import boolean, generator, positive, whole
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.paper.rivals.sampled import Sampled, progress
 
-__all__ = ["BIRL", "Chain", "Info", "State", "Target", "draws", "init", "sample", "step"]
-
-Vector = NDArray[np.float64]
+__all__ = ["BIRL", "Chain", "ChainState", "Target", "draws", "init", "sample", "step"]
 
 #: passes that the bounds may cost before they are built anew where the chain is now; building them costs
 #: about seven; not tuned finely
@@ -59,7 +57,7 @@ class Bounds(NamedTuple):
 
     centre: Vector
     loss: float
-    rows: NDArray[np.float64]
+    rows: Matrix
 
     def at(self, rho: Vector) -> tuple[float, float]:
         """A number below f(rho) and one above."""
@@ -76,7 +74,7 @@ class Bounds(NamedTuple):
         return self.loss + below - slack, self.loss + above + slack
 
 
-class State(NamedTuple):
+class ChainState(NamedTuple):
     """Where the chain is; f there lies between ``low`` and ``high``, which are equal once it has been computed."""
 
     rho: Vector
@@ -86,31 +84,27 @@ class State(NamedTuple):
     passes: int
 
 
-class Info(NamedTuple):
-    """What a step did: whether it moved, and how many passes over the log it took."""
-
-    accepted: bool
-    passes: int
-
-
-def init(rho: Vector, target: Target) -> State:
+def init(rho: Vector, target: Target) -> ChainState:
     """The chain's first state."""
     bounds = _bounds(rho, target)
-    return State(rho, bounds.loss, bounds.loss, bounds, 0)
+    return ChainState(rho, bounds.loss, bounds.loss, bounds, 0)
 
 
-def step(state: State, move: Vector, allowance: float, target: Target) -> tuple[State, Info]:
-    """Accept rho + move if f grows by less than ``allowance``, an exponential random number."""
+def step(state: ChainState, move: Vector, allowance: float, target: Target) -> tuple[ChainState, bool, int]:
+    """Accept rho + move if f grows by less than ``allowance``, an exponential random number.
+
+    Gives the state after it, whether it moved, and how many passes over the log it took.
+    """
     proposal = state.rho + move
     low, high = state.bounds.at(proposal)
     if low - state.high > allowance:
-        return state, Info(False, 0)
+        return state, False, 0
     if high - state.low < allowance:
-        return State(proposal, low, high, state.bounds, state.passes), Info(True, 0)
+        return ChainState(proposal, low, high, state.bounds, state.passes), True, 0
     return _exact_step(state, proposal, allowance, target)
 
 
-def _exact_step(state: State, proposal: Vector, allowance: float, target: Target) -> tuple[State, Info]:
+def _exact_step(state: ChainState, proposal: Vector, allowance: float, target: Target) -> tuple[ChainState, bool, int]:
     known = state.low == state.high
     here = state.low if known else target.loss(state.rho)
     there = target.loss(proposal)
@@ -123,7 +117,7 @@ def _exact_step(state: State, proposal: Vector, allowance: float, target: Target
         if not np.array_equal(rho, bounds.centre):
             bounds = _bounds(rho, target)
             passes += 1
-    return State(rho, loss, loss, bounds, spent), Info(accepted, passes)
+    return ChainState(rho, loss, loss, bounds, spent), accepted, passes
 
 
 def _bounds(rho: Vector, target: Target) -> Bounds:
@@ -148,7 +142,7 @@ def draws(rng: np.random.Generator, d: int, step_size: float) -> Iterator[tuple[
 class Chain(NamedTuple):
     """What a chain leaves: samples of shape (n, d), the share of steps that moved, and passes over the log."""
 
-    samples: NDArray[np.float64]
+    samples: Matrix
     acceptance_rate: float
     passes: int
 
@@ -160,26 +154,25 @@ def sample(
     burn_in: int,
     n_samples: int,
     thin: int,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Chain:
     """Walk from -1/d plus one step of noise; after the burn-in keep the first state, and every ``thin``-th from it."""
     d = target.loss.n_features
     state = init(np.full(d, -1 / d) + step_size * rng.standard_normal(d), target)
     samples, accepted, passes = np.empty((n_samples, d)), 0, 0
     n_steps = burn_in + (n_samples - 1) * thin + 1
-    # disable=None: silent unless stderr is a terminal.
-    hidden = None if progress else True
-    bar = tqdm(range(n_steps), desc="B-IRL", unit="step", delay=1, leave=False, disable=hidden)
+    bar = progress(n_steps, "B-IRL", "step", shown=verbose)
     for number, (move, allowance) in zip(bar, draws(rng, d, step_size), strict=False):
-        state, info = step(state, move, allowance, target)
-        accepted += info.accepted
-        passes += info.passes
+        state, moved, cost = step(state, move, allowance, target)
+        accepted += moved
+        passes += cost
         if number >= burn_in and (number - burn_in) % thin == 0:
             samples[(number - burn_in) // thin] = state.rho
     return Chain(samples, accepted / n_steps, passes)
 
 
-class BIRL(Imitator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class BIRL(Sampled):
     """Bayesian inverse reinforcement learning by Metropolis-Hastings: the paper's B-IRL.
 
     P(choices | rho) = prod_steps softmax(k <rho, s>)[chosen] with a flat prior on rho. The chain starts at
@@ -221,40 +214,20 @@ class BIRL(Imitator):
     (50, 10)
     """
 
-    samples_: NDArray[np.float64]
-    acceptance_rate_: float
-    n_passes_: int
-
-    def __init__(
-        self,
-        *,
-        inverse_temperature: float = 20.0,
-        step_size: float = 0.005,
-        burn_in: int = 10_000,
-        n_samples: int = 1_000,
-        thin: int = 10,
-        normalise: bool = True,
-        random_state: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.inverse_temperature = inverse_temperature
-        self.step_size = step_size
-        self.burn_in = burn_in
-        self.n_samples = n_samples
-        self.thin = thin
-        self.normalise = normalise
-        self.random_state = random_state
-        self.verbose = verbose
+    step_size: float = 0.005
+    burn_in: int = 10_000
+    n_samples: int = 1_000
+    thin: int = 10
+    normalise: bool = True
 
     def fit(self, log: BehaviorLog, y: None = None) -> Self:
         """Sample the posterior of rho given all steps that the policy chose."""
-        check_log(log)
-        scale = positive("inverse_temperature", self.inverse_temperature, "choices would be random")
+        scale, rng = self._begin(log)
         step_size = positive("step_size", self.step_size, "the chain would stand still")
         burn_in = whole("burn_in", self.burn_in, 0, "it counts steps")
         n_samples = whole("n_samples", self.n_samples, 1, "they are averaged")
         thin = whole("thin", self.thin, 1, "1 keeps every step")
-        normalise, rng = boolean("normalise", self.normalise), generator(self.random_state)
+        normalise = boolean("normalise", self.normalise)
 
         contexts, offsets, chosen = log.step_arrays(log.policy_steps)
         # Double precision whatever the log has: a decision is a small difference of large sums.
@@ -263,16 +236,9 @@ class BIRL(Imitator):
             raise ValueError(
                 "no step of the log has candidates that differ, so its choices say nothing about the rewards."
             )
-        # One thread: these products are too small to share, and the bits do not depend on the machine.
         with one_blas_thread():
             chain = sample(Target(loss), rng, step_size, burn_in, n_samples, thin, bool(self.verbose))
         mean = chain.samples.mean(axis=0)
         coef = mean / np.abs(mean).sum() if normalise else mean
-        return self._become(
-            log,
-            coef_=coef,
-            next_policy_coef_=coef,
-            samples_=chain.samples,
-            acceptance_rate_=chain.acceptance_rate,
-            n_passes_=chain.passes,
-        )
+        chained = {"samples_": chain.samples, "acceptance_rate_": chain.acceptance_rate, "n_passes_": chain.passes}
+        return self._recovered(log, coef, **chained)

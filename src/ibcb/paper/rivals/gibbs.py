@@ -28,19 +28,7 @@ from numpy.typing import NDArray
 from ibcb.log import BehaviorLog
 from ibcb.paper.rivals.chain import RewardChain
 
-__all__ = [
-    "GibbsBeliefs",
-    "Draws",
-    "Info",
-    "State",
-    "GibbsSteps",
-    "Sweep",
-    "draws",
-    "init",
-    "prepare",
-    "prior_slope",
-    "step",
-]
+__all__ = ["GibbsBeliefs", "GibbsSteps", "SweepState", "draws", "init", "prepare", "prior_slope", "step"]
 
 Array = NDArray[np.float64]
 
@@ -153,28 +141,25 @@ def prepare(block: Draws, beliefs: GibbsBeliefs, reward_coef: Array) -> Iterator
     return map(Sweep, noise, scores, np.exp(block.allowance.astype(np.float32)), rewards)
 
 
-class State(NamedTuple):
+class SweepState(NamedTuple):
     """Rewards (T,): the prior's, always 1, then those of all steps but the last; and the moments y_t, (d, T)."""
 
     rewards: Array
     moments: Array
 
 
-class Info(NamedTuple):
-    """Noise e_t of the draws of rho that won their tests, shape (d, T)."""
-
-    noise: Array
-
-
-def init(rewards: Array, beliefs: GibbsBeliefs) -> State:
+def init(rewards: Array, beliefs: GibbsBeliefs) -> SweepState:
     """The state with given rewards."""
     moments = beliefs.observed * rewards
     np.add.accumulate(moments, axis=1, out=moments)
-    return State(rewards, moments)
+    return SweepState(rewards, moments)
 
 
-def step(state: State, sweep: Sweep, beliefs: GibbsBeliefs) -> tuple[State, Info]:
-    """One Gibbs sweep: rho_t from two draws each, then all rewards from their conditional given rho."""
+def step(state: SweepState, sweep: Sweep, beliefs: GibbsBeliefs) -> tuple[SweepState, Array]:
+    """One Gibbs sweep: rho_t from two draws each, then all rewards from their conditional given rho.
+
+    Gives the state after it, and the noise e_t of the draws of rho that won their tests, shape (d, T).
+    """
     means = np.einsum("jdt,dt->jt", beliefs.moment_scores, state.moments)
     second = second_wins(sweep.scores + means.astype(np.float32), sweep.odds)
     noise = np.where(second, sweep.noise[1], sweep.noise[0])
@@ -186,7 +171,7 @@ def step(state: State, sweep: Sweep, beliefs: GibbsBeliefs) -> tuple[State, Info
     rewards = beliefs.chain.solve(v)
     rewards += state.rewards
     rewards += sweep.rewards
-    return init(rewards, beliefs), Info(noise)
+    return init(rewards, beliefs), noise
 
 
 def second_wins(scores: NDArray[np.float32], odds: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = ["BaseSVC"]
 _LARGEST = 1e60
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BaseSVC(Imitator):
     """The paper's behaviour cloning baseline: `LinearSVC` on rows (candidate, chosen or not).
 
@@ -38,9 +40,8 @@ class BaseSVC(Imitator):
 
     learns_rewards = False
 
-    def __init__(self, *, C: float = 1.0, max_iter: int = 1_000_000) -> None:
-        self.C = C
-        self.max_iter = max_iter
+    C: float = 1.0
+    max_iter: int = 1_000_000
 
     def fit(self, log: BehaviorLog, y: None = None) -> Self:
         """Learn from all steps that the policy chose."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from ibcb.io import atomic
 from ibcb.log.arrays import plural
+from ibcb.paper.tables.paper_cells import OURS, Figure, figures
 from ibcb.paper.tables.runner import Record, read_results
-from ibcb.paper.tables.settings import OURS, Figure, figures
 
 __all__ = ["render", "write_page"]
 

@@ -23,8 +23,8 @@ from tqdm import tqdm
 from ibcb.engine import one_blas_thread
 from ibcb.io import atomic
 from ibcb.paper import metrics
-from ibcb.paper.simulate import Run
-from ibcb.paper.tables.settings import OURS, TABLES, Cell, Setting, cells, make
+from ibcb.paper.simulation import Run
+from ibcb.paper.tables.paper_cells import OURS, TABLES, Cell, PaperSetting, cells, make
 
 __all__ = ["Outcome", "read_results", "reproduce"]
 
@@ -207,5 +207,5 @@ def _cell(cell: Cell, smoke: bool) -> Record:
 
 
 @functools.lru_cache(maxsize=2)
-def _run(setting: Setting, seed: int, smoke: bool) -> Run:
+def _run(setting: PaperSetting, seed: int, smoke: bool) -> Run:
     return setting.simulate(seed, smoke=smoke)

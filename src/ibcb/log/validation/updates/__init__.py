@@ -15,15 +15,14 @@ from scipy import sparse
 
 from ibcb.log.arrays import plural
 from ibcb.log.behavior_log import BehaviorLog
-from ibcb.log.notes import Note
-from ibcb.log.protocol import Log
+from ibcb.log.notes import Figure, Note
+from ibcb.log.protocol import Log, check_is_log
 from ibcb.log.steps import seconds_since_1970
 from ibcb.log.validation.constancy import change_at, log10_chi2
 from ibcb.log.validation.step_sample import Sample, Sampler
+from ibcb.log.validation.updates.evidence import CutEvidence
 from ibcb.log.validation.updates.schedules import Schedule
-from ibcb.log.validation.updates.search import Found, Steps, find_cut
-from ibcb.log.validation.updates.walk import Walk
-from ibcb.numerics.checks import WrongTypeError
+from ibcb.log.validation.updates.search import BestCut, Timeline, find_cut
 from ibcb.numerics.contexts import LARGEST, dense
 from ibcb.numerics.newton import SolverError
 
@@ -138,8 +137,8 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
 
     Notes
     -----
-    A cut is judged by the evidence for a policy that moves only at its edges (`ibcb.log.validation.updates.walk`). A
-    regular schedule (by count, by time, by the local hour) is found from a few visible edges, and then gives the
+    A cut is judged by the evidence for a policy that moves only at its edges (`ibcb.log.validation.updates.evidence`).
+    A regular schedule (by count, by time, by the local hour) is found from a few visible edges, and then gives the
     others. Any change at all, and each edge that no schedule explains, must also show in the change test
     (`ibcb.log.validation.constancy`), which drifting candidates do not mislead.
 
@@ -153,13 +152,11 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
     >>> log.recut(updates.edges)
     BehaviorLog(6 episodes after 1 of warm-up, 2700 steps, 10 candidates each, 10 features, float64)
     """
-    if not callable(getattr(log, "parts", None)):
-        raise WrongTypeError(
-            f"find_updates takes a BehaviorLog or a log on disk, got {type(log).__name__}; open a file with "
-            "ibcb.open_log, make arrays a log with ibcb.BehaviorLog.from_episodes."
-        )
-    if zone is not None:
-        _check_zone(zone)
+    check_is_log(log, "find_updates")
+    try:
+        None if zone is None else ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"zone={zone!r} is not a known time zone; write one such as Europe/Berlin.") from None
     sample, count, warmup, own, times = _gathered(log)
     if sample is None or len(sample.steps) < _LEAST_STEPS:
         few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to find when the policy was updated."
@@ -168,61 +165,20 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         return _nothing("too-large", f"some features are beyond {LARGEST:g}, too large to compare choices by.")
     if (sample.contexts == np.repeat(sample.contexts[sample.offsets[:-1]], np.diff(sample.offsets), axis=0)).all():
         return _nothing("equal-candidates", "the candidates of every step have the same features: no policy shows.")
-    seconds, notes = _clock(times)
-    thin = int(np.diff(sample.steps).max())
-    if count > len(sample.steps) and thin > 1:
-        notes.append(
-            Note(
-                "sampled-steps",
-                "info",
-                f"{len(sample.steps)} of {count} steps were examined: edges found from the choices are known to "
-                f"within {plural(thin, 'step')}.",
-                {"steps": count, "sampled": len(sample.steps)},
-            )
-        )
+    seconds, unused = _clock(times)
     try:
-        walk = Walk(sample, warmup)
+        evidence = CutEvidence(sample, warmup)
     except SolverError:
         return _nothing("unexplained", "no linear policy explains the choices, so no change can be seen.")
-    steps = Steps(count, seconds, sample.steps)
-    updates = _found(walk, steps, sample, zone)
-    notes = [*updates.notes, *notes]
-    return replace(updates, log10_odds=_odds(walk, steps, updates.edges, own), notes=tuple(notes))
-
-
-def _found(walk: Walk, steps: Steps, sample: Sample, zone: str | None) -> Updates:
-    free, regular = find_cut(walk, steps, zone)
-    none = walk.judge([0])
-    irregular = _irregular(walk, steps, free.edges, sample) if free.value > none else None
-    confirmed = len(irregular.edges) - 1 if irregular is not None else 0
-    if regular is not None and regular.value > max(free.value, none + _WORTH):
-        updates = _scheduled(walk, steps, regular, sample)
-        # One edge that shows is no schedule. Short episodes leave the change test little to go by; then free edges,
-        # between which there are more steps, may confirm that the policy changes.
-        seen = sum(edge.source == "choices" for edge in updates.evidence)
-        if seen > 1 and (confirmed > 1 or _changes(updates.evidence)):
-            return updates
-    if irregular is not None and confirmed:
-        return irregular
-    return _nothing(
-        "no-updates",
-        f"no change of policy shows in {plural(len(sample.steps), 'step')}: the decider hardly learned, or was not "
-        "updated.",
-    )
-
-
-def _odds(walk: Walk, steps: Steps, edges: NDArray[np.int64], own: NDArray[np.int64]) -> float | None:
-    """log10 of how much likelier the choices are with some edges than with the log's own."""
-    if len(own) > _MOST_OWN:
-        return None
-    return (walk.judge(steps.cut(edges)) - walk.judge(steps.cut(own))) / math.log(10)
-
-
-def _check_zone(zone: str) -> None:
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"zone={zone!r} is not a known time zone; write one such as Europe/Berlin.") from None
+    timeline = Timeline(count, seconds, sample.steps)
+    updates = _Search(evidence, timeline, sample).updates(zone)
+    notes = [*updates.notes, *unused, *_sampled(sample, count)]
+    odds = None
+    # Too many take too long to compare.
+    if len(own) <= _MOST_OWN:
+        odds = evidence.judge(timeline.cut(updates.edges)) - evidence.judge(timeline.cut(own))
+        odds /= math.log(10)
+    return replace(updates, log10_odds=odds, notes=tuple(notes))
 
 
 def _gathered(log: Log) -> tuple[Sample | None, int, int, NDArray[np.int64], NDArray[Any] | None]:
@@ -260,91 +216,109 @@ def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list
     """Times as seconds that do not fall, and a note where they cannot be used."""
     if times is None:
         return None, []
-    seconds = seconds_since_1970(times)
-    why = ""
-    if seconds is None:
-        why = "some are missing, or are not times"
-    elif float(np.max(np.maximum.accumulate(seconds) - seconds)) > _CLOCK_BACK:
+    seconds, why = seconds_since_1970(times), "some are missing, or are not times"
+    if seconds is not None:
+        # An hour that comes twice, where clocks were put back.
+        forward = np.maximum.accumulate(seconds)
+        if float(np.max(forward - seconds)) <= _CLOCK_BACK:
+            return forward, []
         why = "they run backwards; sort the log by time (sort=True, --sort)"
-    if why or seconds is None:
-        return None, [Note("times-unused", "warning", f"the times of the steps were not used: {why}.")]
-    # An hour that comes twice, where clocks were put back.
-    return np.maximum.accumulate(seconds), []
+    return None, [Note("times-unused", "warning", f"the times of the steps were not used: {why}.")]
+
+
+def _sampled(sample: Sample, count: int) -> Iterator[Note]:
+    thin, kept = int(np.diff(sample.steps).max()), len(sample.steps)
+    if count > kept and thin > 1:
+        text = (
+            f"{kept} of {count} steps were examined: edges found from the choices are known to within "
+            f"{plural(thin, 'step')}."
+        )
+        yield Note("sampled-steps", "info", text, {"steps": count, "sampled": kept})
 
 
 def _nothing(code: str, text: str) -> Updates:
     return Updates(np.zeros(1, dtype=np.int64), notes=(Note(code, "info", text),))
 
 
-def _scheduled(walk: Walk, steps: Steps, found: Found, sample: Sample) -> Updates:
-    schedule, edges = found.schedule, found.edges
-    evidence = _evidence(walk, steps, edges, sample, "schedule")
-    seen = sum(edge.source == "choices" for edge in evidence)
-    said = Note(
-        "updates-by-schedule",
-        "info",
-        f"the policy is updated {schedule}: {plural(len(edges), 'episode')}. {seen} of {plural(len(evidence), 'edge')} "
-        "show in the choices by themselves; the others follow from the schedule.",
-        {"schedule": str(schedule), "episodes": len(edges), "seen": seen},
-    )
-    return Updates(edges, evidence, schedule, notes=(said, *_doubt(found)))
+class _Search(NamedTuple):
+    """What speaks for the edges of a log: the evidence of whole cuts, and the change test at each of them."""
 
+    evidence: CutEvidence
+    timeline: Timeline
+    sample: Sample
 
-def _doubt(found: Found) -> Iterator[Note]:
-    if found.rival is not None:
-        yield Note(
-            "updates-uncertain",
-            "warning",
-            f"the schedule is uncertain: {found.rival} explains the choices almost as well.",
-            {"schedule": str(found.schedule), "rival": str(found.rival)},
+    def updates(self, zone: str | None) -> Updates:
+        """The schedule, if it explains the choices best and the test sees a change; else the edges that it confirms."""
+        free, regular = find_cut(self.evidence, self.timeline, zone)
+        none = self.evidence.judge([0])
+        irregular = self._irregular(free.edges) if free.value > none else _nothing("", "")
+        confirmed = len(irregular.edges) - 1
+        if regular is not None and regular.value > max(free.value, none + _WORTH):
+            scheduled = self._scheduled(regular)
+            # One edge that shows is no schedule. Short episodes leave the change test little to go by; then free edges,
+            # between which there are more steps, may confirm that the policy changes.
+            seen = sum(edge.source == "choices" for edge in scheduled.evidence)
+            if seen > 1 and (confirmed > 1 or _changes(scheduled.evidence)):
+                return scheduled
+        if confirmed:
+            return irregular
+        return _nothing(
+            "no-updates",
+            f"no change of policy shows in {plural(len(self.sample.steps), 'step')}: the decider hardly learned, or "
+            "was not updated.",
         )
 
+    def _scheduled(self, cut: BestCut) -> Updates:
+        edges = self._edges(cut.edges, "schedule")
+        seen = sum(edge.source == "choices" for edge in edges)
+        text = (
+            f"the policy is updated {cut.schedule}: {plural(len(cut.edges), 'episode')}. {seen} of "
+            f"{plural(len(edges), 'edge')} show in the choices by themselves; the others follow from the schedule."
+        )
+        figures: dict[str, Figure] = {"schedule": str(cut.schedule), "episodes": len(cut.edges), "seen": seen}
+        notes = [Note("updates-by-schedule", "info", text, figures)]
+        if cut.rival is not None:
+            text = f"the schedule is uncertain: {cut.rival} explains the choices almost as well."
+            figures = {"schedule": str(cut.schedule), "rival": str(cut.rival)}
+            notes.append(Note("updates-uncertain", "warning", text, figures))
+        return Updates(cut.edges, edges, cut.schedule, notes=tuple(notes))
 
-def _irregular(walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample) -> Updates:
-    """The free edges that the change test confirms, the weakest being left out first."""
-    while True:
-        evidence = _evidence(walk, steps, edges, sample, "choices")
-        weak = [(edge.log10_p or 0.0, place) for place, edge in enumerate(evidence, start=1)]
-        worst = max(weak, default=(-math.inf, 0))
-        if worst[0] <= _AT_FREE_EDGE:
-            break
-        edges = np.delete(edges, worst[1])
-    said = Note(
-        "updates-irregular",
-        "info",
-        f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. Changes that are too small to "
-        "show were not found.",
-        {"episodes": len(edges)},
-    )
-    return Updates(edges, evidence, notes=(said,))
+    def _irregular(self, edges: NDArray[np.int64]) -> Updates:
+        """The free edges that the change test confirms, the weakest being left out first."""
+        while True:
+            evidence = self._edges(edges, "choices")
+            weak = [(edge.log10_p or 0.0, place) for place, edge in enumerate(evidence, start=1)]
+            log10_p, place = max(weak, default=(-math.inf, 0))
+            if log10_p <= _AT_FREE_EDGE:
+                break
+            edges = np.delete(edges, place)
+        text = (
+            f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. Changes that are too "
+            "small to show were not found."
+        )
+        return Updates(edges, evidence, notes=(Note("updates-irregular", "info", text, {"episodes": len(edges)}),))
 
+    def _edges(self, edges: NDArray[np.int64], without: Literal["choices", "schedule"]) -> tuple[Edge, ...]:
+        """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
+        cut = self.timeline.cut(edges)
+        whole = self.evidence.judge(cut)
+        ends = [*edges.tolist(), self.timeline.total]
+        judged = []
+        for place in range(1, len(edges)):
+            rest = self.timeline.cut(np.delete(edges, place))
+            gain = whole - self.evidence.evidence(rest) if len(cut) <= _MOST_TESTED else math.nan
+            log10_p = None
+            if place <= _MOST_TESTED:
+                log10_p = change_at(self._around(*ends[place - 1 : place + 2]), ends[place], self.evidence.stray)
+            shows = gain > _GAIN or (log10_p is not None and log10_p < _AT_EDGE)
+            judged.append(Edge(ends[place], log10_p, gain, "choices" if shows else without))
+        return tuple(judged)
 
-def _evidence(
-    walk: Walk, steps: Steps, edges: NDArray[np.int64], sample: Sample, without: Literal["choices", "schedule"]
-) -> tuple[Edge, ...]:
-    """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
-    cut = steps.cut(edges)
-    whole = walk.judge(cut)
-    ends = [*edges.tolist(), steps.total]
-    found = []
-    for place in range(1, len(edges)):
-        step = ends[place]
-        rest = steps.cut(np.delete(edges, place))
-        gain = whole - walk.evidence(rest) if len(cut) <= _MOST_TESTED else math.nan
-        log10_p = None
-        if place <= _MOST_TESTED:
-            log10_p = change_at(_around(sample, *ends[place - 1 : place + 2]), step, walk.stray)
-        shows = gain > _GAIN or (log10_p is not None and log10_p < _AT_EDGE)
-        found.append(Edge(step, log10_p, gain, "choices" if shows else without))
-    return tuple(found)
-
-
-def _around(sample: Sample, first: int, step: int, last: int) -> Sample:
-    """The steps on either side of an edge; of the longer side those that are near."""
-    low = max(first, step - _UNEVEN * (last - step))
-    high = min(last, step + _UNEVEN * (step - first))
-    place = np.searchsorted(sample.steps, [low, high])
-    return sample.between(int(place[0]), int(place[1]))
+    def _around(self, first: int, step: int, last: int) -> Sample:
+        """The steps on either side of an edge; of the longer side those that are near."""
+        ends = max(first, step - _UNEVEN * (last - step)), min(last, step + _UNEVEN * (step - first))
+        low, high = np.searchsorted(self.sample.steps, ends).tolist()
+        return self.sample.between(low, high)
 
 
 def _changes(evidence: tuple[Edge, ...]) -> bool:

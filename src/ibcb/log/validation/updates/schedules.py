@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,28 +15,14 @@ __all__ = ["DAY", "USUAL_PERIODS", "Schedule", "log_prior", "zones_that_shift"]
 
 HOUR, DAY, WEEK = 3600, 86_400, 7 * 86_400
 #: seconds between updates that people choose
-USUAL_PERIODS = (
-    300,
-    600,
-    900,
-    1200,
-    1800,
-    HOUR,
-    2 * HOUR,
-    3 * HOUR,
-    4 * HOUR,
-    6 * HOUR,
-    8 * HOUR,
-    12 * HOUR,
-    DAY,
-    WEEK,
-)
+USUAL_PERIODS = (*(60 * k for k in (5, 10, 15, 20, 30)), *(HOUR * k for k in (1, 2, 3, 4, 6, 8, 12)), DAY, WEEK)
 #: zones that stand for the rules by which clocks are put forward and back; hours between zones do not matter
 _RULES = ("Europe/Berlin", "America/New_York", "Australia/Sydney")
 #: of a log prior: for each digit of a number that zeros do not fill, for a usual period, for one that nobody would
 #: choose by the clock, for a count that does not begin with the log, and for a zone that nobody named. A digit that
 #: could be any is worth log 10 = 2.3; more here, because a logit that is only nearly right makes evidence of nothing
 _DIGIT, _USUAL, _UNUSUAL, _SHIFTED, _GUESSED_ZONE = 4.0, 2.0, 12.0, 8.0, 3.0
+_UNITS = {DAY: "days", HOUR: "h", 60: "min", 1: "s"}
 _WEEKDAYS = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
 
 
@@ -75,12 +61,16 @@ class Schedule:
         ``seconds`` since 1970, UTC, of each step, which must not fall.
         """
         if self.unit == "steps":
-            found = np.arange(self.offset, steps, self.period)
+            edges = np.arange(self.offset, steps, self.period)
         else:
             assert seconds is not None
-            found = np.searchsorted(seconds, self._instants(float(seconds[0]), float(seconds[-1])))
-        found = found[(found > 0) & (found < steps)]
-        return np.unique(np.concatenate([[0], found])).astype(np.int64)
+            edges = np.searchsorted(seconds, self._instants(float(seconds[0]), float(seconds[-1])))
+        edges = edges[(edges > 0) & (edges < steps)]
+        return np.unique(np.concatenate([[0], edges])).astype(np.int64)
+
+    def moved(self, period: int, offset: int) -> Schedule:
+        """With another period and offset."""
+        return replace(self, period=period, offset=offset if self.unit == "steps" else offset % period)
 
     def _instants(self, first: float, last: float) -> NDArray[np.float64]:
         """Seconds since 1970, UTC, of the updates from the first to the last."""
@@ -102,19 +92,12 @@ class Schedule:
             return f"every day at {clock} ({self.zone})"
         if self.period == WEEK:
             return f"every {_WEEKDAYS[self.offset // DAY]} at {clock} ({self.zone})"
-        return f"every {duration(self.period)}, such as {clock} ({self.zone})"
+        unit, name = next((unit, name) for unit, name in _UNITS.items() if self.period % unit == 0)
+        return f"every {self.period // unit} {name}, such as {clock} ({self.zone})"
 
 
 def _local(seconds: float) -> datetime:
     return datetime(1970, 1, 1) + timedelta(seconds=seconds)
-
-
-def duration(seconds: int) -> str:
-    """Such as "6 h"."""
-    for unit, name in ((DAY, "days"), (HOUR, "h"), (60, "min")):
-        if seconds % unit == 0:
-            return f"{seconds // unit} {name}"
-    return f"{seconds} s"
 
 
 def log_prior(schedule: Schedule, guessed: bool = False) -> float:

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.validation.constancy import ROUGHLY, whitening
-from ibcb.log.validation.step_sample import Sample, per_step
+from ibcb.log.validation.step_sample import Sample, per_step, probabilities
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import stray_rate, summarise
 
-__all__ = ["Pace", "Walk"]
+__all__ = ["PACES", "CutEvidence", "Pace"]
 
 Matrix = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def _steps(paces: Sequence[Pace], before: NDArray[np.int64], edges: NDArray[np.i
     return variance
 
 
-class Walk:
+class CutEvidence:
     """The choices of a sample of steps, summed up so that any cut can be judged; cuts are in steps of the sample.
 
     ``warmup`` is the number of steps before them.
@@ -154,11 +154,11 @@ class Walk:
     def evidences(self, cuts: Sequence[Sequence[int]]) -> Matrix:
         """The same of many cuts, those of about as many episodes together."""
         order = sorted(range(len(cuts)), key=lambda place: len(cuts[place]))
-        found = np.empty(len(cuts))
+        values = np.empty(len(cuts))
         for first in range(0, len(order), _TOGETHER):
             some = order[first : first + _TOGETHER]
-            found[some] = self._filtered([cuts[place] for place in some], [self.pace] * len(some))
-        return found
+            values[some] = self._filtered([cuts[place] for place in some], [self.pace] * len(some))
+        return values
 
     def _filtered(self, cuts: Sequence[Sequence[int]], paces: Sequence[Pace]) -> Matrix:
         """Log-evidence of cuts, each at its pace: a Kalman filter for all of them at once, one episode at a time."""
@@ -198,20 +198,15 @@ class Walk:
 
 def _projected(sample: Sample) -> Sample:
     """The steps in the directions of most variance within steps, each of variance 1."""
-    counts = np.diff(sample.offsets)
-    centred = sample.contexts - np.repeat(sample.contexts[sample.offsets[:-1]], counts, axis=0)
-    centred -= np.repeat(per_step(centred, sample.offsets) / counts[:, None], counts, axis=0)
-    return Sample(
-        sample.steps, centred @ whitening(centred.T @ centred / len(centred), _MOST_DIRECTIONS), sample.offsets
-    )
+    centred, _ = sample.centred()
+    whitened = centred @ whitening(centred.T @ centred / len(centred), _MOST_DIRECTIONS)
+    return Sample(sample.steps, whitened, sample.offsets)
 
 
 def _expansion(some: Sample, w: Matrix, stray: float) -> tuple[Matrix, Matrix, Matrix]:
     """Log-likelihood of each step at w, its gradient, and its Fisher information, which cannot be negative."""
     Z, starts, counts = some.contexts, some.offsets[:-1], np.diff(some.offsets)
-    u = Z @ w
-    p = np.exp(u - np.repeat(np.maximum.reduceat(u, starts), counts))
-    p /= np.repeat(per_step(p, some.offsets), counts)
+    p = probabilities(Z @ w, some.offsets)
     mean = per_step(p[:, None] * Z, some.offsets)
     p *= 1 - stray
     either = p + np.repeat(stray / counts, counts)

@@ -18,7 +18,7 @@ from ibcb.log.arrays import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
-from ibcb.tracking.propensities import Next
+from ibcb.tracking.choice_probabilities import Next
 
 __all__ = ["Overlap", "Told", "effective_size", "not_drawn", "of_another_log", "recover_tables"]
 
@@ -66,35 +66,35 @@ def recover_tables(
     """
     before, track, scale = model._starts(log), model._known("for propensities"), model._fit.scale
     names = ("propensity", "ahead") if ahead else ("propensity",)
+
+    def told(going: dict[str, Any]) -> Told:
+        (found,) = replay([log], _Tabling(model, going, sink()), before=None if model._lens.reduces else before)
+        assert isinstance(found, Told)
+        return found
+
     if model._lens.reduces:
         # Read whole: what is recovered is recovered of fewer features.
         log = log.read()
-        columns = {name: model.propensities(log, ahead=name == "ahead") for name in names}
         fitted = log_fingerprint(log) == model.log_fingerprint_
-        going: dict[str, Any] = {name: _Recognised(values, fitted) for name, values in columns.items()}
-        (told,) = replay([log], _Tabling(model, going, sink()), before=None)
-        assert isinstance(told, Told)
-        return told
+        return told({name: _ByEpisode(model.propensities(log, ahead=name == "ahead"), fitted) for name in names})
     try:
-        going = {name: Recovering.of(model._fit, before, ahead=name == "ahead") for name in names}
-        (told,) = replay([log], _Tabling(model, going, sink()), before=before)
+        return told({name: Recovering.of(model._fit, before, ahead=name == "ahead") for name in names})
     except NotTheFittedLogError:
-        (told,) = replay([log], _Tabling(model, {name: Next(track, scale) for name in names}, sink()), before=before)
-    assert isinstance(told, Told)
-    return told
+        return told({name: Next(track, scale) for name in names})
 
 
-@dataclass(frozen=True)
-class _Recognised(Subscriber):
-    """Propensities that are there already, episode by episode; ``rest``: of the episodes to come."""
+class _ByEpisode(Subscriber):
+    """Propensities that are known already, episode by episode."""
 
-    rest: Vector
-    fitted: bool
-    values: tuple[Vector, ...] = ()
+    def __init__(self, rest: Vector, fitted: bool) -> None:
+        self._rest, self.fitted = rest, fitted
+        self.values: list[Vector] = []
 
-    def step(self, episode: Episode) -> _Recognised:
+    def step(self, episode: Episode) -> _ByEpisode:
         rows = episode.lesson.n_rows
-        return _Recognised(self.rest[rows:], self.fitted, (*self.values, self.rest[:rows]))
+        self.values.append(self._rest[:rows])
+        self._rest = self._rest[rows:]
+        return self
 
     def finish(self) -> None:
         return None
@@ -178,20 +178,19 @@ class Overlap:
         """Of the propensities of choices, and their probabilities under the two policies."""
         sizes = effective_size(evenly, p), effective_size(greedy, p)
         weights = _mean_weight(evenly, p), _mean_weight(greedy, p)
-        return cls(len(p), *sizes, *weights, smallest=float(p.min()), rare=float(np.mean(p < _RARE)))
+        return cls(len(p), *sizes, *weights, float(p.min()), float(np.mean(p < _RARE)))
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; a mean weight that is not finite becomes None."""
         return {name: value if math.isfinite(value) else None for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        policies = {
-            "a uniform policy": (self.uniform, self.uniform_weight),
-            "the model's greedy one": (self.greedy, self.greedy_weight),
-        }
         sizes = "; ".join(
             f"{size:.0f} ({size / self.steps:.0%}) for {who}, mean weight {weight:.2f}"
-            for who, (size, weight) in policies.items()
+            for who, size, weight in (
+                ("a uniform policy", self.uniform, self.uniform_weight),
+                ("the model's greedy one", self.greedy, self.greedy_weight),
+            )
         )
         return (
             f"effective sample size of {plural(self.steps, 'step')}: {sizes} (1 where the log covers the policy). "

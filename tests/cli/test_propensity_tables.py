@@ -7,7 +7,7 @@ from conftest import ragged_log
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.estimators.propensity_tables import Overlap, effective_size, recover_tables
+from ibcb.cli.propensity_tables import Overlap, effective_size, recover_tables
 
 
 @pytest.fixture(scope="module")

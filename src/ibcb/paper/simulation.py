@@ -183,7 +183,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class _Lived:
     expert: Expert
     start: NDArray[np.int64]
     chosen: NDArray[np.int64]
@@ -197,7 +197,7 @@ def _live(
     who: ExpertSettings,
     streams: Streams,
     asked: list[NDArray[np.float64]] | None = None,
-) -> _Life:
+) -> _Lived:
     """Algorithm 1: a random start with real rewards, then act on a batch, update, and so on.
 
     Propensities of every batch are added to ``asked``.
@@ -223,10 +223,10 @@ def _live(
         rewards.append(learning.rewards(picks, batch))
         expert.update(contexts[np.arange(len(picks)), picks], rewards[-1])
         policies.append(expert.coef_)
-    return _Life(expert, start, chosen, np.concatenate(rewards), policies)
+    return _Lived(expert, start, chosen, np.concatenate(rewards), policies)
 
 
-def _log(world: World, life: _Life) -> BehaviorLog:
+def _log(world: World, life: _Lived) -> BehaviorLog:
     edges = _edges(len(life.chosen), world.batch_size)
     if world.warmup is None:
         return _written(world, [world.learning], life.chosen, edges, 0)

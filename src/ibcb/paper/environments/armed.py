@@ -9,17 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_rows
-from ibcb.numerics.checks import at_least_zero, whole
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.checks import whole
 from ibcb.numerics.contexts import dense
-from ibcb.paper.environments.world import Offers, Phase, Streams, World, check_room
+from ibcb.paper.environments.world import Offers, Phase, Streams, World, check_room, check_sizes
 
 __all__ = ["Arms"]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +47,7 @@ class Arms:
     n_features: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("n_episodes", "batch_size", "n_arms", "n_features"):
-            whole(name, getattr(self, name), 1, "it is a size")
-        whole("warmup", self.warmup, 0, "it is a number of steps, 0 steps or more")
-        at_least_zero("noise", self.noise, "it is a standard deviation")
+        check_sizes(self, "n_episodes", "batch_size", "n_arms", "n_features")
         if self.n_available is not None and whole("n_available", self.n_available, 1, "it is a size") > self.n_arms:
             raise ValueError(f"n_available={self.n_available} is more than the {self.n_arms} arms there are.")
 

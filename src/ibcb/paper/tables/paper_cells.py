@@ -1,8 +1,8 @@
 """Which cells make up the paper's 20 tables.
 
-Nothing here computes. Every figure of the paper (`paper.csv`) is located in our terms: a `Setting` (a world, the expert
-in it, how much of its log is shown), an algorithm, and the name of a metric. A `Cell` is a setting, an algorithm and a
-seed; fitting it once gives all its metrics, so tables that show the same fits share cells.
+Nothing here computes. Every figure of the paper (`paper.csv`) is located in our terms: a `PaperSetting` (a world, the
+expert in it, how much of its log is shown), an algorithm, and the name of a metric. A `Cell` is a setting, an algorithm
+and a seed; fitting it once gives all its metrics, so tables that show the same fits share cells.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import Imitator
 from ibcb.paper.environments import MovieLens
 from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
-from ibcb.paper.simulate import Run, simulate
+from ibcb.paper.simulation import Run, simulate
 
-__all__ = ["OURS", "TABLES", "Cell", "Figure", "Setting", "cells", "figures", "make"]
+__all__ = ["OURS", "TABLES", "Cell", "Figure", "PaperSetting", "cells", "figures", "make"]
 
 TABLES = tuple(range(1, 21))
 
@@ -33,7 +33,7 @@ _SMOKE_WORLD = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PaperSetting:
     """A world, the expert in it, and how much of its log an imitator sees."""
 
     environment: str
@@ -71,7 +71,7 @@ class Setting:
 class Cell:
     """One fit: a setting, an algorithm, a seed."""
 
-    setting: Setting
+    setting: PaperSetting
     algorithm: str
     seed: int
 
@@ -91,7 +91,7 @@ class Figure:
     condition: str
     algorithm: str
     metric: str
-    setting: Setting
+    setting: PaperSetting
     ours: str
     mean: float | None
     sd: float | None
@@ -180,7 +180,7 @@ def _locate(row: dict[str, str]) -> Figure:
         condition=row["condition"],
         algorithm=algorithm,
         metric=metric,
-        setting=Setting(environment, expert, **options),
+        setting=PaperSetting(environment, expert, **options),
         ours=ours,
         mean=float(row["mean"]) if row["mean"] else None,
         sd=float(row["sd"]) if row["sd"] else None,
