@@ -7,6 +7,7 @@ import pytest
 from commands import succeeds
 
 import ibcb
+from ibcb.estimators import fitting
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.report import facts
@@ -134,8 +135,10 @@ def test_in_memory(path, passes, memory_passes, given, expected):
     assert passes() == 0
 
 
-def test_the_robust_solver_follows_in_one_more(tmp_path, passes):
-    """Where choices contradict each other, under solver="auto"."""
+@pytest.mark.parametrize("held, expected", [(64, 1), (0, 2)])
+def test_the_robust_solver_follows_in_one_more_at_most(tmp_path, passes, monkeypatch, held, expected):
+    """Where choices contradict each other, under solver="auto"; in none where the episodes so far are held."""
+    monkeypatch.setattr(fitting, "_HELD_EPISODES", held)
     log = ibcb.simulate("synthetic", expert="sbucb", seed=3, n_episodes=4, batch_size=120, n_features=4, warmup=0).log
     rng, chosen = np.random.default_rng(0), log.chosen.copy()
     chosen[::5] = rng.integers(log.candidates_per_step, size=len(chosen[::5]))
@@ -146,7 +149,7 @@ def test_the_robust_solver_follows_in_one_more(tmp_path, passes):
     model = ibcb.IBCB(expert="sbucb", l2=0.3).fit_along(disk, judge=True, also=[Validating()])
     assert model.solver_ == "robust"
     model.verdict(disk)
-    assert passes() == 2
+    assert passes() == expected
 
 
 def test_what_is_asked_of_a_model_afterwards(path, passes, tmp_path):

@@ -4,14 +4,14 @@ A `Fit` is never changed. `fit_logs` makes one, `continued` makes the next one f
 model as it was, and whatever a model says of itself it says of one and the same fit.
 
 All of it rides on the replay. Where everything is named the log is gone through once; where something is left open, or
-the kind is only tracked, once before to choose (`ibcb.tracking.selection`); and once more with the robust solver where
-the exact one finds that choices contradict each other.
+the kind is only tracked, once before to choose (`ibcb.tracking.selection`). Where the exact solver finds that choices
+contradict each other, the robust one takes over; once more from the start, unless the episodes so far are at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +30,7 @@ from ibcb.log import Log
 from ibcb.log.arrays import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
+from ibcb.numerics.lazy import changed
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import Track
@@ -37,6 +38,10 @@ from ibcb.tracking.contenders import Tracks, UntrackedError
 from ibcb.tracking.selection import Candidate, Selecting, Selection
 
 __all__ = ["AnotherLogError", "Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
+
+#: episodes that are held for the robust solver, and numbers of each, 32 MB in all; not tuned: choices that contradict
+#: each other mostly do so early
+_HELD_EPISODES, _HELD_NUMBERS = 64, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -229,6 +234,7 @@ class _Unsolved(NamedTuple):
     error: SolverError
     fit: Fit
     judge: Judge | None
+    robust: Evolution | None = None
 
 
 def _once_more(
@@ -243,15 +249,16 @@ def _once_more(
     Nobody watches: who goes on with the exact solver finds the same contradictions.
     """
     error, fit = failed.error, failed.fit
-    begun = replace(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
-    judged = failed.judge
-    opening = _Opening(settings, again=begun, judge=judge if judged is None else None)
-    (robust,) = replay(logs, opening, progress=_doing(settings, "fit"), **where)
-    assert isinstance(robust, Fitted)  # what is not exact does not fail so
-    fit = robust.fit
+    fit = changed(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
+    judged, evolution = failed.judge, failed.robust
+    if evolution is None or (judge is not None and judged is None):
+        opening = _Opening(settings, again=fit, judge=judge if judged is None else None)
+        (robust,) = replay(logs, opening, progress=_doing(settings, "fit"), **where)
+        assert isinstance(robust, Fitted)  # what is not exact does not fail so
+        judged, evolution = robust.judge if judged is None else judged, robust.fit.evolution
     if isinstance(error, InfeasibleError):
-        fit = replace(fit, evolution=fit.evolution.with_certificate(error.certificate))
-    return Fitted(fit, robust.judge if judged is None else judged)
+        evolution = evolution.with_certificate(error.certificate)
+    return Fitted(changed(fit, evolution=evolution), judged)
 
 
 @dataclass(frozen=True)
@@ -277,7 +284,7 @@ class _Resuming(Subscriber):
         """One more episode."""
         last, after = self.begun.last, episode.after
         self._check(last is None or after.stored != last.stored or after.fingerprint == last.fingerprint)
-        return replace(self, seen=after)
+        return changed(self, seen=after)
 
     def finish(self) -> History | None:
         """What lies behind in the end; raises where that is before them."""
@@ -332,13 +339,16 @@ class _Opening(Subscriber):
         judge = self.judge and self.judge()
         if self.again is not None:
             evolution = self._evolution(heading, self.again.kind, self.again.solver)
-            return _Solving(settings, replace(self.again, evolution=evolution), judge=judge)
+            return _Solving(settings, changed(self.again, evolution=evolution), judge=judge)
         if fit is None:
             fit = self._before_any(heading)
         # Only of a whole log, from its first episode on.
         whole = heading.before.stored == 0 and settings.rate == 1 and settings.client is None
         sampling = Sampling.begin(fit.kind, heading) if whole and fit.track is not None else None
-        return _Solving(settings, fit, watch, judge, sampling)
+        robust = None
+        if whole and begun.fit is None and fit.solver == "hard" and settings.solver == "auto" and settings.incremental:
+            robust = _Solving(settings, changed(fit, solver="robust", track=None))
+        return _Solving(settings, fit, watch, judge, sampling, robust)
 
     def _before_any(self, heading: Heading) -> Fit:
         """The fit of no episode."""
@@ -385,6 +395,10 @@ class _Solving(Subscriber):
         None, too, where the fit cannot predict an episode yet when it goes by.
     sampling : Sampling or None
         Whether the log looks like a sample, while that is being told.
+    robust : _Solving or None
+        With the robust solver, once the exact one has stopped; None where what it needs is not at hand.
+    held : tuple of Episode
+        Those that it has to begin with, until then.
     error : SolverError or None
         Why the exact solver has stopped.
     known : tuple
@@ -396,6 +410,8 @@ class _Solving(Subscriber):
     watch: Callable[[Progress], None] | None = None
     judge: Judge | None = None
     sampling: Sampling | None = None
+    robust: _Solving | None = None
+    held: tuple[Episode, ...] = ()
     error: SolverError | None = None
     known: tuple[tuple[Experience, Ridge, EpisodeView | None], ...] = field(default=(), repr=False)
 
@@ -409,12 +425,14 @@ class _Solving(Subscriber):
         is_new = self.error is None and self.fit.evolution.history.stored <= episode.before.stored
         if is_new:
             state = state._solved(episode)
+        if state.robust is not None:
+            state = state._robust_with(episode, state.robust)
         state = state._tracked(episode)
         if state.sampling is not None:
-            state = replace(state, sampling=state.sampling.step(episode))
+            state = changed(state, sampling=state.sampling.step(episode))
         if state.judge is not None and episode.by_policy:
             is_told = state.fit.track is not None or episode.number < len(state.fit.evolution.policies)
-            state = replace(state, judge=state.judge.step(episode, state.fit) if is_told else None)
+            state = changed(state, judge=state.judge.step(episode, state.fit) if is_told else None)
         if self.watch is not None and is_new and state.error is None and episode.by_policy:
             self.watch(Progress(None, state.fit))
         return state
@@ -426,18 +444,29 @@ class _Solving(Subscriber):
         if not settings.incremental:
             view = fit.evolution.view(episode, now)
             known = (*self.known, (episode.lesson, now, view)) if episode.by_policy else self.known
-            return replace(self, fit=replace(fit, evolution=fit.evolution.passed(episode)), known=known)
+            return changed(self, fit=changed(fit, evolution=fit.evolution.passed(episode)), known=known)
         try:
             evolution = fit.evolution.step(episode, now, settings.solve_with(fit.solver))
         except SolverError as error:
             return self._stopped(error)
-        return replace(self, fit=replace(fit, evolution=evolution))
+        return changed(self, fit=changed(fit, evolution=evolution))
+
+    def _robust_with(self, episode: Episode, robust: _Solving) -> _Solving:
+        """With one more episode held for the robust solver, or solved by it."""
+        held = (*self.held, episode)
+        if self.error is None:
+            light = episode.lesson.n_rows * len(self.fit.evolution.theta) <= _HELD_NUMBERS
+            is_held = light and len(held) <= _HELD_EPISODES
+            return changed(self, robust=robust if is_held else None, held=held if is_held else ())
+        for each in held:
+            robust = robust.step(each)
+        return changed(self, robust=robust, held=())
 
     def _stopped(self, error: SolverError) -> _Solving:
         """The exact solver cannot; under "auto" the robust one will."""
         if self.settings.solver != "auto" or self.fit.solver != "hard":
             raise error
-        return replace(self, error=error)
+        return changed(self, error=error)
 
     def _tracked(self, episode: Episode) -> _Solving:
         """With what one more episode says of the policy; once each, however often Algorithm 2 starts again."""
@@ -451,8 +480,8 @@ class _Solving(Subscriber):
         except (np.linalg.LinAlgError, ArithmeticError) as error:
             notes = (*fit.tracking, not_tracked(episode.before.stored, error))
             # What was judged by it is not what will be said.
-            return replace(self, fit=replace(fit, track=None, tracking=notes), sampling=None, judge=None)
-        return replace(self, fit=replace(fit, track=track))
+            return changed(self, fit=changed(fit, track=None, tracking=notes), sampling=None, judge=None)
+        return changed(self, fit=changed(fit, track=track))
 
     def finish(self) -> Fitted | _Unsolved:
         """The fit, or why there is none."""
@@ -460,10 +489,13 @@ class _Solving(Subscriber):
         if self.known and self.error is None:
             try:
                 evolution = self.fit.evolution.jointly(self.known, self.settings.solve_with(self.fit.solver))
-                state = replace(self, fit=replace(self.fit, evolution=evolution))
+                state = changed(self, fit=changed(self.fit, evolution=evolution))
             except SolverError as error:
                 state = self._stopped(error)
         fit = state.fit
         if self.sampling is not None and fit.track is not None:
-            fit = replace(fit, choosing=(*fit.choosing, *self.sampling.finish(fit.track)))
-        return Fitted(fit, self.judge) if state.error is None else _Unsolved(state.error, fit, self.judge)
+            fit = changed(fit, choosing=(*fit.choosing, *self.sampling.finish(fit.track)))
+        if state.error is None:
+            return Fitted(fit, self.judge)
+        robust = None if self.robust is None else self.robust.fit.evolution
+        return _Unsolved(state.error, fit, self.judge, robust)
