@@ -14,7 +14,7 @@ from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector

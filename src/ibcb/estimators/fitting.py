@@ -27,7 +27,7 @@ from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
 from ibcb.log import Log
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric

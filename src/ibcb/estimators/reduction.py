@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ibcb.log import BehaviorLog, Log
-from ibcb.log.arrays import whole_numbers
+from ibcb.log.array_checks import whole_numbers
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, shown_counts, stacked

@@ -20,7 +20,7 @@ from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
 from ibcb.io.words import Problems, argument, dropped, listed, no_column, taken_back
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions

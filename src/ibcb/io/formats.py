@@ -26,7 +26,7 @@ from ibcb.io.standardize import standardized
 from ibcb.io.tables import table_source
 from ibcb.io.watched import Watched
 from ibcb.log import BehaviorLog, Log, is_log
-from ibcb.log.arrays import LogFormatError, shown, warmup_count
+from ibcb.log.array_checks import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note

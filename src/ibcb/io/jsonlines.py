@@ -18,7 +18,7 @@ from ibcb.io.files import beginning, refuse_disguise, text_blocks
 from ibcb.io.format import Format
 from ibcb.io.opened import Opened
 from ibcb.io.rows import Tables
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMAT"]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_number, one_array, shown_type
 from ibcb.io.words import dropped, taken_back
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
-from ibcb.log.propensities import of_chosen, sum_tolerance, wrong_propensity
 
 __all__ = ["Logged", "of_every_candidate"]
 

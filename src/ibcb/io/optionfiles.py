@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ibcb.io.files import atomic, regular
-from ibcb.log.arrays import shown
+from ibcb.log.array_checks import shown
 from ibcb.log.option import nearest
 from ibcb.log.read_options import READING, ReadOptions
 from ibcb.numerics.refusals import WrongTypeError

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.disk import IndexedSource
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note

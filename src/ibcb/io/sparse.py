@@ -33,9 +33,9 @@ from ibcb.io.sources import (
     unlabelled_steps,
 )
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.choice_propensities import wrong_propensity
 from ibcb.log.notes import Note
-from ibcb.log.propensities import wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
