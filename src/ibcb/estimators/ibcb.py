@@ -27,7 +27,6 @@ from ibcb.estimators.published import published
 from ibcb.estimators.reduction import Lens, Reduction, lens_of
 from ibcb.estimators.settings import Settings
 from ibcb.estimators.state import Named, pack, parameters, unpack
-from ibcb.inverse.solvers import SolverSettings
 from ibcb.log import Log
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.option import documented
@@ -253,24 +252,7 @@ class IBCB(Answering, Parameters):
 
     def _settings(self, client: Any) -> Settings:
         """The parameters, checked."""
-        self._check_parameters()
-        return Settings(
-            expert=self.expert,
-            l2=self.l2,
-            top_k=self.top_k,
-            draws=self.draws,
-            rate=float(self.sampling_rate),
-            margin=float(self.margin),
-            solver=self.solver,
-            incremental=bool(self.incremental),
-            prune=bool(self.prune),
-            solving=SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)),
-            forecast=self.forecasts is not None,
-            late_start=self.prior_gram is not None,
-            n_jobs=self.n_jobs,
-            verbose=bool(self.verbose),
-            client=client,
-        )
+        return Settings(self.get_params(deep=False), client)
 
     def _meaning(self) -> dict[str, Any]:
         """The parameters that a fitted model depends on."""
