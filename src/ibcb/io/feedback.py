@@ -20,7 +20,7 @@ from ibcb.io.format import Format
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
 from ibcb.io.tables import Tables, table_source
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, float_array, plural, shown, whole_numbers
+from ibcb.log.array_checks import LogFormatError, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps
 from ibcb.numerics.contexts import dense

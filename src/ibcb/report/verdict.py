@@ -210,9 +210,9 @@ def _judged(model: Any, figures: Figures | None) -> _Judged:
     if figures is None:
         return _not_predicted(model)
     for rule in (_too_few_steps, _chance, _outdone, _refuted):
-        found = rule(model, figures)
-        if found is not None:
-            return found
+        judged = rule(model, figures)
+        if judged is not None:
+            return judged
     return _supported(model, figures)
 
 

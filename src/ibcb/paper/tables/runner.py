@@ -199,9 +199,9 @@ def _cell(cell: Cell, smoke: bool) -> Record:
             if cell.algorithm == OURS[0]:
                 # Half a log: the expert to be imitated is the one after the whole of it.
                 model.next_policy_coef_ = model.forecast(updates=1 + len(run.log) - len(log))
-            found = metrics.evaluate(model, run)
-            json.dumps(found, allow_nan=False)  # raises where a figure is no number
-            return record | {"seconds": seconds, "metrics": found}
+            figures = metrics.evaluate(model, run)
+            json.dumps(figures, allow_nan=False)  # raises where a figure is no number
+            return record | {"seconds": seconds, "metrics": figures}
     except Exception as error:
         return record | {"error": f"{type(error).__name__}: {error}"}
 
