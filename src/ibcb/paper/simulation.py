@@ -74,12 +74,12 @@ class Run:
 
         The expert lives its life again and is asked before each episode, see `SBTS` for how exactly it knows.
         """
-        found: list[NDArray[np.float64]] = []
-        _live(self.world, self.world.learning, self.expert_settings, Streams(self.seed), asked=found)
+        propensities: list[NDArray[np.float64]] = []
+        _live(self.world, self.world.learning, self.expert_settings, Streams(self.seed), asked=propensities)
         if self.world.warmup is not None:
             steps, candidates, _ = self.world.warmup.contexts.shape
-            found.insert(0, np.full((steps, candidates), 1 / candidates))
-        return np.concatenate(found).ravel()
+            propensities.insert(0, np.full((steps, candidates), 1 / candidates))
+        return np.concatenate(propensities).ravel()
 
     def replay(self, reward_coef: NDArray[np.float64], intercept: float = 0.0) -> NDArray[np.int64]:
         """Choices of the same expert, with the same luck, where candidates earn <reward_coef, s> + intercept.

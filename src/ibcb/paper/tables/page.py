@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ibcb.io import atomic
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.paper.tables.paper_cells import OURS, Figure, figures
 from ibcb.paper.tables.runner import Record, read_results
 
@@ -101,11 +101,11 @@ class _Book:
 
     def values(self, setting: str, algorithm: str, metric: str, unit: str = "IBCB") -> list[float]:
         """One value per seed; for times, the ratio to the unit's with the same seed."""
-        found = self._cells.get((setting, algorithm), {})
+        records = self._cells.get((setting, algorithm), {})
         if metric != "train_time_s":
-            return [value for record in found.values() if (value := record["metrics"][metric]) is not None]
+            return [value for record in records.values() if (value := record["metrics"][metric]) is not None]
         base = self._cells.get((setting, unit), {})
-        pairs = [(record["seconds"], base[seed]["seconds"]) for seed, record in found.items() if seed in base]
+        pairs = [(record["seconds"], base[seed]["seconds"]) for seed, record in records.items() if seed in base]
         return [mine / its for mine, its in pairs if mine is not None]
 
 
@@ -176,11 +176,11 @@ def _extra(group: Sequence[Figure]) -> Iterable[str]:
 
 def _paper_scale(group: Sequence[Figure]) -> dict[tuple[str, str], float]:
     """The paper's means; its times as multiples of its IBCB's."""
-    found = {(f.algorithm, f.condition): f.mean for f in group if f.mean is not None}
+    means = {(f.algorithm, f.condition): f.mean for f in group if f.mean is not None}
     if group[0].metric != "train_time_s":
-        return found
-    base = {c: found.get((_unit(group), c)) for _, c in found}
-    return {(name, c): value / its for (name, c), value in found.items() if (its := base[c]) is not None}
+        return means
+    base = {c: means.get((_unit(group), c)) for _, c in means}
+    return {(name, c): value / its for (name, c), value in means.items() if (its := base[c]) is not None}
 
 
 def _unit(group: Sequence[Figure]) -> str:
