@@ -24,7 +24,7 @@ _CELL = "text-align:right;font-variant-numeric:tabular-nums;padding:1px 0 1px 1.
 
 
 def summary_html(model: Any) -> str:
-    """What was found, as a few lines of HTML; empty before `fit`.
+    """What a fit recovered, as a few lines of HTML; empty before `fit`.
 
     Works on any estimator of this library. Colours are given for text only, and suit light and dark notebooks.
     """

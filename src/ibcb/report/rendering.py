@@ -86,15 +86,14 @@ def _data(facts: Facts) -> dict[str, Any]:
         "spread": facts.kind.words.spread,
         "names": [weight.name for weight in shown],
         "told": [facts.determined(weight) for weight in shown],
-        "episodes": [{name: _six(x) for name, x in each.items() if name not in left_out} for each in episodes],
+        "episodes": [
+            {name: round(x, 6) if isinstance(x, float) else x for name, x in each.items() if name not in left_out}
+            for each in episodes
+        ],
         "counts": {**facts.counts._asdict(), "misfits": facts.misfits.total},
         "columns": facts.columns if facts.sample is not None else (),
         "sample": None if facts.sample is None else sample,
     }
-
-
-def _six(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def _curve(facts: Facts) -> dict[str, Any]:

@@ -21,12 +21,12 @@ def episode_times(times: Sequence[Any]) -> list[str | None]:
     >>> episode_times([3, None])
     [None, None]
     """
-    found = [date for date in map(_date, times) if date is not None]
-    if len(found) < len(times):
+    dates = [date for date in map(_date, times) if date is not None]
+    if len(dates) < len(times):
         return [None] * len(times)
     texts = list[str | None]()
     for length in (len("2024-03-01"), len("2024-03-01 08:00"), len("2024-03-01 08:00:00")):
-        texts = [str(date).replace("T", " ")[:length] for date in found]
+        texts = [str(date).replace("T", " ")[:length] for date in dates]
         if len(set(texts)) == len(texts):
             break
     return texts

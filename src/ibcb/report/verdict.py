@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from scipy.stats import binom
 
 from ibcb.numerics.arrays import Vector
+from ibcb.report.writing import count
 
 __all__ = ["Figures", "Verdict", "explained_exactly", "judge", "of_another_log", "statements"]
 
@@ -210,9 +211,9 @@ def _judged(model: Any, figures: Figures | None) -> _Judged:
     if figures is None:
         return _not_predicted(model)
     for rule in (_too_few_steps, _chance, _outdone, _refuted):
-        found = rule(model, figures)
-        if found is not None:
-            return found
+        judged = rule(model, figures)
+        if judged is not None:
+            return judged
     return _supported(model, figures)
 
 
@@ -236,7 +237,7 @@ def _not_predicted(model: Any) -> _Judged:
 def _too_few_steps(model: Any, figures: Figures) -> _Judged | None:
     if figures.steps >= BARS.some_steps:
         return None
-    reason = f"{_counted(figures.steps, 'step')} to judge by: too few to tell a model from luck."
+    reason = f"{count(figures.steps, 'step')} to judge by: too few to tell a model from luck."
     return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
 
 
@@ -313,7 +314,7 @@ def _supported(model: Any, figures: Figures) -> _Judged:
         if low < BARS.agreement:
             steps.append("Use predict where certainty is high (model.certainty); more episodes would settle the rest.")
     if figures.steps < BARS.many_steps:
-        reasons.append(f"{_counted(figures.steps, 'step')} to judge by: too few for more.")
+        reasons.append(f"{count(figures.steps, 'step')} to judge by: too few for more.")
         steps.append("Fit a longer log to know more.")
     if steps:
         return _Judged("fair", reasons, steps[0])
@@ -369,10 +370,6 @@ def _misfits(model: Any, misfits: int) -> list[str]:
     return [f"{misfits:,} of {steps:,} choices ({misfits / steps:.1%}) do not fit the rest; ibcb.explain names them."]
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def _or_auto(model: Any) -> str:
     return "" if model.expert == "auto" else ", or fit with expert='auto', l2='auto'"
 
@@ -390,7 +387,7 @@ def statements(model: Any) -> list[str]:
         return ["There are reward weights that explain every logged choice exactly."]
     named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
     violated = sum(entry.violated for entry in model.diagnostics_)
-    left = f"{_counted(violated, 'comparison')} of a chosen candidate with another"
+    left = f"{count(violated, 'comparison')} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
     misfit = model.decider_.words.misfit
     if misfit:

@@ -101,11 +101,11 @@ class _Book:
 
     def values(self, setting: str, algorithm: str, metric: str, unit: str = "IBCB") -> list[float]:
         """One value per seed; for times, the ratio to the unit's with the same seed."""
-        found = self._cells.get((setting, algorithm), {})
+        records = self._cells.get((setting, algorithm), {})
         if metric != "train_time_s":
-            return [value for record in found.values() if (value := record["metrics"][metric]) is not None]
+            return [value for record in records.values() if (value := record["metrics"][metric]) is not None]
         base = self._cells.get((setting, unit), {})
-        pairs = [(record["seconds"], base[seed]["seconds"]) for seed, record in found.items() if seed in base]
+        pairs = [(record["seconds"], base[seed]["seconds"]) for seed, record in records.items() if seed in base]
         return [mine / its for mine, its in pairs if mine is not None]
 
 
@@ -154,7 +154,7 @@ def _section(book: _Book, group: Sequence[Figure]) -> str:
     heading = f"**{_METRICS[metric]}**, expert {expert.upper()}" + (f", {variant.replace('_', ' ')}" if variant else "")
     rows = []
     ours: dict[tuple[str, str], float] = {}
-    for name in [*algorithms, *_extra(group)]:
+    for name in [*algorithms, *group[0].beside]:
         row = [name]
         for condition in conditions:
             figure = paper.get((name, condition))
@@ -166,21 +166,17 @@ def _section(book: _Book, group: Sequence[Figure]) -> str:
     ranked = [name for name in algorithms if name != expert.upper()]
     marks = ["" if _same_order(ranked, c, ours, theirs, metric) else " **≠**" for c in conditions]
     header = ["", *(f"{condition}{mark}".strip() for condition, mark in zip(conditions, marks, strict=True))]
-    return f"{heading}\n\n{_markdown([header, *rows])}\n"
-
-
-def _extra(group: Sequence[Figure]) -> Iterable[str]:
-    """Our own algorithms, where the table compares like with like."""
-    return () if group[0].variant == "per_episode_average" else OURS
+    lines = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
+    return "\n".join([heading, "", lines[0], "|" + "---|" * len(header), *lines[1:], ""])
 
 
 def _paper_scale(group: Sequence[Figure]) -> dict[tuple[str, str], float]:
     """The paper's means; its times as multiples of its IBCB's."""
-    found = {(f.algorithm, f.condition): f.mean for f in group if f.mean is not None}
+    means = {(f.algorithm, f.condition): f.mean for f in group if f.mean is not None}
     if group[0].metric != "train_time_s":
-        return found
-    base = {c: found.get((_unit(group), c)) for _, c in found}
-    return {(name, c): value / its for (name, c), value in found.items() if (its := base[c]) is not None}
+        return means
+    unit = _unit(group)
+    return {(name, c): mean / means[unit, c] for (name, c), mean in means.items() if (unit, c) in means}
 
 
 def _unit(group: Sequence[Figure]) -> str:
@@ -209,8 +205,3 @@ def _same_order(algorithms: Sequence[str], condition: str, ours: Any, theirs: An
     ranked = sorted(both, key=lambda name: sign * ours[name, condition])
     values = [sign * theirs[name, condition] for name in ranked]
     return all(a <= b for a, b in pairwise(values))
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

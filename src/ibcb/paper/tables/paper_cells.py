@@ -29,6 +29,8 @@ TABLES = tuple(range(1, 21))
 #: shown beside the paper's algorithms in every table
 OURS = ("IBCB, ours", "ChoiceModel, last episode", "ChoiceModel, last 3", "ChoiceModel, all")
 
+#: how the settings that not all have stand in the ids of cells
+_IDS = {"noise": "std={:g}", "top_k": "top{}", "dup": "dup={}", "head": "half", "batch_size": "B={}"}
 _SMOKE_WORLD = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4}
 
 
@@ -47,13 +49,8 @@ class PaperSetting:
     @property
     def id(self) -> str:
         """Such as ``synthetic/sbucb/std=0.03/top2``."""
-        parts = [self.environment, self.expert]
-        parts += [] if self.noise is None else [f"std={self.noise:g}"]
-        parts += [] if self.top_k is None else [f"top{self.top_k}"]
-        parts += [] if self.dup is None else [f"dup={self.dup}"]
-        parts += [] if self.head is None else ["half"]
-        parts += [] if self.batch_size is None else [f"B={self.batch_size}"]
-        return "/".join(parts)
+        parts = [form.format(value) for name, form in _IDS.items() if (value := getattr(self, name)) is not None]
+        return "/".join([self.environment, self.expert, *parts])
 
     def simulate(self, seed: int, *, smoke: bool = False) -> Run:
         """The run of a seed; tiny if it is only to see smoke."""
@@ -94,7 +91,11 @@ class Figure:
     setting: PaperSetting
     ours: str
     mean: float | None
-    sd: float | None
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Our own algorithms, where the table compares like with like."""
+        return () if self.variant == "per_episode_average" else OURS
 
 
 @functools.cache
@@ -110,8 +111,7 @@ def cells(tables: Iterable[int], seeds: int) -> list[Cell]:
     chosen = [figure for figure in figures() if figure.table in set(tables)]
     for seed in range(seeds):
         for figure in chosen:
-            names = [figure.ours, *OURS] if figure.variant != "per_episode_average" else [figure.ours]
-            wanted |= {Cell(figure.setting, name, seed): None for name in names}
+            wanted |= {Cell(figure.setting, name, seed): None for name in (figure.ours, *figure.beside)}
     order = {setting: place for place, setting in enumerate(dict.fromkeys(figure.setting for figure in chosen))}
     return sorted(wanted, key=lambda cell: (cell.seed, order[cell.setting]))
 
@@ -183,5 +183,4 @@ def _locate(row: dict[str, str]) -> Figure:
         setting=PaperSetting(environment, expert, **options),
         ours=ours,
         mean=float(row["mean"]) if row["mean"] else None,
-        sd=float(row["sd"]) if row["sd"] else None,
     )
