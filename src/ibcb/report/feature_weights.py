@@ -20,7 +20,7 @@ from ibcb.report.reading import in_double
 from ibcb.report.writing import decimals, exact, number
 from ibcb.tracking import Interval, undetermined
 
-__all__ = ["LEVEL", "FeatureWeight", "Group", "StepSpread", "WeightsSection", "feature_names", "groups_of"]
+__all__ = ["LEVEL", "FeatureWeight", "StepSpread", "WeightsSection", "feature_names", "groups_of", "intervals", "told"]
 
 #: probability of the intervals
 LEVEL = 0.9

@@ -38,6 +38,7 @@ __all__ = [
     "PredictionSection",
     "contradictions",
     "episodes_shown",
+    "forecasts",
 ]
 
 #: updates after the log that the evolution goes on for
@@ -178,10 +179,7 @@ class EvolutionSection:
         policies, today = model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)
         lines = sorted(np.argsort(-np.asarray(peaks)[order], kind="stable")[:_MOST_LINES].tolist())
         columns, shown = [order[line] for line in lines], episodes_shown(len(policies))
-        updates, lately = range(1, FORECAST + 1), view.lately.log()
-        # Without a forecast the first alone.
-        forecasts = [] if model.forecast_model_ is None else [model.forecast(updates=count) for count in updates]
-        ahead = np.stack([model.direction(policy) for policy in forecasts] or [today])
+        ahead, lately = np.stack(forecasts(model)), view.lately.log()
 
         def rows(values: Sequence[Any] | Matrix) -> Rows:
             return tuple(tuple(map(exact, row[columns])) for row in values)
@@ -224,6 +222,13 @@ class EvolutionSection:
 def episodes_shown(count: int) -> list[int]:
     """All episodes, or of many every k-th and the last."""
     return sorted({*range(0, count, -(-count // _MOST_EPISODES)), count - 1})
+
+
+def forecasts(model: IBCB) -> list[Any]:
+    """Directions of the policies after 1, 2, ... updates that follow the log; without a forecast of the first alone."""
+    if model.forecast_model_ is None:
+        return [model.direction(model.next_policy_coef_)]
+    return [model.direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
 
 
 @dataclass(frozen=True)
