@@ -143,7 +143,7 @@ def test_the_page_has_one_estimate_and_no_kink():
 # -- exploration -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expert", ["sbts", "softmax"])
+@pytest.mark.parametrize("expert", [pytest.param("sbts", marks=pytest.mark.slow), "softmax"])
 def test_the_exploration_of_a_decider_that_draws_is_its_own(expert):
     run = ibcb.simulate("synthetic", expert=expert, n_episodes=6, batch_size=300, seed=2)
     found = facts(ibcb.IBCB(expert=expert, l2=0.3).fit(run.log), run.log, steps=False)
