@@ -207,38 +207,20 @@ class _Judged(NamedTuple):
 def _judged(model: Any, figures: Figures | None) -> _Judged:
     """The level, what decided it, and what to do now: the first rule that applies."""
     if not model.next_policy_coef_.any():
-        return _nothing_learned(model)
-    if figures is None:
-        return _not_predicted(model)
-    for rule in (_too_few_steps, _chance, _outdone, _refuted):
-        judged = rule(model, figures)
-        if judged is not None:
-            return judged
-    return _supported(model, figures)
-
-
-def _nothing_learned(model: Any) -> _Judged:
-    steps = sum(entry.steps for entry in model.diagnostics_)
-    return _Judged(
-        "unknown" if steps < BARS.many_steps else "poor",
-        ["Nothing was learned: zero weights explain every choice."],
-        "Check that candidates differ in their features (ibcb validate), and fit a longer log.",
-    )
-
-
-def _not_predicted(model: Any) -> _Judged:
-    if model.incremental:
+        reason = "Nothing was learned: zero weights explain every choice."
+        level = "unknown" if sum(entry.steps for entry in model.diagnostics_) < BARS.many_steps else "poor"
+        next_step = "Check that candidates differ in their features (ibcb validate), and fit a longer log."
+        return _Judged(level, [reason], next_step)
+    if figures is None and model.incremental:
         reason = "No episode could be predicted: it takes two that were chosen after something had been learned."
         return _Judged("unknown", [reason], "Fit a log with more episodes.")
-    reason = "All episodes were solved at once, so none could be predicted."
-    return _Judged("unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know.")
-
-
-def _too_few_steps(model: Any, figures: Figures) -> _Judged | None:
-    if figures.steps >= BARS.some_steps:
-        return None
-    reason = f"{count(figures.steps, 'step')} to judge by: too few to tell a model from luck."
-    return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
+    if figures is None:
+        reason = "All episodes were solved at once, so none could be predicted."
+        return _Judged("unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know.")
+    if figures.steps < BARS.some_steps:
+        reason = f"{count(figures.steps, 'step')} to judge by: too few to tell a model from luck."
+        return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
+    return _chance(model, figures) or _refuted(model, figures) or _supported(model, figures)
 
 
 def _chance(model: Any, figures: Figures) -> _Judged | None:
@@ -263,14 +245,13 @@ def _chance(model: Any, figures: Figures) -> _Judged | None:
     return None
 
 
-def _outdone(model: Any, figures: Figures) -> _Judged | None:
-    if figures.episodes < BARS.some_episodes or min(_rival_lead(figures), figures.greedy_lead) <= BARS.outdone:
-        return None
-    reason = f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
-    return _Judged("poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}.")
-
-
 def _refuted(model: Any, figures: Figures) -> _Judged | None:
+    """Whether a rival, or what came next, speaks against it."""
+    if figures.episodes >= BARS.some_episodes and min(_rival_lead(figures), figures.greedy_lead) > BARS.outdone:
+        reason = (
+            f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
+        )
+        return _Judged("poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}.")
     best = max(figures.kept, figures.borne_out)
     error = math.sqrt(best * (1 - best) / figures.steps)
     if best + BARS.luck * error >= BARS.refuted:

@@ -156,18 +156,17 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
 def _locate(row: dict[str, str]) -> Figure:
     scenario, expert = row["scenario"], row["expert"].lower()
     environment = "movielens" if row["dataset"] == "ml100k" else "synthetic"
-    options: dict[str, Any] = {}
-    if environment == "synthetic":
-        # The figures at dup=0 are those at std=0.03 in the main tables.
-        options["noise"] = 0.03 if scenario == "dup" else float(row["condition"].removeprefix("std="))
-    if scenario == "dup":
-        options["dup"] = int(row["condition"].removeprefix("dup="))
-    if scenario.startswith("fair_top"):
-        options["top_k"] = int(scenario.removeprefix("fair_top"))
-    if scenario == "half_log":
-        options["head"] = 0.5
-    if scenario == "batch_size":
-        options["batch_size"] = int(row["variant"].removeprefix("B="))
+    # Such as std=0.03, dup=2 and B=500. The figures at dup=0 are those at std=0.03 in the main tables.
+    named = dict(part.split("=") for part in (row["condition"], row["variant"]) if "=" in part)
+    setting = PaperSetting(
+        environment,
+        expert,
+        noise=float(named.get("std", 0.03)) if environment == "synthetic" else None,
+        top_k=int(scenario.removeprefix("fair_top")) if scenario.startswith("fair_top") else None,
+        dup=int(named["dup"]) if scenario == "dup" else None,
+        head=0.5 if scenario == "half_log" else None,
+        batch_size=int(named["B"]) if scenario == "batch_size" else None,
+    )
     algorithm = row["algorithm"]
     ours = "expert" if algorithm == row["expert"] else algorithm
     if row["variant"] == "per_episode_average" and algorithm not in ("IBCB", row["expert"]):
@@ -180,7 +179,7 @@ def _locate(row: dict[str, str]) -> Figure:
         condition=row["condition"],
         algorithm=algorithm,
         metric=metric,
-        setting=PaperSetting(environment, expert, **options),
+        setting=setting,
         ours=ours,
         mean=float(row["mean"]) if row["mean"] else None,
     )
