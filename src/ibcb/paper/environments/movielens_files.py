@@ -108,9 +108,9 @@ def download(url: str | None = None, cache: str | os.PathLike[str] | None = None
         ) from error
     try:
         files = MovieLensFiles.open(path, str(path))
-        found = hashlib.md5(files.contents["u.data"], usedforsecurity=False).hexdigest()
-        if found != _DATA_MD5:
-            raise MovieLensFormatError(f"{files.place('u.data')}: expected md5 {_DATA_MD5}, found {found}.")
+        digest = hashlib.md5(files.contents["u.data"], usedforsecurity=False).hexdigest()
+        if digest != _DATA_MD5:
+            raise MovieLensFormatError(f"{files.place('u.data')}: expected md5 {_DATA_MD5}, found {digest}.")
     except (MovieLensFormatError, FileNotFoundError) as error:
         # A bad copy in the cache would be met again by every later run.
         path.unlink(missing_ok=True)
@@ -187,10 +187,9 @@ class MovieLensFiles:
         return table
 
     def _check_rated_once(self, pairs: NDArray[np.int64], n_items: int) -> None:
-        order = np.argsort(pairs, kind="stable")
-        again = order[1:][pairs[order][1:] == pairs[order][:-1]]
+        again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])
         if len(again):
-            row = int(again.min())
+            row = int(again[0])
             user, item = divmod(int(pairs[row]), n_items)
             first = int(np.argmax(pairs == pairs[row]))
             expected = f"one rating of an item by a user (user {user + 1} rated item {item + 1} in row {first + 1})"
@@ -251,14 +250,14 @@ class MovieLensFiles:
             raise MovieLensFormatError(f"{self.place(name)}: expected {count} rows, found {len(names)}.")
         return tuple(names)
 
-    def _whole(self, name: str, row: int, expected: str, found: str, low: int, high: int) -> int:
+    def _whole(self, name: str, row: int, expected: str, field: str, low: int, high: int) -> int:
         # int() would also take "+1", " 1" and "1_0"; no number of the format has 20 digits.
-        if not (found.isascii() and found.isdigit() and len(found) < 20 and low <= int(found) <= high):
-            self._refuse(name, row, expected, found)
-        return int(found)
+        if not (field.isascii() and field.isdigit() and len(field) < 20 and low <= int(field) <= high):
+            self._refuse(name, row, expected, field)
+        return int(field)
 
-    def _refuse(self, name: str, row: int, expected: str, found: str, how: str = "") -> NoReturn:
-        shown = found if len(found) <= 60 else found[:57] + "..."
+    def _refuse(self, name: str, row: int, expected: str, text: str, how: str = "") -> NoReturn:
+        shown = text if len(text) <= 60 else text[:57] + "..."
         raise MovieLensFormatError(f"{self.place(name, row)}: expected {expected}, found {how}{shown!r}.")
 
 
@@ -291,8 +290,8 @@ def _from_zip(path: Path) -> tuple[Path, dict[str, bytes]]:
         ) from error
 
 
-def _missing(where: Path, name: str, found: list[str]) -> FileNotFoundError:
-    return FileNotFoundError(f"{where}: expected the file {name}, found {_listed(found) or 'nothing'}.")
+def _missing(where: Path, name: str, names: list[str]) -> FileNotFoundError:
+    return FileNotFoundError(f"{where}: expected the file {name}, found {_listed(names) or 'nothing'}.")
 
 
 def _listed(names: Sequence[str]) -> str:
