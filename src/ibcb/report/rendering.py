@@ -14,6 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ibcb.report.facts import Facts
+from ibcb.report.feature_weights import weight_numbers
 from ibcb.report.writing import count, middle, number, percent
 
 __all__ = ["json_for_script", "render", "template"]
@@ -44,12 +45,12 @@ def template(name: str) -> Template:
 def render(facts: Facts) -> str:
     """The whole page as text."""
     script = '"use strict";\n(() => {\n' + "\n".join(_read(f"scripts/{name}") for name in _SCRIPTS) + "})();\n"
-    rows, zero = facts.weight_rows({} if facts.kind.motions.stays else facts.sparks)
     return template("page.html").render(
         facts=facts,
         kind=facts.kind,
-        rows=rows,
-        zero=zero,
+        sparks={} if facts.kind.motions.stays else facts.sparks,
+        groups={group.name: group for group in facts.groups},
+        numbers=weight_numbers,
         curve=None if facts.calibration is None else _curve(facts),
         misfit_csv=Markup(facts.misfit_csv),
         style=Markup(_read("page.css")),

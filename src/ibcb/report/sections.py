@@ -260,11 +260,6 @@ class PredictionSection:
         counts = Counts(*(view.counts[name] for name in Counts._fields))
         return cls(episodes, exploration(model, LEVEL), compared(model), counts)
 
-    @property
-    def explores(self) -> bool:
-        """Whether it is known how much the decider explores."""
-        return any(episode.exploration is not None for episode in self.episodes)
-
 
 @dataclass(frozen=True)
 class Contradicting:
