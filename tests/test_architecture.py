@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,31 @@ def test_a_new_motion_is_tracked_beside_the_others(monkeypatch):
     assert np.isfinite(track.next_policy).all()
 
 
+# -- names in the source -----------------------------------------------------------------------------------------------
+
+
+def nodes(kind):
+    trees = [ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")]
+    return [node for tree in trees for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def repeated(names):
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def test_no_two_modules_share_a_file_name():
+    assert repeated(path.name for path in SOURCE.rglob("*.py") if path.name != "__init__.py") == []
+
+
+def test_no_two_classes_share_a_name():
+    assert repeated(node.name for node in nodes(ast.ClassDef)) == []
+
+
+def test_every_variable_says_what_it_is():
+    assigned = [node.id for node in nodes(ast.Name) if isinstance(node.ctx, ast.Store)]
+    assert "found" not in {*assigned, *(node.arg for node in nodes(ast.arg))}
+
+
 # -- names in documents ------------------------------------------------------------------------------------------------
 
 NAME = re.compile(r"(?<![\w/.+-])ibcb(?:\.[A-Za-z_]\w*)+")
@@ -212,17 +238,17 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *SOURCE.glob("**/*.
 
 def resolves(name):
     """Whether a dotted name is a module, or an attribute or a field of something that is."""
-    found, done = ibcb, "ibcb"
+    thing, done = ibcb, "ibcb"
     for part in name.split(".")[1:]:
         done = f"{done}.{part}"
-        if part in getattr(found, "__annotations__", {}):
+        if part in getattr(thing, "__annotations__", {}):
             return True
-        if not hasattr(found, part):
+        if not hasattr(thing, part):
             try:
                 importlib.import_module(done)
             except ImportError:
                 return False
-        found = getattr(found, part)
+        thing = getattr(thing, part)
     return True
 
 

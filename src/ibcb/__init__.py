@@ -118,9 +118,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ibcb' has no attribute {name!r}")
     with _importing:
-        found = import_module(_MODULES[name]) if name in _MODULES else getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found
-    return found
+        value = import_module(_MODULES[name]) if name in _MODULES else getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

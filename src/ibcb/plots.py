@@ -75,23 +75,23 @@ def weights(model: IBCB, *, ax: Any = None, largest: int = 24) -> Any:
 
 def exploration(model: IBCB, log: Log, *, ax: Any = None) -> Any:
     """How much the decider explores in each episode, by its own rule as estimated; see `ibcb.report`."""
-    found = facts(model, log, steps=False)
+    shown = facts(model, log, steps=False)
     axes = _axes(ax)
-    shares = [np.nan if e.exploration is None else e.exploration for e in found.episodes]
-    axes.plot([e.number for e in found.episodes], shares, color=_COLOURS[1], marker="o")
-    axes.set(xlabel="episode", ylabel=f"share of choices that {found.kind.words.explored or 'explore'}", ylim=(0, None))
+    shares = [np.nan if e.exploration is None else e.exploration for e in shown.episodes]
+    axes.plot([e.number for e in shown.episodes], shares, color=_COLOURS[1], marker="o")
+    axes.set(xlabel="episode", ylabel=f"share of choices that {shown.kind.words.explored or 'explore'}", ylim=(0, None))
     return axes
 
 
 def agreement(model: IBCB, log: Log, *, ax: Any = None) -> Any:
     """Share of each episode's choices predicted one episode ahead, beside a choice model of the last episode."""
     axes = _axes(ax)
-    found = facts(model, log, steps=False)
-    numbers = [e.number for e in found.episodes]
+    shown = facts(model, log, steps=False)
+    numbers = [e.number for e in shown.episodes]
     shares = {
-        "IBCB": [e.predicted for e in found.episodes],
-        "choice model": [e.rival for e in found.episodes],
-        "chance": [e.chance for e in found.episodes],
+        "IBCB": [e.predicted for e in shown.episodes],
+        "choice model": [e.rival for e in shown.episodes],
+        "chance": [e.chance for e in shown.episodes],
     }
     looks = {"IBCB": (_COLOURS[0], "-"), "choice model": (_OTHER, "-"), "chance": (_OTHER, ":")}
     for name, values in shares.items():

@@ -170,7 +170,7 @@ def test_kernels_give_what_dense_ones_give(rows, rng):
     np.testing.assert_allclose(layout.row_lengths(X, W, W[0]), np.linalg.norm(rows @ W - W[0], axis=1))
     np.testing.assert_allclose(layout.dense(layout.step_sums(X, offsets)), rows.reshape(5, 8, 70).sum(axis=1))
     np.testing.assert_allclose(
-        layout.step_products(X, weights, counts), layout.step_products(rows, weights, counts), atol=1e-12
+        layout.step_products(X, weights[None], counts), layout.step_products(rows, weights[None], counts), atol=1e-12
     )
     np.testing.assert_allclose(layout.dense(layout.scaled_rows(X, rows[:, 0])), rows * rows[:, :1])
     np.testing.assert_array_equal(layout.dense(layout.with_column(X, rows[:, 3])), np.column_stack([rows, rows[:, 3]]))

@@ -14,7 +14,7 @@ from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
@@ -68,9 +68,9 @@ def recover_tables(
     names = ("propensity", "ahead") if ahead else ("propensity",)
 
     def told(going: dict[str, Any]) -> Told:
-        (found,) = replay([log], _Tabling(model, going, sink()), before=None if model._lens.reduces else before)
-        assert isinstance(found, Told)
-        return found
+        (written,) = replay([log], _Tabling(model, going, sink()), before=None if model._lens.reduces else before)
+        assert isinstance(written, Told)
+        return written
 
     if model._lens.reduces:
         # Read whole: what is recovered is recovered of fewer features.

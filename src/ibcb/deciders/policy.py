@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ibcb.log import BehaviorLog, is_log
-from ibcb.log.arrays import candidate_array
+from ibcb.log.array_checks import candidate_array
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
 

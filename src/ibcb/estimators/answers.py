@@ -21,7 +21,7 @@ from ibcb.estimators.recovered import recovered
 from ibcb.estimators.reduction import WIDE, Lens
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.log import BehaviorLog, Log, is_log
-from ibcb.log.arrays import candidate_array
+from ibcb.log.array_checks import candidate_array
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
 from ibcb.tracking import (

@@ -27,7 +27,7 @@ from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
 from ibcb.inverse.solvers import SOLVERS, InfeasibleError, SolverError
 from ibcb.log import Log
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.metric import Metric
@@ -336,7 +336,7 @@ class _Opening(Subscriber):
         if fit is None:
             fit = self._before_any(heading)
         # Only of a whole log, from its first episode on.
-        whole = heading.before.stored == 0 and settings.rate == 1 and settings.client is None
+        whole = heading.before.stored == 0 and settings.sampling_rate == 1 and settings.client is None
         sampling = Sampling.begin(fit.kind, heading) if whole and fit.track is not None else None
         return _Solving(settings, fit, watch, judge, sampling)
 
@@ -354,7 +354,7 @@ class _Opening(Subscriber):
             chosen.scale,
             self._evolution(heading, kind, mode),
             mode,
-            chosen.track if settings.forecast or not kind.learns else None,
+            chosen.track if settings.forecasts or not kind.learns else None,
             solving=late_start(heading, kind, settings),
             choosing=chosen.notes,
             tracking=(),
@@ -366,8 +366,8 @@ class _Opening(Subscriber):
         # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
         shown = max(1, int(np.count_nonzero(moments.shown)))
         metric = None if mode == "paper" else Metric(shown * moments.metric)
-        margin = self.settings.margin if kind.per_unit is None else None
-        return Evolution.begin(heading.before, metric, margin, self.settings.prune)
+        margin = float(self.settings.margin) if kind.per_unit is None else None
+        return Evolution.begin(heading.before, metric, margin, bool(self.settings.prune))
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,8 @@ from ibcb.estimators.published import published
 from ibcb.estimators.reduction import Lens, Reduction, lens_of
 from ibcb.estimators.settings import Settings
 from ibcb.estimators.state import Named, pack, parameters, unpack
-from ibcb.inverse.solvers import SolverSettings
 from ibcb.log import Log
-from ibcb.log.fingerprint import log_fingerprint
+from ibcb.log.fingerprint import Naming, log_fingerprint
 from ibcb.log.option import documented
 from ibcb.numerics.checks import gram_matrix
 
@@ -142,12 +141,13 @@ class IBCB(Answering, Parameters):
             # They are to see all features.
             replay([log], *also)
             also = ()
-        tracked, settings = lens.log(log), self._settings(client)
+        settings, naming = self._settings(client), Naming()
+        tracked = lens.log(log, naming)
         if tracked.n_episodes is not None:
             self._check_length(settings, len(tracked), tracked.warmup)
         begin = _judging if judge else None
         fitted = fit_logs([tracked], settings, self._before(log, lens), judge=begin, also=also, **steps)
-        return self._begin([log], lens, fitted)
+        return self._begin([log], lens, fitted, naming)
 
     def partial_fit(self, log: Log, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may have a warm-up.
@@ -194,9 +194,11 @@ class IBCB(Answering, Parameters):
         if seen is not None and getattr(self, "_chooses", False):
             return self._refit([*seen, log], lens, settings)
         before = None if seen is None else self._before(seen[0], lens)
-        fit = continued(self._fit, lens.log(log), seen and [lens.log(each) for each in seen], settings, before)
-        named = log_fingerprint(log, before=self.log_fingerprint_) if lens.reduces else None
-        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, log], None, lens, name=named)
+        naming = Naming(self.log_fingerprint_)
+        tracked = lens.log(log, naming)
+        fit = continued(self._fit, tracked, seen and [lens.log(each) for each in seen], settings, before)
+        logs, named = None if seen is None else [*seen, log], naming.name if lens.reduces else None
+        self._adopt(fit, self._fitted_with, logs, None, lens, name=named)
         return self
 
     def recall(self, log: Log) -> None:
@@ -226,10 +228,11 @@ class IBCB(Answering, Parameters):
 
     def _refit(self, logs: list[Log], lens: Lens, settings: Settings) -> Self:
         """Fit what was given episode by episode from the start; the next may change what is chosen."""
-        fitted = fit_logs([lens.log(log) for log in logs], settings, self._before(logs[0], lens))
-        return self._begin(logs, lens, fitted, chooses=fitted.chose or lens.reduces)
+        naming = Naming()
+        fitted = fit_logs([lens.log(log, naming) for log in logs], settings, self._before(logs[0], lens))
+        return self._begin(logs, lens, fitted, naming, chooses=fitted.chose or lens.reduces)
 
-    def _begin(self, logs: list[Log], lens: Lens, fitted: Fitted, *, chooses: bool = False) -> Self:
+    def _begin(self, logs: list[Log], lens: Lens, fitted: Fitted, naming: Naming, *, chooses: bool = False) -> Self:
         """Become fitted on a log, given in one piece or episode by episode; ``chooses``: as of `_adopt`."""
         fit, history = fitted.fit, fitted.fit.evolution.history
         if not chooses and len(logs) == 1 and logs[0].n_episodes is None:
@@ -239,7 +242,7 @@ class IBCB(Answering, Parameters):
             for note in fit.solving:
                 if note.code in ("late-start", "unmarked-warmup"):
                     warnings.warn(note.text, UserWarning, stacklevel=3)
-        name = log_fingerprint(*logs) if lens.reduces else None
+        name = naming.name if lens.reduces else None
         self._adopt(fit, self._meaning(), logs, logs[0], lens, name=name, chooses=chooses)
         if fitted.judge is not None:
             self._judged = (logs[0], fitted.judge)
@@ -253,24 +256,7 @@ class IBCB(Answering, Parameters):
 
     def _settings(self, client: Any) -> Settings:
         """The parameters, checked."""
-        self._check_parameters()
-        return Settings(
-            expert=self.expert,
-            l2=self.l2,
-            top_k=self.top_k,
-            draws=self.draws,
-            rate=float(self.sampling_rate),
-            margin=float(self.margin),
-            solver=self.solver,
-            incremental=bool(self.incremental),
-            prune=bool(self.prune),
-            solving=SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)),
-            forecast=self.forecasts is not None,
-            late_start=self.prior_gram is not None,
-            n_jobs=self.n_jobs,
-            verbose=bool(self.verbose),
-            client=client,
-        )
+        return Settings(self.get_params(deep=False), client)
 
     def _meaning(self) -> dict[str, Any]:
         """The parameters that a fitted model depends on."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ibcb.io import read_log
 from ibcb.log import BehaviorLog, argmax_per_step, is_log
-from ibcb.log.arrays import candidate_array, distinct_names
+from ibcb.log.array_checks import candidate_array, distinct_names
 from ibcb.log.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.checks import WrongTypeError

@@ -18,7 +18,7 @@ __all__ = ["late_start"]
 
 def late_start(heading: Heading, kind: Kind, settings: Settings) -> tuple[Note, ...]:
     """A note where it does, in whichever units the decider had its features."""
-    if settings.late_start or heading.warmup or not kind.learns:
+    if settings.prior_gram is not None or heading.warmup or not kind.learns:
         return ()
     first, notes = _dense_steps(heading.first), list[Note]()
     # One that knows nothing in some units may know nothing.

@@ -14,7 +14,7 @@ from ibcb.estimators.imitator import Imitator
 from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
 from ibcb.estimators.registered import unregistered
 from ibcb.estimators.state import Named, parameters
-from ibcb.log.arrays import shown
+from ibcb.log.array_checks import shown
 from ibcb.numerics.checks import WrongTypeError
 from ibcb.version import __version__
 

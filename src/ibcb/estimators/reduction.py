@@ -21,7 +21,8 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ibcb.log import BehaviorLog, Log
-from ibcb.log.arrays import whole_numbers
+from ibcb.log.array_checks import whole_numbers
+from ibcb.log.fingerprint import Naming
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, shown_counts, stacked
@@ -43,8 +44,8 @@ _RIDGE = 0.1
 class Lens:
     """A log as it is."""
 
-    def log(self, log: Log) -> Log:
-        """The log that is tracked."""
+    def log(self, log: Log, naming: Naming | None = None) -> Log:
+        """The log that is tracked; ``naming`` sees its parts go by, should they do so."""
         return log
 
     def names(self, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -108,9 +109,9 @@ class Reduction(Lens):
         columns = np.concatenate([np.arange(own), np.full(len(rest), own)])
         return sparse.csr_array((values, (rows, columns)), shape=(d, own + 1))
 
-    def log(self, log: Log) -> Log:
+    def log(self, log: Log, naming: Naming | None = None) -> Log:
         """With the reduced features, in memory: they take a small part of its room."""
-        parts = [self._part(part) for _, part in log.parts()]
+        parts = [self._part(part) for _, part in (log.parts() if naming is None else naming.parts(log))]
         contexts = stacked([part.contexts for part in parts])
         return parts[0] if len(parts) == 1 and log.in_memory else BehaviorLog.joined(parts, contexts, log.notes)
 

@@ -1,13 +1,14 @@
-"""The parameters of an `IBCB` that fitting depends on, checked, and what they leave open."""
+"""The parameters of one fit, checked, and what they leave to the log."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ibcb.deciders import KINDS, Kind
 from ibcb.engine import Heading
+from ibcb.estimators.parameters import Parameters
 from ibcb.inverse.solvers import SOLVERS, Solver, SolverSettings
 from ibcb.numerics.ridge import Frame
 
@@ -17,27 +18,19 @@ __all__ = ["Settings"]
 BEST_OF = (2, 3, 4)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The parameters, by their names but for ``rate``, which is sampling_rate; ``late_start``: whether what was chosen
-    before the log is given, and ``client`` that of a Dask cluster.
-    """
+class Settings(Parameters):
+    """The parameters as they were when fitting began; ``client``: of a Dask cluster, or None."""
 
-    expert: str
-    draws: str
-    l2: float | str
-    top_k: int | str
-    rate: float
-    margin: float
-    solver: str
-    incremental: bool
-    prune: bool
-    solving: SolverSettings
-    forecast: bool
-    late_start: bool
-    n_jobs: int | None
-    verbose: bool
-    client: Any
+    def __init__(self, parameters: dict[str, Any], client: Any) -> None:
+        super().__init__(**parameters)
+        self._check_parameters()
+        self.client = client
+        self._rate = float(self.sampling_rate)
+        if self.expert == "auto":
+            self._kinds = list(KINDS.values())
+        else:
+            named = [kind for kind in KINDS.values() if kind.name == self.expert]
+            self._kinds = [kind for kind in named if kind.setting("draws") in (None, self.draws)]
 
     @property
     def open(self) -> list[str]:
@@ -76,29 +69,20 @@ class Settings:
                 kinds += [kind(top_k=k, frame=frames[0]) for k in best]
             else:
                 kinds.append(kind(frame=frames[0]))
-        return [replace(kind, rate=self.rate) for kind in kinds]
+        return [replace(kind, rate=self._rate) for kind in kinds]
 
     def alone(self, heading: Heading) -> Kind:
         """The kind while there is one episode, which tells nothing of l2: 1, in units of the features, unless given."""
-        kind = partial(self._kinds[0], rate=self.rate)
+        kind = partial(self._kinds[0], rate=self._rate)
         return kind(frame=self._frames(heading)[0]) if self.l2 == "auto" else kind(l2=float(self.l2))
 
     def solve_with(self, mode: str) -> Solver:
         """The solver of that name."""
-        return SOLVERS[mode].make(self.solving)
+        return SOLVERS[mode].make(SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)))
 
     def _doubtful(self, heading: Heading) -> bool:
         """Whether l2 was given for features whose units differ: the decider may have had them in others."""
         return self.learns and self.l2 != "auto" and self.solver != "paper" and heading.moments.mixed
-
-    @property
-    def _kinds(self) -> list[Kind]:
-        """Those that the decider may be of."""
-        if self.expert == "auto":
-            return list(KINDS.values())
-        return [
-            kind for kind in KINDS.values() if kind.name == self.expert and kind.setting("draws") in (None, self.draws)
-        ]
 
     def _frames(self, heading: Heading) -> list[Frame]:
         # What was chosen before the log has no known mean.

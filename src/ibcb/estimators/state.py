@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import KINDS, Kind
-from ibcb.log.arrays import shown
+from ibcb.log.array_checks import shown
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Stored
 from ibcb.numerics.ridge import Frame

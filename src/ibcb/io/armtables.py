@@ -26,9 +26,9 @@ from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import Moments, with_moments
 from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
-from ibcb.log.recipe import Arms, Preparation
+from ibcb.log.recipe import ArmSet, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import dense, sparse_pays
 
@@ -102,7 +102,7 @@ class ArmRows:
 
     # -- arms ----------------------------------------------------------------------------------------------------------
 
-    def _all_arms(self, options: ReadOptions) -> Arms:
+    def _all_arms(self, options: ReadOptions) -> ArmSet:
         """All arms: those chosen, those that were available, those in the table of their features."""
         counts: Counter[str] = Counter()
         others: set[str] = set()
@@ -124,7 +124,7 @@ class ArmRows:
         if len(every) > len(counts):
             self._notes.append(never_chosen(len(every) - len(counts), len(every)))
         shared = tuple((name, tuple(values[arm] for arm in every)) for name, values in features.items())
-        return Arms(self._column, tuple(every), shared, self._available)
+        return ArmSet(self._column, tuple(every), shared, self._available)
 
     def _features_of_arms(self, table: pa.Table, arms: set[str], options: ReadOptions) -> dict[str, dict[str, float]]:
         """Features of arms, from the table of them: of each the numbers of all arms in the table, by name."""

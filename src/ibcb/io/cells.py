@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.io.written import KEY
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.memory import amount, beyond
 
 __all__ = ["as_objects", "as_texts", "changes", "check_digits", "check_size", "complete", "flags", "flat_fields"]

@@ -20,7 +20,7 @@ from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
 from ibcb.io.words import Problems, argument, dropped, listed, no_column, taken_back
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions
@@ -179,11 +179,11 @@ def category_codes(values: pa.Array | pa.ChunkedArray, column: FeatureColumn) ->
     """Which of its features is 1 for every value, -1: none; and how many values no category knew."""
     categories = column.categories or ()
     codes = pc.index_in(as_text(values), value_set=pa.array(categories, pa.string()))
-    found = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    known = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     if column.pooled:
-        found[(found < 0) & values.is_valid().to_numpy(zero_copy_only=False)] = len(categories)
-        return found, 0
-    return found, codes.null_count - values.null_count
+        known[(known < 0) & values.is_valid().to_numpy(zero_copy_only=False)] = len(categories)
+        return known, 0
+    return known, codes.null_count - values.null_count
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from ibcb.io.columns import listed, matches
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Cross, FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps

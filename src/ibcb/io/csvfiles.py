@@ -21,7 +21,7 @@ from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = ["FORMAT"]

@@ -44,7 +44,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, refused, some, unlabelled_steps
 from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.disk import DAMAGE
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions

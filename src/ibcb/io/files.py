@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ibcb.io.locks import made_folders, system_lock
 from ibcb.io.opened import Opened
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.memory import amount, beyond
 
 __all__ = ["atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]

@@ -14,7 +14,7 @@ from ibcb.io.cells import shown_type
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.rows import Tables
 from ibcb.io.written import metadata
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.disk import named, short_message
 from ibcb.log.steps import ReadOptions
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ibcb.io.rows import Tables, sound_columns
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.steps import ReadOptions, Source
 
 __all__ = ["Format", "has_suffix"]

@@ -26,7 +26,7 @@ from ibcb.io.standardize import standardized
 from ibcb.io.tables import table_source
 from ibcb.io.watched import Watched
 from ibcb.log import BehaviorLog, Log, is_log
-from ibcb.log.arrays import LogFormatError, shown, warmup_count
+from ibcb.log.array_checks import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
@@ -131,9 +131,9 @@ def open_log(source: Any, **options: Any) -> DiskLog:
             options = options | again | {"preparation": steps.preparation}
         notes, cut = tuple[Note, ...](), asked
         if asked.episodes == "auto":
-            found, notes = _found_episodes(steps, asked, format.name)
+            edges, notes = _found_episodes(steps, asked, format.name)
             # Nor the updates.
-            options, cut = options | {"episodes": found}, replace(asked, episodes=found)
+            options, cut = options | {"episodes": edges}, replace(asked, episodes=edges)
         where = (source.absolute(), options) if isinstance(source, Path) else None
         log = DiskLog(steps, cut, where, format.name, notes)
         if log.preparation is not None:
@@ -269,9 +269,9 @@ def _by_name(path: Path, formats: Sequence[Format], shown_as: Sequence[Format] =
 def format_called(name: str) -> Format:
     """The format that users call so; ValueError where there is none."""
     known = {format.key: format for format in FORMATS if format.key}
-    found = known.get(name.lower().removeprefix("."))
-    if found is None:
+    called = known.get(name.lower().removeprefix("."))
+    if called is None:
         near = nearest(name, known)
         meant = f" (did you mean {near}?)" if near else ""
         raise ValueError(f"format={shown(name)} is unknown{meant}; choose one of {', '.join(known)}.")
-    return found
+    return called

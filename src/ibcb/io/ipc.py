@@ -21,7 +21,7 @@ from ibcb.io.files import beginning, refuse_disguise
 from ibcb.io.format import Format
 from ibcb.io.longform import long_tables, write_tables
 from ibcb.io.rows import Tables
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMAT"]

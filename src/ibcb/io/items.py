@@ -14,7 +14,7 @@ from ibcb.io.columns import ROW_NUMBERS
 from ibcb.io.roles import assign_roles, normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed, name_it
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.steps import ROLES, ReadOptions
 

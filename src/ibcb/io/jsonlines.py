@@ -18,7 +18,7 @@ from ibcb.io.files import beginning, refuse_disguise, text_blocks
 from ibcb.io.format import Format
 from ibcb.io.opened import Opened
 from ibcb.io.rows import Tables
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["FORMAT"]
@@ -36,9 +36,9 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         refuse_disguise(head, "a JSON lines file")
     opened, schema = Opened(path), pa.schema([])
     for block, line in text_blocks(opened, _BLOCK, options.memory):
-        found = _parsed(block, line, None).schema
+        keys = _parsed(block, line, None).schema
         try:
-            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+            schema = pa.unify_schemas([schema, keys], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise LogFormatError(
                 f"line {line} or one after it: a key holds values of a different type than above "

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import complete, named_by, values_of
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 
 __all__ = ["Labels", "StepOrder", "plain_label", "read_labels"]
 

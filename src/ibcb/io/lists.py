@@ -20,7 +20,7 @@ from ibcb.io.roles import assign_roles, fitted_roles, normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.unfold import Candidates, unfolded
 from ibcb.io.words import listed, name_it
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = ["candidate_lists", "listed_rows"]

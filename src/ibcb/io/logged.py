@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_number, one_array, shown_type
 from ibcb.io.words import dropped, taken_back
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
-from ibcb.log.propensities import of_chosen, sum_tolerance, wrong_propensity
 
 __all__ = ["Logged", "of_every_candidate"]
 
@@ -47,8 +47,8 @@ class Logged(NamedTuple):
                 f"column {shown(self.column)} holds {shown_type(kind)}; a logged propensity is a number between 0 and "
                 f"1. {self._remedy}"
             )
-        found: NDArray[np.float64] = values.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
-        return found
+        numbers: NDArray[np.float64] = values.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+        return numbers
 
     def per_step(self, table: pa.Table, chosen_rows: NDArray[np.int64], rows: int, row: int) -> NDArray[np.float64]:
         """Of every row, from one per step: that of the chosen candidate. ``row`` is the number of the first step."""
@@ -61,10 +61,10 @@ class Logged(NamedTuple):
     ) -> NDArray[np.float64]:
         """Of every row, from a list per step. ``row`` is the number of the first step."""
         values = self.numbers(self.flat(table, counts, row))
-        found = wrong_propensity(values, chosen_rows)
-        if found is not None:
-            step = int(np.searchsorted(np.cumsum(counts), found[0], side="right"))
-            raise self._error(row + step, found[1])
+        wrong = wrong_propensity(values, chosen_rows)
+        if wrong is not None:
+            step = int(np.searchsorted(np.cumsum(counts), wrong[0], side="right"))
+            raise self._error(row + step, wrong[1])
         return values
 
     def flat(self, table: pa.Table, counts: NDArray[np.int64], row: int) -> pa.Array:
@@ -86,9 +86,9 @@ class Logged(NamedTuple):
 
     def check(self, values: NDArray[np.float64], chosen_rows: NDArray[np.int64], row: int) -> None:
         """Refuse what cannot be a propensity; ``row`` is the number of the first one."""
-        found = wrong_propensity(values, chosen_rows)
-        if found is not None:
-            raise self._error(row + found[0], found[1])
+        wrong = wrong_propensity(values, chosen_rows)
+        if wrong is not None:
+            raise self._error(row + wrong[0], wrong[1])
 
     def _error(self, row: int, reason: str) -> LogFormatError:
         return LogFormatError(f"row {row} (from 0), column {shown(self.column)}: {reason}. {self._remedy}")

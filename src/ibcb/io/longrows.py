@@ -19,10 +19,10 @@ from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import Problems, dropped, taken_back
 from ibcb.io.written import metadata, selected
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
-from ibcb.log.propensities import of_chosen
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 

@@ -62,11 +62,11 @@ from ibcb.io.sources import (
     some,
 )
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
+from ibcb.log.array_checks import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
+from ibcb.log.choice_propensities import row_propensities
 from ibcb.log.disk import short_message
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
-from ibcb.log.propensities import row_propensities
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered

@@ -47,11 +47,11 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.logged import Logged
 from ibcb.io.rows import Tables, sound_columns, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.choice_propensities import of_chosen, wrong_propensity
 from ibcb.log.disk import DAMAGE, named
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
-from ibcb.log.propensities import of_chosen, wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from io import BufferedIOBase
 from pathlib import Path
 
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, plural
 
 __all__ = ["Opened"]
 

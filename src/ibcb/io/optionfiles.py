@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ibcb.io.files import atomic, regular
-from ibcb.log.arrays import shown
+from ibcb.log.array_checks import shown
 from ibcb.log.option import nearest
 from ibcb.log.read_options import READING, ReadOptions
 from ibcb.numerics.refusals import WrongTypeError
@@ -37,21 +37,21 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise FileNotFoundError(f"{path} does not exist; give the path of a file of options (options, --options).")
     regular(Path(path))
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        options = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{name}: not a readable TOML file ({error}); ibcb validate --save-options writes one."
         ) from None
-    for key in found:
+    for key in options:
         if key not in _KNOWN:
             near = nearest(key, _KNOWN)
             meant = f" (did you mean {near}?)" if near else ""
             raise ValueError(f"{name}: there is no option {shown(key)}{meant}; the options are {', '.join(_KNOWN)}.")
     try:
-        ReadOptions(**found)
+        ReadOptions(**options)
     except (WrongTypeError, ValueError) as error:
         raise ValueError(f"{name}: {error}") from None
-    return found
+    return options
 
 
 def save_options(options: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -33,7 +33,7 @@ from ibcb.io.parquet_footer import pages, row_groups
 from ibcb.io.rows import RowGroups, Tables
 from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.disk import gathered
 from ibcb.log.memory import amount, beyond
 from ibcb.log.steps import ReadOptions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.array_checks import LogFormatError
 
 __all__ = ["Chunk", "Pages", "RowGroup", "pages", "row_groups"]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ibcb.io.cells import shown_type
 from ibcb.io.words import Problems, listed, name_it, no_column
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.steps import ROLES, ReadOptions
 
 __all__ = ["assign_roles", "check_roles", "fitted_roles", "named_features", "normal_name", "role_missing"]

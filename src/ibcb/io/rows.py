@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 

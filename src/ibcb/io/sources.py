@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.disk import IndexedSource
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
@@ -102,12 +102,12 @@ class MappedSource:
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """The path, of a file that is there."""
-    found = Path(path)
-    if not found.exists():
+    file = Path(path)
+    if not file.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
-    if found.is_dir():
-        raise LogFormatError(f"{found.name}: a folder; give the path of a file.")
-    return regular(found)
+    if file.is_dir():
+        raise LogFormatError(f"{file.name}: a folder; give the path of a file.")
+    return regular(file)
 
 
 def source_name(source: Any) -> str:

@@ -33,9 +33,9 @@ from ibcb.io.sources import (
     unlabelled_steps,
 )
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.choice_propensities import wrong_propensity
 from ibcb.log.notes import Note
-from ibcb.log.propensities import wrong_propensity
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
@@ -203,11 +203,11 @@ class SparseSource:
 
     def _wrong_propensity(self, decision: Decision) -> LogFormatError | None:
         """What is wrong with the propensities of a decision, if anything is."""
-        found = wrong_propensity(np.array(decision.every_propensity()), np.array([decision.chosen]))
-        if found is None:
+        wrong = wrong_propensity(np.array(decision.every_propensity()), np.array([decision.chosen]))
+        if wrong is None:
             return None
         remedy = f"Correct it, or read without: {self._without_propensities}."
-        return LogFormatError(f"{decision.place}: candidate {found[0]}: {found[1]}. {remedy}")
+        return LogFormatError(f"{decision.place}: candidate {wrong[0]}: {wrong[1]}. {remedy}")
 
     # -- the second pass -------------------------------------------------------------------------------------------
 

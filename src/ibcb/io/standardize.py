@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.sources import MappedSource
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ReadOptions, Source, Steps

@@ -23,9 +23,9 @@ from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import listed
 from ibcb.io.written import metadata, selected
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.notes import Note
-from ibcb.log.propensities import of_chosen
 from ibcb.log.steps import ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts
 

@@ -25,7 +25,7 @@ from ibcb.io.steprows import StepRows
 from ibcb.io.wide import wide_rows
 from ibcb.io.words import name_it
 from ibcb.io.written import KEY
-from ibcb.log.arrays import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source
 

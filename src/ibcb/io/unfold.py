@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed
-from ibcb.log.arrays import LogFormatError
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.steps import ReadOptions
 
 __all__ = ["Candidates", "unfolded"]

@@ -34,7 +34,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused
 from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
 from ibcb.log.steps import ReadOptions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ibcb.io.opened import Opened
 from ibcb.io.sources import MappedSource
-from ibcb.log.arrays import plural, shown
+from ibcb.log.array_checks import plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.steps import Source, Steps
 

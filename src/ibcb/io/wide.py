@@ -23,7 +23,7 @@ from ibcb.io.roles import assign_roles, fitted_roles, named_features, normal_nam
 from ibcb.io.rows import Tables
 from ibcb.io.unfold import Candidates, unfolded
 from ibcb.io.words import argument, enumerated, listed, no_column
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.steps import ROLES, ReadOptions
 

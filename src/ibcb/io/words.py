@@ -7,7 +7,7 @@ import difflib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 
 __all__ = ["Problems", "argument", "dropped", "enumerated", "listed", "name_it", "no_column", "taken_back"]
 

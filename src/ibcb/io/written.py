@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.sources import kept_features, refuse_keep, refuse_one_hot
 from ibcb.io.words import listed
-from ibcb.log.arrays import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ROLES, ReadOptions

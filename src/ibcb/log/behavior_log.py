@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcb.log.arms import arm_feature_names as named_features
 from ibcb.log.arms import never_chosen
-from ibcb.log.arrays import (
+from ibcb.log.array_checks import (
     LogFormatError,
     context_array,
     distinct_names,
@@ -41,9 +41,9 @@ from ibcb.log.arrays import (
     warmup_count,
     whole_numbers,
 )
+from ibcb.log.choice_propensities import row_propensities
 from ibcb.log.notes import Note
 from ibcb.log.pairs import arm_count, arm_steps, read_arm_pair, read_pairs, read_sets
-from ibcb.log.propensities import row_propensities
 from ibcb.log.protocol import Log
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import Steps

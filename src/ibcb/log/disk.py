@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, joined_arrays, offsets_of, plural, runs, shown
+from ibcb.log.array_checks import LogFormatError, joined_arrays, offsets_of, plural, runs, shown
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note

@@ -8,8 +8,9 @@ anyway; of very many features with its diagonal. Contexts that were not chosen d
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,10 @@ from ibcb.log.protocol import Log
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.ridge import gram
 
-__all__ = ["NO_LOG", "is_fingerprint", "log_fingerprint", "with_episode"]
+if TYPE_CHECKING:
+    from ibcb.log.behavior_log import BehaviorLog
+
+__all__ = ["NO_LOG", "Naming", "is_fingerprint", "log_fingerprint", "with_episode"]
 
 #: the name of a log without episodes, with which every chain begins
 NO_LOG = ""
@@ -42,16 +46,32 @@ def log_fingerprint(*logs: Log, before: str = NO_LOG) -> str:
     >>> log_fingerprint(log) == log_fingerprint(log[:2])
     False
     """
-    name = before
-    for number, parts in chain.from_iterable(log.parts_by_episode() for log in logs):
-        phi, counts, chosen = np.zeros(1), [], []
-        for part in parts:
-            S = part.contexts[part.chosen_rows]
-            phi = phi + (gram(S) if part.n_features <= _MANY_FEATURES else _squares(S))
-            counts.append(np.diff(part.step_offsets))
-            chosen.append(part.chosen)
-        name = with_episode(name, np.concatenate(counts), np.concatenate(chosen), phi, by_policy=number >= 0)
-    return name
+    naming = Naming(before)
+    for log in logs:
+        for _ in naming.parts(log):
+            pass
+    return naming.name
+
+
+class Naming:
+    """Names logs while their parts go by, to somebody who needs them anyway; ``name``: of all that went by."""
+
+    def __init__(self, before: str = NO_LOG) -> None:
+        self.name = before
+
+    def parts(self, log: Log) -> Iterator[tuple[int, BehaviorLog]]:
+        """The parts of a log, as `Log.parts` gives them."""
+        for number, parts in log.parts_by_episode():
+            phi, counts, chosen = np.zeros(1), [], []
+            for part in parts:
+                S = part.contexts[part.chosen_rows]
+                phi = phi + (gram(S) if part.n_features <= _MANY_FEATURES else _squares(S))
+                counts.append(np.diff(part.step_offsets))
+                chosen.append(part.chosen)
+                yield number, part
+            self.name = with_episode(
+                self.name, np.concatenate(counts), np.concatenate(chosen), phi, by_policy=number >= 0
+            )
 
 
 def with_episode(

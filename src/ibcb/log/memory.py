@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 
 __all__ = ["amount", "beyond", "machine_memory", "memory_budget"]
 

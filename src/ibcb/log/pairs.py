@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_rows
-from ibcb.log.arrays import LogFormatError, checked, context_array, float_array, plural, shown, whole_numbers
+from ibcb.log.array_checks import LogFormatError, checked, context_array, float_array, plural, shown, whole_numbers
 from ibcb.log.steps import Steps
 from ibcb.numerics.checks import WrongTypeError, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked

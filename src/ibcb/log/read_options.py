@@ -150,7 +150,7 @@ def _check_duration(name: str, value: Any) -> None:
 
 
 def _check_episodes(name: str, value: Any) -> None:
-    from ibcb.log.arrays import first_steps
+    from ibcb.log.array_checks import first_steps
 
     if isinstance(value, str) and value != "auto":
         raise ValueError(

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_feature_names
-from ibcb.log.arrays import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.read_options import READING
 
-__all__ = ["Arms", "Cross", "FeatureColumn", "Preparation"]
+__all__ = ["ArmSet", "Cross", "FeatureColumn", "Preparation"]
 
 #: options of `ibcb.read_log` that say where things stand in a file
 _PLACES = frozenset(each.name for each in READING if each.kept == "place")
@@ -66,7 +66,7 @@ class FeatureColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Arms:
+class ArmSet:
     """The arms of a log, each with weights of its own on the features of the step and on a constant 1.
 
     Attributes
@@ -110,7 +110,7 @@ class Preparation:
     roles: tuple[tuple[str, str], ...] = ()
     crosses: tuple[Cross, ...] = ()
     hidden: tuple[int, ...] = ()
-    arms: Arms | None = None
+    arms: ArmSet | None = None
     reading: tuple[tuple[str, Any], ...] = ()
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, first_steps, joined_arrays, runs, shown
+from ibcb.log.array_checks import LogFormatError, first_steps, joined_arrays, runs, shown
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation

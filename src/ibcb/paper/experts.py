@@ -61,8 +61,8 @@ def usual(environment: str, expert: str) -> dict[str, Any]:
         "epsilon": 0.2 if policy is EGreedy else 0.0,
         "decay": 0.0,
     }
-    values = everywhere | _USUAL[environment] | _OWN.get((environment, expert), {})
-    return {name: value for name, value in values.items() if name in (*EXPERTS[expert], "warmup")}
+    settings = everywhere | _USUAL[environment] | _OWN.get((environment, expert), {})
+    return {name: value for name, value in settings.items() if name in (*EXPERTS[expert], "warmup")}
 
 
 @dataclass(frozen=True, slots=True)

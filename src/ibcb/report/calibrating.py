@@ -15,7 +15,7 @@ from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
-from ibcb.log.propensities import sum_tolerance
+from ibcb.log.choice_propensities import sum_tolerance
 from ibcb.numerics.arrays import Vector
 from ibcb.tracking.choice_probabilities import Next
 

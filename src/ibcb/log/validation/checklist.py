@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.log.validation.features import EXACT, relations
+from ibcb.log.validation.finding_words import says
 from ibcb.log.validation.findings import SEVERITIES, Finding
 from ibcb.log.validation.first_episode import FEW_STEPS, RANDOM_P
 from ibcb.log.validation.scan import ROUNDING, EpisodeScan, Scan
 from ibcb.log.validation.updates import Updates
-from ibcb.log.validation.words import says
 from ibcb.numerics.contexts import LARGEST
 
 __all__ = ["LEAKS", "findings"]

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.log.notebook import validation_html
 from ibcb.log.notes import Figure, Note
 

@@ -16,7 +16,7 @@ from ibcb.log.protocol import Log
 from ibcb.log.validation.constancy import Change, find_change
 from ibcb.log.validation.equality import compare, keys, row_hashes
 from ibcb.log.validation.first_episode import lean_test, missing_past
-from ibcb.log.validation.logged import LoggedScan
+from ibcb.log.validation.logged_scan import LoggedScan
 from ibcb.log.validation.step_sample import Sample, Sampler, due
 from ibcb.numerics.contexts import LARGEST, nbytes
 

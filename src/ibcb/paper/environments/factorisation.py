@@ -95,8 +95,8 @@ def factorise(feedback: Feedback, *, rank: int, rng: np.random.Generator) -> Fac
     biases = feedback.n_users + feedback.n_items
     start = np.zeros(biases * (1 + rank))
     start[biases:] = rng.normal(0.0, _INITIAL_SD, biases * rank)
-    fitted = minimize(loss, start, (feedback,), "L-BFGS-B", jac=True, options={"maxiter": _MAX_ITERATIONS})
-    return unpack(fitted.x, feedback)
+    minimum = minimize(loss, start, (feedback,), "L-BFGS-B", jac=True, options={"maxiter": _MAX_ITERATIONS})
+    return unpack(minimum.x, feedback)
 
 
 def unpack(parameters: Vector, feedback: Feedback) -> Factorisation:

@@ -250,11 +250,11 @@ class MovieLensFiles:
             raise MovieLensFormatError(f"{self.place(name)}: expected {count} rows, found {len(names)}.")
         return tuple(names)
 
-    def _whole(self, name: str, row: int, expected: str, field: str, low: int, high: int) -> int:
+    def _whole(self, name: str, row: int, expected: str, text: str, low: int, high: int) -> int:
         # int() would also take "+1", " 1" and "1_0"; no number of the format has 20 digits.
-        if not (field.isascii() and field.isdigit() and len(field) < 20 and low <= int(field) <= high):
-            self._refuse(name, row, expected, field)
-        return int(field)
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+            self._refuse(name, row, expected, text)
+        return int(text)
 
     def _refuse(self, name: str, row: int, expected: str, text: str, how: str = "") -> NoReturn:
         shown = text if len(text) <= 60 else text[:57] + "..."
@@ -290,8 +290,8 @@ def _from_zip(path: Path) -> tuple[Path, dict[str, bytes]]:
         ) from error
 
 
-def _missing(where: Path, name: str, names: list[str]) -> FileNotFoundError:
-    return FileNotFoundError(f"{where}: expected the file {name}, found {_listed(names) or 'nothing'}.")
+def _missing(where: Path, name: str, files: list[str]) -> FileNotFoundError:
+    return FileNotFoundError(f"{where}: expected the file {name}, found {_listed(files) or 'nothing'}.")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ibcb.io import atomic
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.paper.tables.paper_cells import OURS, Figure, figures
 from ibcb.paper.tables.runner import Record, read_results
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.log.arrays import plural
+from ibcb.log.array_checks import plural
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.notes import Figure, Note
 from ibcb.log.protocol import Log, check_is_log

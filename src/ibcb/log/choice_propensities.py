@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.arrays import LogFormatError, frozen
+from ibcb.log.array_checks import LogFormatError, frozen
 from ibcb.numerics.checks import WrongTypeError, number_array
 
 __all__ = ["of_chosen", "row_propensities", "sum_tolerance", "wrong_propensity"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from ibcb.log.behavior_log import BehaviorLog
-from ibcb.log.propensities import sum_tolerance
+from ibcb.log.choice_propensities import sum_tolerance
 
 __all__ = ["LoggedScan"]
 
