@@ -318,7 +318,7 @@ def test_many_features_and_candidates_are_cut_to_what_matters():
     rng = np.random.default_rng(0)
     theta = np.r_[3.0, -2.0, np.zeros(200)]
     expert, pairs = ibcb.SBUCB(202, alpha=0.01, l2=1.0), []
-    for _ in range(3):
+    for _ in range(2):
         X = rng.normal(size=(20, 44, 202))
         chosen = expert.act(X)
         S = X[np.arange(20), chosen]
