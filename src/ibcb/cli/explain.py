@@ -9,9 +9,8 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.paths import model_of
 from ibcb.cli.printing import Row, print_json, print_table, say_notes
 from ibcb.log.option import COUNT, PATH, option, whole
 
@@ -56,8 +55,7 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
     log, out = how.log, how.out
     if log is None:
         raise typer.BadParameter("name the log that the model was fitted to.", param_hint="'--log'")
-    if out is not None:
-        check_output(out, (".csv", ".parquet"), log, model)
+    check_output(out, (".csv", ".parquet"), log, model)
     imitator = model_of(model, log, needs="explain needs")
     behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
     steps = ibcb.explain(imitator, behaviour)

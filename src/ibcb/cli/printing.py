@@ -11,18 +11,21 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     import ibcb
     from ibcb.log.notes import Note
     from ibcb.report.verdict import Verdict
 
 __all__ = [
     "Row",
+    "columns_of",
     "escaping_stdout",
     "let_go",
     "print_json",
@@ -90,13 +93,22 @@ def print_json(value: Any) -> None:
         text = f"{some}: not finite numbers, which JSON cannot hold; they are null."
         note = Note("not-finite", "info", text, {"places": tuple(lost[:100]), "values": len(lost)})
         if isinstance(plain, dict) and isinstance(plain.get("notes"), list):
-            plain["notes"].append(note.to_json())
+            plain["notes"].append(_plain(note, "", lost))
         say_notes([note])
     print(json.dumps(plain, allow_nan=False))
 
 
+def columns_of(tables: Sequence[pa.Table]) -> dict[str, list[Any]]:
+    """The values of each column, of all tables together."""
+    return {name: [value for table in tables for value in table[name].to_pylist()] for name in tables[0].column_names}
+
+
 def _plain(value: Any, place: str, lost: list[str]) -> Any:
-    """A value as JSON has it: times in the ISO form, arrays as lists, null for what is no finite number."""
+    """A value as JSON has it: records by their fields, times in the ISO form, null for what is no finite number."""
+    if hasattr(value, "to_json"):
+        return _plain(value.to_json(), place, lost)
+    if hasattr(value, "_asdict"):
+        return _plain(value._asdict(), place, lost)
     if isinstance(value, dict):
         return {str(key): _plain(each, f"{place}.{key}" if place else str(key), lost) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
