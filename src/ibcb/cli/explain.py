@@ -11,7 +11,7 @@ import typer
 import ibcb
 from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import Row, print_json, print_table, say_notes
+from ibcb.cli.printing import Row, print_json, print_table, say_notes, write_tables
 from ibcb.log.option import COUNT, PATH, option, whole
 
 __all__ = ["explain"]
@@ -50,8 +50,6 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
 
     Example: ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10
     """
-    from ibcb.io.tablefiles import table_file
-
     log, out = how.log, how.out
     if log is None:
         raise typer.BadParameter("name the log that the model was fitted to.", param_hint="'--log'")
@@ -61,8 +59,7 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
     steps = ibcb.explain(imitator, behaviour)
     table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
-        with table_file(out) as file:
-            file.write(table)
+        write_tables([table], out)
         saved(out)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, how.most).to_pylist()

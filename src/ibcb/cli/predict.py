@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import typer
 import ibcb
 from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import columns_of, print_json, say, say_notes
+from ibcb.cli.printing import columns_of, print_json, say, say_notes, write_tables
 from ibcb.log.option import COUNT, FLAG, PATH, option, whole
 
 __all__ = ["predict"]
@@ -59,7 +58,7 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
     Example: ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv
     """
     from ibcb.cli.choice_tables import predictions
-    from ibcb.io.tablefiles import TableWriter, table_file
+    from ibcb.io.tablefiles import table_file
 
     out = how.out
     check_output(out, (".csv", ".parquet"), log, model)
@@ -85,9 +84,7 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
     if how.as_json:
         print_json(columns_of(list(predictions(imitator, candidates, **asked))))
     else:
-        stdout = TableWriter(sys.stdout.buffer)
-        for table in predictions(imitator, candidates, **asked):
-            stdout.write(table)
+        write_tables(predictions(imitator, candidates, **asked))
     say_notes(candidates.notes)
 
 

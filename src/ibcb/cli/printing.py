@@ -37,6 +37,7 @@ __all__ = [
     "say_notes",
     "size",
     "wrapped",
+    "write_tables",
 ]
 
 Row = dict[str, Any]
@@ -96,6 +97,15 @@ def print_json(value: Any) -> None:
             plain["notes"].append(_plain(note, "", lost))
         say_notes([note])
     print(json.dumps(plain, allow_nan=False))
+
+
+def write_tables(tables: Iterable[pa.Table], out: Path | None = None) -> None:
+    """Write tables of one schema to a .csv or .parquet file, which appears whole or not at all, or to stdout as CSV."""
+    from ibcb.io.tablefiles import TableWriter, table_file
+
+    with contextlib.nullcontext(TableWriter(sys.stdout.buffer)) if out is None else table_file(out) as writer:
+        for table in tables:
+            writer.write(table)
 
 
 def columns_of(tables: Sequence[pa.Table]) -> dict[str, list[Any]]:

@@ -17,7 +17,7 @@ from ibcb.engine import ALL, History
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.imitator import Imitator, as_candidates
 from ibcb.estimators.published import added_weights, exploration_weight, policy_ahead, rewards, unit_of
-from ibcb.estimators.recovered import recovered
+from ibcb.estimators.recovered import Recovered, recovered
 from ibcb.estimators.reduction import WIDE, Lens
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.log import BehaviorLog, Log, is_log
@@ -257,18 +257,22 @@ class Answering(Imitator):
         >>> float(abs(propensities - run.propensities()).mean()) < 0.02
         True
         """
-        self._known("for propensities")
         boolean("ahead", ahead)
         # A table is known for the fitted log by its choices.
         log, shape = self._read(log, choices=self._tells_choices(log)), None
         if not is_log(log):
             shape = None if isinstance(log, list) else candidate_array(log).shape[:-1]
             log, _ = as_candidates(log)
+        (values,) = self._recovered(log, ahead).values
+        return values if shape is None else values.reshape(shape)
+
+    def _recovered(self, log: Log, *ahead: bool) -> Recovered:
+        """Of `propensities` those in force, or ahead, in one pass over a log."""
+        self._known("for propensities")
         self._check_features(log.n_features, log.feature_names)
         if log.in_memory:
             log.read().check_sizes()
-        values = recovered(self._fit, self._lens.log(log), self._starts(log), ahead=ahead).values
-        return values if shape is None else values.reshape(shape)
+        return recovered(self._fit, self._lens.log(log), self._starts(log), *ahead)
 
     def verdict(self, log: Log) -> Any:
         """How far to rely on this model, judged on the log that it was fitted to, which is read once, unless the model
