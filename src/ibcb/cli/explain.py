@@ -11,7 +11,7 @@ import typer
 import ibcb
 from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import Row, print_json, print_table, say_notes, write_tables
+from ibcb.cli.printing import Row, print_facts, print_json, print_table, say_notes, write_tables
 from ibcb.log.option import COUNT, PATH, option, whole
 
 __all__ = ["explain"]
@@ -67,9 +67,7 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
         shown = [{name: _plain(value) for name, value in row.items()} for row in rows]
         print_json({"out": None if out is None else str(out), "steps": len(table), "astray": astray, "most": shown})
         return
-    print(f"steps       {len(table)}, of which {astray} probably went astray")
-    if out is not None:
-        print(f"saved       {out}")
+    print_facts({"steps": f"{len(table)}, of which {astray} probably went astray", "saved": out})
     print()
     columns = {"episode": "episode", "step": "step"}
     # One of them tells which step it was; the file has both.

@@ -16,7 +16,7 @@ import ibcb
 from ibcb.cli.doubts import known_of, refuse_doubts
 from ibcb.cli.inputs import check_input, check_output, saved
 from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
-from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
+from ibcb.cli.printing import Row, print_facts, print_json, print_table, say, say_notes, size, wrapped
 from ibcb.estimators.parameters import FITTING
 from ibcb.log.option import FLAG, PATH, option, text
 
@@ -147,21 +147,20 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
         }
         print_json({"model": str(out), **figures, **more})
         return
-    print(f"log         {log if streamed else size(behaviour)}")
-    print(f"solver      {model.solver_}, {seconds:.3f} s")
-    if model.evidence_:
-        print(f"decider     {model.decider_.label}")
-    if words := exploration(model):
-        print(wrapped(f"explores    {words}", 12))
-    if model.forecast_note_ is not None:
-        print(f"forecast    {_FORECASTS.get(model.forecast_note_.code, model.forecast_note_)}")
-    if verdict is not None:
-        print_verdict(verdict)
+    note = model.forecast_note_
+    facts = {
+        "log": log if streamed else size(behaviour),
+        "solver": f"{model.solver_}, {seconds:.3f} s",
+        "decider": model.decider_.label if model.evidence_ else "",
+        "explores": exploration(model),
+        "forecast": note and _FORECASTS.get(note.code, note),
+    }
+    print_facts(facts, verdict)
     if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
-        print("weights     not determined: no weights explain the choices better than zeros")
-        print(f"saved       {out}")
+        print_facts({"weights": "not determined: no weights explain the choices better than zeros", "saved": out})
         return
-    print(f"saved       {out}\n")
+    print_facts({"saved": out})
+    print()
     if kinds := compared(model):
         print_table([_kind(each) for each in kinds], _KINDS)
         print()

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -28,9 +28,9 @@ __all__ = [
     "columns_of",
     "escaping_stdout",
     "let_go",
+    "print_facts",
     "print_json",
     "print_table",
-    "print_verdict",
     "printable",
     "program",
     "say",
@@ -69,12 +69,14 @@ def size(log: ibcb.BehaviorLog) -> str:
     return f"{len(log)} episodes, {log.n_steps} steps, {log.n_rows} candidate rows, {log.n_features} features"
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Level, headline, reasons and next step."""
-    print(printable(f"verdict     {verdict.level}: {verdict.headline}"))
-    for reason in verdict.reasons:
-        print(wrapped(f"{'':12}{reason}", 12))
-    print(wrapped(f"next step   {verdict.next_step}", 12))
+def print_facts(facts: Mapping[str, object], verdict: Verdict | None = None) -> None:
+    """What is known, each behind its name; nothing of what is empty. Last the verdict: headline, reasons, next step."""
+    lines = [(name, fact) for name, fact in facts.items() if fact]
+    if verdict is not None:
+        lines += [("verdict", f"{verdict.level}: {verdict.headline}"), *(("", reason) for reason in verdict.reasons)]
+        lines += [("next step", verdict.next_step)]
+    for name, fact in lines:
+        print(wrapped(f"{name:12}{fact}", 12))
 
 
 def program() -> str:

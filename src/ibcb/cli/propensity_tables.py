@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ibcb.cli.choice_tables import columns_of_steps, parts_with_steps
 from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.array_checks import plural
@@ -46,13 +47,13 @@ class RecoveredTables:
         self._weights: list[tuple[Vector, Vector, Vector]] = []
 
     def __iter__(self) -> Iterator[pa.Table]:
-        self._weights, row, first, before = [], 0, 0, None
-        for number, part in self._log.parts():
-            rows, first = slice(row, row + part.n_rows), first if number == before else 0
+        self._weights, row = [], 0
+        for number, first, part in parts_with_steps(self._log):
+            rows = slice(row, row + part.n_rows)
+            row += part.n_rows
             p, greedy = self.used[rows][part.chosen_rows], part.chosen == self._model.predict(part)
             self._weights.append((p, 1 / np.diff(part.step_offsets), greedy.astype(np.float64)))
             yield _table(number, first, part, {name: values[rows] for name, values in self._columns.items()})
-            row, first, before = rows.stop, first + part.n_steps, number
 
     @property
     def overlap(self) -> Overlap:
@@ -66,10 +67,7 @@ def _table(number: int, first: int, part: BehaviorLog, columns: dict[str, Vector
     """A part of an episode that begins with its step ``first``, a row per candidate."""
     owner = np.repeat(np.arange(part.n_steps), np.diff(part.step_offsets))
     place = np.arange(part.n_rows) - part.step_offsets[owner]
-    cells: dict[str, Any] = {"episode": np.full(part.n_rows, number), "step": first + owner}
-    if part.step_ids is not None:
-        cells["step_id"] = part.step_ids[owner]
-    cells["candidate"] = place
+    cells = columns_of_steps(number, first, part, owner) | {"candidate": place}
     if part.candidate_ids is not None:
         cells["candidate_id"] = part.candidate_ids
     cells["chosen"] = place == part.chosen[owner]

@@ -12,7 +12,7 @@ import ibcb
 from ibcb.cli.doubts import known_of, refuse_doubts
 from ibcb.cli.inputs import check_input, check_output, is_model, model_of, saved
 from ibcb.cli.options import REMEMBERED, Printed, prepared, takes
-from ibcb.cli.printing import print_json, print_verdict, say, say_notes
+from ibcb.cli.printing import print_facts, print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option, text
 
 __all__ = ["report"]
@@ -94,5 +94,5 @@ def report(
         told = {"verdict": page.verdict, "notes": page.notes, "log_notes": known, "facts": page}
         print_json({"out": str(out), "bytes": out.stat().st_size, **told})
     else:
-        print_verdict(page.verdict)
-        print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")
+        print_facts({}, page.verdict)
+        print_facts({"report": f"{out}, {out.stat().st_size / 1e6:.1f} MB"})
