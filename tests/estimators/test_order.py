@@ -66,6 +66,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the choices of the first episode look random")
 @pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
 @pytest.mark.parametrize(
     ("expert", "world"),

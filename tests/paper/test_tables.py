@@ -17,6 +17,7 @@ from movielens_files import write_movielens
 from typer.testing import CliRunner
 
 from ibcb.cli import app
+from ibcb.io.locks import sole_writer
 from ibcb.paper.tables import TABLES, Cell, PaperSetting, cells, reproduce, runner
 from ibcb.paper.tables.page import _remarks, render
 from ibcb.paper.tables.paper_cells import OURS, figures, make
@@ -177,15 +178,15 @@ def test_what_is_given_up_is_finished_once():
 
 def of_session(session):
     """Processes of a session, from the sixth field of their states."""
-    found = []
+    processes = []
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = place.read_text().rpartition(")")[2].split()
         except OSError:  # gone by now
             continue
         if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(place.parent.name))
-    return found
+            processes.append(int(place.parent.name))
+    return processes
 
 
 @pytest.fixture
@@ -220,8 +221,13 @@ def test_all_tables_go_up_in_smoke(tmp_path, some_movielens):
 
 def test_two_runs_cannot_write_the_same_file(tmp_path):
     path = tmp_path / "r.jsonl"
-    with runner._locked(path), pytest.raises(BlockingIOError, match="another run"):
+    with sole_writer(path), pytest.raises(BlockingIOError, match="another run"):
         reproduce(SMALL, path, smoke=True)
+
+
+def test_everything_can_be_imported_without_fcntl():
+    code = "import sys; sys.modules['fcntl'] = None; import ibcb.paper.tables; from ibcb import *"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_the_page_shows_means_deviations_and_the_paper(tmp_path):

@@ -122,7 +122,13 @@ def test_bars():
     assert level(late(steps=100, predicted=0.15, greedy=0.1, **NO_RIVAL)) == "unknown"
     assert level(late(chance=1.0, predicted=1.0)) == "unknown"
     # The code decides, not the words.
-    codes = {"late-start": "fair", "restless": "fair", "other": "good", "not-predicted": "unknown"}
+    codes = {
+        "late-start": "fair",
+        "unmarked-warmup": "fair",
+        "restless": "fair",
+        "other": "good",
+        "not-predicted": "unknown",
+    }
     for code, expected in codes.items():
         assert level(late(), judged=Noted(model, Note(code, "warning", "it seems to start late"))) == expected
 

@@ -202,8 +202,8 @@ class IBCB(Answering, Parameters):
         naming = Naming(self.log_fingerprint_)
         tracked = lens.log(log, naming)
         fit = continued(self._fit, tracked, seen and [lens.log(each) for each in seen], settings, before)
-        named = naming.name if lens.reduces else None
-        self._adopt(fit, self._fitted_with, None if seen is None else [*seen, log], None, lens, name=named)
+        logs, named = None if seen is None else [*seen, log], naming.name if lens.reduces else None
+        self._adopt(fit, self._fitted_with, logs, None, lens, name=named)
         return self
 
     def recall(self, log: Log) -> None:

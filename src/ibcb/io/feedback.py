@@ -43,8 +43,8 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
     def rows(columns: Sequence[str], first: int, last: int) -> pa.Table:
         owner, action = np.repeat(np.arange(first, last), k), np.tile(np.arange(k), last - first)
         made = {_STEP: owner, _ACTION: action, _CHOSEN: action == chosen[owner]}
-        made |= {name: of_round[name][owner] for name in columns if name in of_round}
-        made |= {name: of_action[name][action] for name in columns if name in of_action}
+        made |= {name: np.repeat(of_round[name][first:last], k) for name in columns if name in of_round}
+        made |= {name: np.tile(of_action[name], last - first) for name in columns if name in of_action}
         return pa.table({name: made[name] for name in columns})
 
     def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:

@@ -290,6 +290,9 @@ def _supported(model: Any, figures: Figures) -> _Judged:
     if _noted(model, "late-start"):
         reasons.append("The log seems to begin in the middle of the decider's life: what came before is missing.")
         steps.append("Give the log from its beginning, or prior_gram=.")
+    if _noted(model, "unmarked-warmup"):
+        reasons.append("The choices of the first episode look random, as of a decider that had learned nothing yet.")
+        steps.append("If they were, mark them: warmup=1 (--warmup 1).")
     if figures.kept < BARS.agreement or _noted(model, "restless"):
         reasons.append(f"What an episode showed changed {1 - figures.kept:.1%} of the preferences predicted of it.")
         steps.append("Use predict for the next episode only, and check where episodes begin (ibcb validate).")

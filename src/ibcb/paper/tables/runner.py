@@ -12,16 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tqdm import tqdm
 
 from ibcb.engine import one_blas_thread
 from ibcb.io import atomic
+from ibcb.io.locks import HeldError, sole_writer
 from ibcb.paper import metrics
 from ibcb.paper.simulation import Run
 from ibcb.paper.tables.paper_cells import OURS, TABLES, Cell, PaperSetting, cells, make
@@ -29,8 +29,6 @@ from ibcb.paper.tables.paper_cells import OURS, TABLES, Cell, PaperSetting, cell
 __all__ = ["Outcome", "read_results", "reproduce"]
 
 Record = dict[str, Any]
-
-_BEYOND_RECORDS = 2**31 - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +57,19 @@ def reproduce(
     """
     path = Path(results)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path) as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(sole_writer(path))
+        except HeldError as held:
+            raise BlockingIOError(f"{path} is being written by another run; wait, or give another path.") from held
         records, torn = read_results(path)
         if torn:
-            _drop_torn_line(file)
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         missing = [cell for cell in cells if "error" in records.get(cell.id, {"error": ""})]
         failed = []
         hidden = None if progress else True
-        with tqdm(total=len(missing), desc="cells", unit="cell", disable=hidden, leave=False) as bar:
+        bar = tqdm(total=len(missing), desc="cells", unit="cell", disable=hidden, leave=False)
+        with bar, path.open("a", encoding="utf-8", newline="\n") as file:
             for record in _compute(missing, jobs, smoke):
                 file.write(json.dumps(record, allow_nan=False) + "\n")
                 file.flush()
@@ -105,50 +108,10 @@ def _put_in_order(path: Path) -> None:
     content = "".join(json.dumps(record, allow_nan=False) + "\n" for record in ordered)
     if content == path.read_text(encoding="utf-8"):
         return
-    # Windows replaces no open file; there they stay in the order in which they were finished.
-    with contextlib.suppress(PermissionError), atomic(path) as temporary, temporary.open("wb") as file:
+    with atomic(path) as temporary, temporary.open("wb") as file:
         file.write(content.encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[IO[str]]:
-    with path.open("a+", encoding="utf-8", newline="\n") as file:
-        try:
-            lock = _lock(file.fileno())
-        except OSError:
-            raise BlockingIOError(f"{path} is being written by another run; wait, or give another path.") from None
-        with lock:
-            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                raise BlockingIOError(f"{path} has just been replaced by another run; start again.")
-            yield file
-
-
-def _lock(file: int) -> contextlib.ExitStack:
-    """Lock an open file or raise OSError at once; a process that dies lets go of it."""
-    lock = contextlib.ExitStack()
-    try:
-        import fcntl
-    except ImportError:
-        msvcrt: Any = import_module("msvcrt")
-
-        def locking(mode: int) -> None:
-            # Windows lets nobody read what is locked, so this is a byte that no record reaches.
-            os.lseek(file, _BEYOND_RECORDS, os.SEEK_SET)
-            msvcrt.locking(file, mode, 1)
-
-        locking(msvcrt.LK_NBLCK)
-        lock.callback(locking, msvcrt.LK_UNLCK)
-    else:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
-
-
-def _drop_torn_line(file: IO[str]) -> None:
-    file.seek(0)
-    content = file.read()
-    file.truncate(len(content[: content.rfind("\n") + 1].encode()))
 
 
 def _compute(cells: Sequence[Cell], jobs: int, smoke: bool) -> Iterator[Record]:
