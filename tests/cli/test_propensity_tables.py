@@ -7,7 +7,7 @@ from conftest import ragged_log
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.cli.propensity_tables import Overlap, RecoveredTables, worth
+from ibcb.cli.propensity_tables import Overlap, recover_tables, worth
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,13 @@ def model(log):
 
 def tables_of(model, log, **how):
     """The tables that are written, and what is told beside them."""
-    told = RecoveredTables(model, log, **how)
-    return list(told), told
+    tables = []
+
+    def begin():
+        tables.clear()
+        return tables.append
+
+    return tables, recover_tables(model, log, begin, **how)
 
 
 def test_a_row_for_every_candidate_with_what_the_log_knows_of_it(log, model):
@@ -42,7 +47,7 @@ def test_a_row_for_every_candidate_with_what_the_log_knows_of_it(log, model):
     assert table["propensity"] == model.propensities(log).tolist()
     assert table["ahead"] == model.propensities(log, ahead=True).tolist()
     assert "logged" not in table
-    assert (told.fitted, told.used.tolist()) == (True, table["ahead"])
+    assert (told.fitted, told.rows, told.used.tolist()) == (True, log.n_rows, table["ahead"])
     some = np.where(np.arange(log.n_rows) % 2, np.nan, 0.1)
     some[log.chosen_rows] = 0.25
     (first, *_), _ = tables_of(model, log.with_propensities(some))
@@ -63,7 +68,7 @@ def test_a_log_in_many_parts_is_the_same_table(log, model, tmp_path, monkeypatch
     assert (again.overlap, again.fitted) == (told.overlap, True)
 
 
-def test_of_another_log_it_is_said(log, model):
+def test_of_another_log_it_is_said_and_begun_afresh(log, model):
     """One that begins as the fitted one does is another log only once it goes on otherwise."""
     chosen = log.chosen.copy()
     chosen[-1] = (chosen[-1] + 1) % np.diff(log.step_offsets)[-1]

@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.estimators.imitator import Imitator
-from ibcb.log import BehaviorLog, Log, argmax_per_step
+from ibcb.log import Log, argmax_per_step
 
-__all__ = ["columns_of_steps", "parts_with_steps", "predictions"]
+__all__ = ["predictions"]
 
 
 def predictions(
@@ -30,13 +30,17 @@ def predictions(
     probability of each choice. Another ``policy`` than the model's next, such as `IBCB.policy_at` gives, is used for
     the scores.
     """
-    for number, first, part in parts_with_steps(log):
+    before, first = None, 0
+    for number, part in log.parts():
+        first = first if number == before else 0
         values = model.decision_function(part)
         if policy is not None:
             values = part.contexts @ policy.astype(part.contexts.dtype, copy=False)
         best = argmax_per_step(values, part)
         owner = np.repeat(np.arange(part.n_steps), np.diff(part.step_offsets)) if scores else np.arange(part.n_steps)
-        columns = columns_of_steps(number, first, part, owner)
+        columns: dict[str, Any] = {"episode": np.full(len(owner), number), "step": first + owner}
+        if part.step_ids is not None:
+            columns["step_id"] = part.step_ids[owner]
         if scores:
             position = np.arange(part.n_rows) - part.step_offsets[owner]
             columns |= {"candidate": position, "chosen": position == best[owner]}
@@ -49,18 +53,4 @@ def predictions(
         if certainty:
             columns["certainty"] = model.certainty(part)
         yield pa.table(columns)
-
-
-def parts_with_steps(log: Log) -> Iterator[tuple[int, int, BehaviorLog]]:
-    """Every part of a log with the number of its episode, and that of its first step in there."""
-    before, first = None, 0
-    for number, part in log.parts():
-        first = first if number == before else 0
-        yield number, first, part
         before, first = number, first + part.n_steps
-
-
-def columns_of_steps(number: int, first: int, part: BehaviorLog, owner: NDArray[np.int64]) -> dict[str, Any]:
-    """Of rows that belong to steps of a part: episode, step and, where there is one, step_id."""
-    columns: dict[str, Any] = {"episode": np.full(len(owner), number), "step": first + owner}
-    return columns if part.step_ids is None else columns | {"step_id": part.step_ids[owner]}

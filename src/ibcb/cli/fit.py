@@ -135,12 +135,12 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
         explores = model.epsilon_ is not None or model.temperature_ is not None
         figures = {name: getattr(model, f"{name}_") for name in _FIGURES}
         more = {
-            "evidence": list(model.evidence_),
-            "diagnostics": model.diagnostics_,
+            "evidence": [each._asdict() for each in model.evidence_],
+            "diagnostics": [each._asdict() for each in model.diagnostics_],
             "seconds": seconds,
             "verdict": verdict,
             # Of epsilon in every episode and the next, or of the temperature.
-            "exploration_interval": model.exploration_interval() if explores else None,
+            "exploration_interval": model.exploration_interval()._asdict() if explores else None,
             "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
             "last_policy": _interval(model, claimed=claimed),
             "notes": notes,

@@ -116,11 +116,9 @@ def columns_of(tables: Sequence[pa.Table]) -> dict[str, list[Any]]:
 
 
 def _plain(value: Any, place: str, lost: list[str]) -> Any:
-    """A value as JSON has it: records by their fields, times in the ISO form, null for what is no finite number."""
+    """A value as JSON has it: records as they say, times in the ISO form, null for what is no finite number."""
     if hasattr(value, "to_json"):
         return _plain(value.to_json(), place, lost)
-    if hasattr(value, "_asdict"):
-        return _plain(value._asdict(), place, lost)
     if isinstance(value, dict):
         return {str(key): _plain(each, f"{place}.{key}" if place else str(key), lost) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

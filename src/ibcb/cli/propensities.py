@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ibcb
 from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import columns_of, print_json, say, say_notes, write_tables
+from ibcb.cli.printing import columns_of, print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option
+
+if TYPE_CHECKING:
+    from ibcb.cli.propensity_tables import Told
 
 __all__ = ["propensities"]
 
@@ -54,9 +60,7 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
 
     Example: ibcb propensities model.safetensors log.parquet -o propensities.parquet
     """
-    import numpy as np
-
-    from ibcb.cli.propensity_tables import RecoveredTables, not_drawn, of_another_log
+    from ibcb.cli.propensity_tables import not_drawn, of_another_log
 
     out = how.out
     check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
@@ -65,19 +69,8 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
     if out is not None and out.suffix.lower() not in _TABLES:
         # These forms need the log in memory.
         steps = steps.read()
-    recovered = RecoveredTables(imitator, steps, ahead=how.ahead)
-    columns: dict[str, Any] = {}
-    if out is None and how.as_json:
-        columns = columns_of(list(recovered))
-    elif out is None or out.suffix.lower() in _TABLES:
-        write_tables(recovered, out)
-    elif out.suffix.lower() in _LABELS:
-        ibcb.write_log(steps.with_propensities(recovered.used), out)
-    else:
-        feedback = ibcb.io.to_feedback(steps.with_propensities(recovered.used))
-        with ibcb.io.atomic(out) as temporary, temporary.open("wb") as archive:
-            np.savez(archive, **feedback)
-    overlap, rows = recovered.overlap, len(recovered.used)
+    tables: list[Any] = []
+    recovered = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
     if out is not None:
         saved(out)
     kind = imitator.decider_
@@ -86,14 +79,48 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
     notes += [not_drawn(kind.label)] if kind.deterministic else []
     if how.as_json:
         told: dict[str, Any] = {
-            "steps": overlap.steps,
-            "rows": rows,
+            "steps": recovered.overlap.steps,
+            "rows": recovered.rows,
             "fitted_log": recovered.fitted,
-            "overlap": overlap,
+            "overlap": recovered.overlap,
             "notes": notes,
         }
-        print_json(told | (columns if out is None else {"out": str(out)}))
+        print_json(told | (columns_of(tables) if out is None else {"out": str(out)}))
     elif out is not None:
-        say(f"{out}: {rows} propensities")
+        say(f"{out}: {recovered.rows} propensities")
     say_notes(notes)
-    say(f"overlap: {overlap}")
+    say(f"overlap: {recovered.overlap}")
+
+
+def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], *, ahead: bool, as_json: bool) -> Told:
+    """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
+    import numpy as np
+
+    from ibcb.cli.propensity_tables import recover_tables
+    from ibcb.io.tablefiles import TableWriter, table_file
+
+    def kept() -> Any:
+        tables.clear()
+        return tables.append
+
+    if out is None and as_json:
+        return recover_tables(model, log, kept, ahead=ahead)
+    if out is None:
+        with tempfile.TemporaryFile() as file:
+            recovered = recover_tables(model, log, TableWriter(file).begin, ahead=ahead)
+            file.seek(0)
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        return recovered
+    suffix = out.suffix.lower()
+    if suffix in _TABLES:
+        with table_file(out) as writer:
+            return recover_tables(model, log, writer.begin, ahead=ahead)
+    recovered = recover_tables(model, log, lambda: lambda table: None, ahead=ahead)
+    whole = log.with_propensities(recovered.used)
+    if suffix in _LABELS:
+        ibcb.write_log(whole, out)
+        return recovered
+    feedback = ibcb.io.to_feedback(whole)
+    with ibcb.io.atomic(out) as temporary, temporary.open("wb") as archive:
+        np.savez(archive, **feedback)
+    return recovered

@@ -3,71 +3,141 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ibcb.cli.choice_tables import columns_of_steps, parts_with_steps
+from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
+from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.array_checks import plural
+from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
+from ibcb.tracking.choice_probabilities import Next
 
-__all__ = ["Overlap", "RecoveredTables", "not_drawn", "of_another_log", "worth"]
+__all__ = ["Overlap", "Told", "not_drawn", "of_another_log", "recover_tables", "worth"]
 
 #: below it a single choice weighs more than a hundred
 _RARE = 0.01
 
 
-class RecoveredTables:
-    """Recovered propensities of a log: a table for each of its parts, and what importance weights are worth.
-
-    A row per candidate: episode, step, step_id, candidate, candidate_id (ids where the log has them), chosen,
-    propensity, with ``ahead`` the one predicted one episode ahead too, and last, where the log has propensities of its
-    own, logged.
+class Told(NamedTuple):
+    """What is told of recovered propensities beside their tables.
 
     Attributes
     ----------
     fitted : bool
         Whether the log is the one that was fitted.
+    rows : int
+    overlap : Overlap
+        By the propensities, or those one episode ahead where they were asked for.
     used : ndarray of shape (rows,)
-        The propensities, or those one episode ahead where they were asked for.
+        These.
     """
 
-    def __init__(self, model: IBCB, log: Log, *, ahead: bool = False) -> None:
-        names = ("propensity", "ahead") if ahead else ("propensity",)
-        values, self.fitted = model._recovered(log, *(name == "ahead" for name in names))
-        self._columns, self.used = dict(zip(names, values, strict=True)), values[-1]
-        self._model, self._log = model, log
+    fitted: bool
+    rows: int
+    overlap: Overlap
+    used: Vector
+
+
+def recover_tables(
+    model: IBCB, log: Log, sink: Callable[[], Callable[[pa.Table], None]], *, ahead: bool = False
+) -> Told:
+    """Recover the propensities of a log, and write a table of each of its parts, in one pass.
+
+    A row per candidate: episode, step, step_id, candidate, candidate_id (ids where the log has them), chosen,
+    propensity, with ``ahead`` the one predicted one episode ahead too, and last, where the log has propensities of its
+    own, logged.
+
+    Parameters
+    ----------
+    model : IBCB
+    log : Log
+    sink : callable
+        Called before the first table; gives what takes one table after the other. Called again, to begin afresh, where
+        a log begins as the fitted one and goes on otherwise.
+    ahead : bool
+    """
+    before, track, scale = model._starts(log), model._known("for propensities"), model._fit.scale
+    names = ("propensity", "ahead") if ahead else ("propensity",)
+
+    def told(going: dict[str, Any]) -> Told:
+        (written,) = replay([log], _Tabling(model, going, sink()), before=None if model._lens.reduces else before)
+        assert isinstance(written, Told)
+        return written
+
+    if model._lens.reduces:
+        # Read whole: what is recovered is recovered of fewer features.
+        log = log.read()
+        fitted = log_fingerprint(log) == model.log_fingerprint_
+        return told({name: _ByEpisode(model.propensities(log, ahead=name == "ahead"), fitted) for name in names})
+    try:
+        return told({name: Recovering.of(model._fit, before, ahead=name == "ahead") for name in names})
+    except NotTheFittedLogError:
+        return told({name: Next(track, scale) for name in names})
+
+
+class _ByEpisode(Subscriber):
+    """Propensities that are known already, episode by episode."""
+
+    def __init__(self, rest: Vector, fitted: bool) -> None:
+        self._rest, self.fitted = rest, fitted
+        self.values: list[Vector] = []
+
+    def step(self, episode: Episode) -> _ByEpisode:
+        rows = episode.lesson.n_rows
+        self.values.append(self._rest[:rows])
+        self._rest = self._rest[rows:]
+        return self
+
+    def finish(self) -> None:
+        return None
+
+
+class _Tabling(Subscriber):
+    """Writes the tables of each episode once its propensities are recovered, and sums up what they are worth."""
+
+    def __init__(self, model: IBCB, going: dict[str, Any], write: Callable[[pa.Table], None]) -> None:
+        self._model, self._going, self._write = model, going, write
         self._weights: list[tuple[Vector, Vector, Vector]] = []
 
-    def __iter__(self) -> Iterator[pa.Table]:
-        self._weights, row = [], 0
-        for number, first, part in parts_with_steps(self._log):
-            rows = slice(row, row + part.n_rows)
-            row += part.n_rows
-            p, greedy = self.used[rows][part.chosen_rows], part.chosen == self._model.predict(part)
-            self._weights.append((p, 1 / np.diff(part.step_offsets), greedy.astype(np.float64)))
-            yield _table(number, first, part, {name: values[rows] for name, values in self._columns.items()})
+    def step(self, episode: Episode) -> _Tabling:
+        """One more episode."""
+        self._going = {name: each.step(episode) for name, each in self._going.items()}
+        columns, first, row = {name: each.values[-1] for name, each in self._going.items()}, 0, 0
+        for part in episode.rows.parts():
+            some = {name: values[row : row + part.n_rows] for name, values in columns.items()}
+            self._write(_table(episode.number, first, part, some))
+            used = list(some.values())[-1][part.chosen_rows]
+            greedy = (part.chosen == self._model.predict(part)).astype(np.float64)
+            self._weights.append((used, 1 / np.diff(part.step_offsets), greedy))
+            first, row = first + part.n_steps, row + part.n_rows
+        return self
 
-    @property
-    def overlap(self) -> Overlap:
-        """What the weights are worth: known once the tables have gone by, which they do now if they have not."""
-        if not self._weights:
-            deque(self, maxlen=0)
-        return Overlap.of(*(np.concatenate(parts) for parts in zip(*self._weights, strict=True)))
+    def finish(self) -> Told:
+        """What is told beside them."""
+        last = list(self._going.values())[-1]
+        for each in self._going.values():
+            each.finish()
+        used = np.concatenate(last.values)
+        p, evenly, greedy = (np.concatenate(parts) for parts in zip(*self._weights, strict=True))
+        return Told(bool(getattr(last, "fitted", False)), len(used), Overlap.of(p, evenly, greedy), used)
 
 
 def _table(number: int, first: int, part: BehaviorLog, columns: dict[str, Vector]) -> pa.Table:
     """A part of an episode that begins with its step ``first``, a row per candidate."""
     owner = np.repeat(np.arange(part.n_steps), np.diff(part.step_offsets))
     place = np.arange(part.n_rows) - part.step_offsets[owner]
-    cells = columns_of_steps(number, first, part, owner) | {"candidate": place}
+    cells: dict[str, Any] = {"episode": np.full(part.n_rows, number), "step": first + owner}
+    if part.step_ids is not None:
+        cells["step_id"] = part.step_ids[owner]
+    cells["candidate"] = place
     if part.candidate_ids is not None:
         cells["candidate_id"] = part.candidate_ids
     cells["chosen"] = place == part.chosen[owner]

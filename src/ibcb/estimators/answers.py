@@ -17,7 +17,7 @@ from ibcb.engine import ALL, History
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.imitator import Imitator, as_candidates
 from ibcb.estimators.published import added_weights, exploration_weight, policy_ahead, rewards, unit_of
-from ibcb.estimators.recovered import Recovered, recovered
+from ibcb.estimators.recovered import recovered
 from ibcb.estimators.reduction import WIDE, Lens
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.log import BehaviorLog, Log
@@ -260,14 +260,9 @@ class Answering(Imitator):
         boolean("ahead", ahead)
         # A table is known for the fitted log by its choices.
         sets, shape = as_candidates(self._read(log, choices=self._tells_choices(log)), on_disk=True)
-        (values,) = self._recovered(sets, ahead).values
+        self._check_features(sets.n_features, sets.feature_names)
+        values = recovered(self._fit, self._lens.log(sets), self._starts(sets), ahead=ahead).values
         return values if shape is None else values.reshape(shape)
-
-    def _recovered(self, log: Log, *ahead: bool) -> Recovered:
-        """Of `propensities` those in force, or ahead, in one pass over a log."""
-        self._known("for propensities")
-        self._check_features(log.n_features, log.feature_names)
-        return recovered(self._fit, self._lens.log(log), self._starts(log), *ahead)
 
     def verdict(self, log: Log) -> Any:
         """How far to rely on this model, judged on the log that it was fitted to, which is read once, unless the model

@@ -19,33 +19,36 @@ class Recovered(NamedTuple):
 
     Attributes
     ----------
-    values : tuple of ndarray of shape (rows,)
-        Probabilities of every candidate, in the order of the log's rows.
+    values : ndarray of shape (rows,)
+        Probability of every candidate, in the order of the log's rows.
     fitted : bool
         Whether the log is the one that was fitted: else all are those of the policy right after it.
     """
 
-    values: tuple[Vector, ...]
+    values: Vector
     fitted: bool
 
 
 class NotTheFittedLogError(Exception):
-    """That a log is not the fitted one."""
+    """That a log goes on, or ends, otherwise than the fitted one."""
 
 
 @dataclass(frozen=True)
 class Recovering(Subscriber):
-    """A subscriber that goes along the fitted log, and raises where a log is not that.
+    """A subscriber that takes the log for the fitted one as long as it is.
 
     Attributes
     ----------
     fit : Fit
     going : Subscriber
         Of `ibcb.tracking.choice_probabilities`.
+    fitted : bool
+        Whether the episodes so far are those of the fitted log.
     """
 
     fit: Fit
     going: Any
+    fitted: bool = True
 
     @classmethod
     def of(cls, fit: Fit, before: History, *, ahead: bool) -> Recovering:
@@ -61,21 +64,25 @@ class Recovering(Subscriber):
         return values
 
     def step(self, episode: Episode) -> Recovering:
-        """One more episode."""
-        names, place = self.fit.evolution.names, episode.before.stored
-        if place >= len(names) or names[place] != episode.after.fingerprint:
+        """One more episode; raises where a log that began as the fitted one goes on otherwise."""
+        names, place, going, fitted = self.fit.evolution.names, episode.before.stored, self.going, self.fitted
+        is_same = place < len(names) and names[place] == episode.after.fingerprint
+        if fitted and not is_same:
+            if place:
+                raise NotTheFittedLogError
+            assert self.fit.track is not None
+            going, fitted = Next(self.fit.track, self.fit.scale), False
+        return Recovering(self.fit, going.step(episode), fitted)
+
+    def finish(self) -> Recovered:
+        """Of all rows; raises where the log ends before the fitted one does."""
+        values = self.going.finish()
+        if self.fitted and len(self.going.values) != len(self.fit.evolution.names):
             raise NotTheFittedLogError
-        return Recovering(self.fit, self.going.step(episode))
-
-    def finish(self) -> Vector:
-        """Of all rows."""
-        if len(self.values) != len(self.fit.evolution.names):
-            raise NotTheFittedLogError
-        values: Vector = self.going.finish()
-        return values
+        return Recovered(values, self.fitted)
 
 
-def recovered(fit: Fit, log: Log, before: History, *ahead: bool) -> Recovered:
+def recovered(fit: Fit, log: Log, before: History, *, ahead: bool) -> Recovered:
     """Propensities of a log: of the fitted one each episode's by the policy in force, or ``ahead`` as it was predicted;
     of any other by the policy right after the fitted one.
 
@@ -86,14 +93,13 @@ def recovered(fit: Fit, log: Log, before: History, *ahead: bool) -> Recovered:
     log : Log
     before : History
         Where the fitted log begins.
-    *ahead : bool
-        Which are asked for.
     """
     track = fit.track
     assert track is not None
     try:
-        values = replay([log], *(Recovering.of(fit, before, ahead=each) for each in ahead), before=before)
-        return Recovered(tuple(values), True)
+        (result,) = replay([log], Recovering.of(fit, before, ahead=ahead), before=before)
     except NotTheFittedLogError:
-        (by_next,) = replay([log], Next(track, fit.scale))
-        return Recovered((by_next,) * len(ahead), False)
+        (values,) = replay([log], Next(track, fit.scale))
+        return Recovered(values, False)
+    assert isinstance(result, Recovered)
+    return result

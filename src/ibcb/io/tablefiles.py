@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,11 +18,20 @@ __all__ = ["TableWriter", "table_file"]
 
 
 class TableWriter:
-    """Writes tables of one schema to an open file, as CSV or as Parquet."""
+    """Writes tables of one schema to an open file, as CSV or as Parquet; `begin` again writes it anew."""
 
     def __init__(self, file: IO[bytes], *, parquet: bool = False) -> None:
         self._file, self._parquet = file, parquet
         self._writer: Any = None
+
+    def begin(self) -> Callable[[pa.Table], None]:
+        """What writes a table."""
+        if self._writer is not None:
+            self.close()
+            self._writer = None
+            self._file.seek(0)
+            self._file.truncate()
+        return self.write
 
     def write(self, table: pa.Table) -> None:
         """One more; the names of the columns stand before the first."""
