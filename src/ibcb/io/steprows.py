@@ -26,7 +26,7 @@ from ibcb.io.written import metadata, selected
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions, Steps
+from ibcb.log.steps import EpisodeIndex, ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts
 
 __all__ = ["StepRows"]
@@ -88,14 +88,15 @@ class StepRows:
 
     # -- row groups ----------------------------------------------------------------------------------------------------
 
-    def index(self) -> list[tuple[int, list[int]]] | None:
-        """The number of every episode and its row groups, where the file has none that two episodes share."""
+    def index(self) -> EpisodeIndex | None:
+        """The row groups of every episode, where the file has none that two episodes share."""
         groups, options = self._tables.groups, self._options
         cut = options.cuts or options.warmup or options.sort or options.skip_unlabelled
         if groups is None or cut or "n_candidates" not in self._columns or "episode" not in self._roles:
             return None
         index: list[tuple[int, list[int]]] = []
-        for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
+        sizes = groups.sizes(self._roles["episode"])
+        for place, (rows, number) in enumerate(sizes):
             if rows == 0:
                 continue
             if not isinstance(number, int) or number >= 1 << 63 or (index and number < index[-1][0]):
@@ -103,23 +104,14 @@ class StepRows:
             if not index or number != index[-1][0]:
                 index.append((number, []))
             index[-1][1].append(place)
-        return index
 
-    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
-        """How many candidates each step of some row groups has; their contexts are not read."""
-        assert self._tables.groups is not None
-        tables = self._tables.groups.read(["n_candidates"], row_groups)
-        return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
+        def counts(row_groups: Sequence[int]) -> NDArray[np.int64]:
+            tables = groups.read(["n_candidates"], row_groups)
+            return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
 
-    def group_sizes(self) -> list[int]:
-        """How many steps each row group has."""
-        assert self._tables.groups is not None
-        return [rows for rows, _ in self._tables.groups.sizes(self._roles["episode"])]
-
-    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
-        """The steps of some row groups."""
-        assert self._tables.groups is not None
-        return self._batches(self._tables.groups.read(self._columns, row_groups))
+        return EpisodeIndex(
+            index, [rows for rows, _ in sizes], lambda some: self._batches(groups.read(self._columns, some)), counts
+        )
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
