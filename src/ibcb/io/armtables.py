@@ -26,7 +26,7 @@ from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import Moments, with_moments
 from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import ArmSet, Preparation
 from ibcb.log.steps import ReadOptions, Steps
@@ -210,9 +210,7 @@ class ArmRows:
         """The position of the chosen arm among the available ones."""
         steps = np.arange(table.num_rows)
         codes = self._places(as_text(complete(table, self._column, row)), steps, row)
-        shut = ~could[steps, codes]
-        if shut.any():
-            at = int(np.argmax(shut))
+        if (at := first_true(~could[steps, codes])) is not None:
             available = [self._arms.names[place] for place in np.flatnonzero(could[at])]
             raise LogFormatError(
                 f"row {row + at} (from 0): arm {shown(self._arms.names[codes[at]])} was chosen but column "
@@ -246,8 +244,7 @@ class ArmRows:
         codes: NDArray[np.int64] = (
             pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy().astype(np.int64)
         )
-        if (codes < 0).any():
-            at = int(np.argmax(codes < 0))
+        if (at := first_true(codes < 0)) is not None:
             raise LogFormatError(
                 f"row {row + int(steps[at])} (from 0): arm {shown(texts[at].as_py())} is unknown; the arms are "
                 f"{listed(self._arms.names)}. Leave the step out, or fit a model to a log that has it."

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.io.written import KEY
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.memory import amount, beyond
 
 __all__ = ["as_objects", "as_texts", "changes", "check_digits", "check_size", "complete", "flags", "flat_fields"]
@@ -170,8 +170,7 @@ def flags(column: pa.ChunkedArray, name: str, row: int, what: str) -> NDArray[np
         marks, wrong = values == 1, ~np.isin(values, (0, 1))
     else:
         marks, wrong = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
-    if wrong.any():
-        at = int(np.argmax(wrong))
+    if (at := first_true(wrong)) is not None:
         raise LogFormatError(
             f"column {shown(name)} holds {shown(values[at])} in row {row + at} (from 0); with a row per candidate it "
             f"{what}: 1 or true there, 0 or false at the others."

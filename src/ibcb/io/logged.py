@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_number, one_array, shown_type
 from ibcb.io.words import dropped, taken_back
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
 
@@ -72,9 +72,7 @@ class Logged(NamedTuple):
         lists = one_array(table[self.column])
         values, lengths = flattened(lists)
         missing = lists.is_null().to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero((lengths != counts) & ~missing)
-        if len(wrong):
-            at = int(wrong[0])
+        if (at := first_true((lengths != counts) & ~missing)) is not None:
             raise self._error(
                 row + at,
                 f"the list has {plural(int(lengths[at]), 'number')} but the step has "

@@ -47,7 +47,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.logged import Logged
 from ibcb.io.rows import Tables, sound_columns, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.choice_propensities import of_chosen, wrong_propensity
 from ibcb.log.disk import DAMAGE, named
 from ibcb.log.memory import amount, beyond
@@ -245,9 +245,7 @@ class OpenBanditSource:
             for table in self._rows():
                 times = _times(table)
                 before = np.concatenate([[last], times[:-1]])
-                falls = np.flatnonzero(times < before)
-                if len(falls):
-                    at = int(falls[0])
+                if (at := first_true(times < before)) is not None:
                     raise LogFormatError(
                         f"{_row(table, at)}: timestamp {times[at]} follows {before[at]}; sort the rows by "
                         "timestamp, or read with sort=True (--sort)."
@@ -274,9 +272,7 @@ class OpenBanditSource:
         """Which item was shown at each step."""
         ids = _ids(table)
         positions = np.searchsorted(self._ids, ids)
-        unknown = self._ids[np.minimum(positions, len(self._ids) - 1)] != ids
-        if unknown.any():
-            at = int(np.argmax(unknown))
+        if (at := first_true(self._ids[np.minimum(positions, len(self._ids) - 1)] != ids)) is not None:
             raise LogFormatError(
                 f"{_row(table, at)}: item_id is {ids[at]}, which {self._items_name} does not have; its "
                 f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}. Do the files belong together?"

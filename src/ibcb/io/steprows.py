@@ -23,7 +23,7 @@ from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import listed
 from ibcb.io.written import metadata, selected
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.notes import Note
 from ibcb.log.steps import EpisodeIndex, ReadOptions, Steps
@@ -167,8 +167,7 @@ class StepRows:
     def _candidate_ids(self, table: pa.Table, row: int, counts: NDArray[np.int64]) -> NDArray[Any]:
         """The names of all candidates."""
         values, lengths = flattened(one_array(table["candidate_ids"]))
-        if (lengths != counts).any():
-            at = int(np.argmax(lengths != counts))
+        if (at := first_true(lengths != counts)) is not None:
             raise LogFormatError(
                 f"row {row + at}: candidate_ids has {plural(int(lengths[at]), 'name')} but the step has "
                 f"{plural(int(counts[at]), 'candidate')}; give each one, or leave the column out (--drop "
@@ -212,9 +211,7 @@ def _candidates(
     lists: pa.Array, lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None
 ) -> tuple[pa.Array, int]:
     """The numbers in the candidates' lists, all of the same length, and that length."""
-    wrong = np.flatnonzero(counts != lengths)
-    if len(wrong):
-        at = int(wrong[0])
+    if (at := first_true(counts != lengths)) is not None:
         raise LogFormatError(
             f"row {row + at}: n_candidates is {counts[at]} but contexts has {plural(int(lengths[at]), 'list')}; give "
             "it one list for each candidate."
@@ -235,8 +232,7 @@ def _candidates(
 
 def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None) -> int:
     """The number of features, where a step's list holds those of one candidate after the other."""
-    if (counts < 0).any():
-        at = int(np.argmax(counts < 0))
+    if (at := first_true(counts < 0)) is not None:
         raise LogFormatError(f"row {row + at}: n_candidates is {counts[at]}; a step has at least one. Leave it out.")
     if d is None:
         first = int(np.argmax(counts > 0))
@@ -244,9 +240,7 @@ def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: i
         if d == 0:
             return 0
     # More candidates than numbers are wrong in any case, and keep the product from overflowing.
-    wrong = np.flatnonzero((counts > lengths) | (lengths != counts * d))
-    if len(wrong):
-        at = int(wrong[0])
+    if (at := first_true((counts > lengths) | (lengths != counts * d))) is not None:
         raise LogFormatError(
             f"row {row + at}: contexts has {plural(int(lengths[at]), 'number')} but {counts[at]} candidates of {d} "
             f"features need {int(counts[at]) * d}; every candidate needs the same features."

@@ -30,6 +30,7 @@ from ibcb.log.array_checks import (
     context_array,
     distinct_names,
     first_steps,
+    first_true,
     float_array,
     frozen,
     joined_arrays,
@@ -524,8 +525,7 @@ class BehaviorLog(Log):
             if len(offsets) < 2:
                 raise LogFormatError(f"The log is empty: it has no {what}; it needs at least one.")
         steps = np.diff(self.episode_offsets)
-        if (steps <= 0).any():
-            index = int(np.argmax(steps <= 0))
+        if (index := first_true(steps <= 0)) is not None:
             raise LogFormatError(f"episode {index} has no steps; leave it out or give it the steps it had.")
         if len(self.step_offsets) - 1 != self.n_steps:
             raise LogFormatError(
@@ -533,12 +533,9 @@ class BehaviorLog(Log):
                 "they must be as many (step_offsets is one longer)."
             )
         counts = np.diff(self.step_offsets)
-        if (counts <= 0).any():
-            place = self._place(int(np.argmax(counts <= 0)))
-            raise LogFormatError(f"{place}: the step has no candidates; leave it out.")
-        wrong = (self.chosen < 0) | (self.chosen >= counts)
-        if wrong.any():
-            step = int(np.argmax(wrong))
+        if (step := first_true(counts <= 0)) is not None:
+            raise LogFormatError(f"{self._place(step)}: the step has no candidates; leave it out.")
+        if (step := first_true((self.chosen < 0) | (self.chosen >= counts))) is not None:
             raise LogFormatError(
                 f"{self._place(step)}: chosen is {self.chosen[step]} but the step has "
                 f"{plural(int(counts[step]), 'candidate')}; indices start at 0."
