@@ -17,8 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.format import Format
+from ibcb.io.rows import Tables
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
-from ibcb.io.tables import Tables, table_source
+from ibcb.io.tables import table_source
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, first_true, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.cells import flattened, is_number, one_array, shown_type
+from ibcb.io.cells import flattened, is_quantity, one_array, shown_type
 from ibcb.io.words import dropped, taken_back
 from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
@@ -42,7 +42,7 @@ class Logged(NamedTuple):
     def numbers(self, values: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
         """Values of the column, NaN where there is none."""
         kind = values.type
-        if not is_number(kind) or pa.types.is_boolean(kind):
+        if not is_quantity(kind):
             raise LogFormatError(
                 f"column {shown(self.column)} holds {shown_type(kind)}; a logged propensity is a number between 0 and "
                 f"1. {self._remedy}"

@@ -31,22 +31,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io import csvfiles, ipc, jsonlines, parquet
-from ibcb.io.cells import as_texts, is_number, shown_type
-from ibcb.io.columns import (
-    Plan,
-    as_text,
-    check_followed,
-    check_one_hot,
-    dropped,
-    feature_matrix,
-    kept_categories,
-    matches,
-)
+from ibcb.io.cells import as_texts, is_quantity, shown_type, value_counts
+from ibcb.io.columns import Plan, as_text, check_followed, check_one_hot, feature_matrix, kept_categories, matches
 from ibcb.io.files import regular
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.logged import Logged
 from ibcb.io.rows import Tables, sound_columns, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
+from ibcb.io.words import dropped
 from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.choice_propensities import of_chosen, wrong_propensity
 from ibcb.log.disk import DAMAGE, named
@@ -175,7 +167,7 @@ class OpenBanditSource:
                 columns.append(FeatureColumn(name, fill=fill))
                 continue
             values = items[name]
-            if name in options.encoded or name == "item_id" or not _is_number(values.type):
+            if name in options.encoded or name == "item_id" or not is_quantity(values.type):
                 # Every item is a candidate at every step.
                 counts = Counter(text for text in as_text(values).to_pylist() if text is not None)
                 columns.append(self._encoded(name, {text: count * rows for text, count in counts.items()}))
@@ -197,8 +189,7 @@ class OpenBanditSource:
         for table in self._tables.read(self._users or ["timestamp"], False):
             rows += table.num_rows
             for name in self._users:
-                values = pc.value_counts(as_text(table[name]).drop_null())
-                counts[name].update({each["values"]: each["counts"] for each in values.to_pylist()})
+                counts[name].update(value_counts(as_text(table[name])))
         return rows, counts
 
     def _items_features(
@@ -373,17 +364,13 @@ def _opened(path: Path, options: ReadOptions) -> Tables:
         return sound_columns(format.tables(path, ReadOptions(**how)))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return is_number(kind) and not pa.types.is_boolean(kind)
-
-
 def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
     """Refuse columns of other than numbers, and missing ones, where numbers are to be read."""
     for column in columns:
         values, name = table[column.name], _AFFINITY if column.name.startswith(_AFFINITY) else column.name
         if column.categories is not None:
             continue
-        if not _is_number(values.type):
+        if not is_quantity(values.type):
             raise LogFormatError(
                 f"column {shown(column.name)} holds {shown_type(values.type)}, but a number is needed at each row; "
                 f"correct it, or leave the column out: {dropped(name)}."

@@ -202,11 +202,6 @@ class BehaviorLog(Log):
         )
 
     @classmethod
-    def of_episodes(cls, episodes: Sequence[Steps], **more: Any) -> BehaviorLog:
-        """The steps of every episode, as one log; ``more``: as in `BehaviorLog`."""
-        return cls.of_steps(episodes, offsets_of([len(each.chosen) for each in episodes]), **more)
-
-    @classmethod
     def of_steps(cls, batches: Sequence[Steps], episode_offsets: ArrayLike, **more: Any) -> BehaviorLog:
         """Consecutive steps as one log; ``more``: as in `BehaviorLog`."""
         steps = Steps.joined(batches)
@@ -239,8 +234,10 @@ class BehaviorLog(Log):
         """
         if isinstance(episodes, Log):
             raise WrongTypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
-        return cls.of_episodes(
-            list(read_pairs(episodes, warmup, read_sets, "from_episodes").values()),
+        steps = list(read_pairs(episodes, warmup, read_sets, "from_episodes").values())
+        return cls.of_steps(
+            steps,
+            offsets_of([len(each.chosen) for each in steps]),
             warmup=warmup,
             feature_names=feature_names,
             timestamps=timestamps,

@@ -20,7 +20,6 @@ from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.protocol import Log
-from ibcb.log.recipe import Preparation
 from ibcb.log.steps import EpisodeIndex, ReadOptions, Source, Steps, index_of, numbered
 from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
@@ -50,9 +49,6 @@ class DiskLog(Log):
     """
 
     in_memory = False
-    #: told apart from the abstract ones of `Log`
-    feature_names: tuple[str, ...] | None = None
-    preparation: Preparation | None = None
 
     def __init__(
         self,
