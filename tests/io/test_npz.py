@@ -180,17 +180,6 @@ def test_sorting_by_episode_and_time(tmp_path, rng, monkeypatch):
     refused(tmp_path / "log.npz", "nothing to sort by", sort=True)
 
 
-def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
-    sizes = rng.integers(1, 9, size=60)
-    log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in sizes], [0] * 60)])
-    write_npz(in_parts(log), tmp_path / "log.npz")
-    monkeypatch.setattr(npz, "BATCH_NUMBERS", 16)
-    source = NpzSource(tmp_path / "log.npz", ReadOptions(max_memory="20kB"))
-    assert all(batch.contexts.size <= 16 or len(batch.counts) == 1 for batch in source.batches())
-    for _ in range(2):
-        assert_same_log(assembled(source), log)
-
-
 # -- broken files --------------------------------------------------------------------------------------------------
 
 NAN = np.where(np.arange(18).reshape(9, 2) == 9, np.nan, 1.0)
@@ -345,21 +334,3 @@ def test_an_array_that_is_there_twice_is_refused(tmp_path):
         with pytest.warns(UserWarning, match="Duplicate"):
             file.writestr("contexts.npy", header((0,)))
     refused(tmp_path / "log.npz", "'contexts' appears twice")
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path, save, rng):
-    save(tmp_path / "log.npz", **fine(contexts=rng.normal(size=(9, 2)), feature_names=["a", "b"]))
-    content = (tmp_path / "log.npz").read_bytes()
-    refused = 0
-    for trial in range(150):
-        damaged = bytearray(content[: int(rng.integers(len(content)))] if trial % 5 == 0 else content)
-        for place in rng.integers(len(damaged), size=3) if damaged else ():
-            damaged[place] = rng.integers(256)
-        (tmp_path / "log.npz").write_bytes(damaged)
-        try:
-            ibcb.read_log(tmp_path / "log.npz", episode_size=2)
-        except LogFormatError as error:
-            refused += 1
-            assert str(error).startswith("log.npz: ")  # noqa: PT017
-    assert refused > 50

@@ -69,7 +69,9 @@ def joined(disk):
 def test_what_is_written_comes_back(tmp_path_factory, name, long, log):
     path = tmp_path_factory.mktemp("log") / name
     ibcb.write_log(log, path, long=long)
-    assert_same_log(ibcb.read_log(path), log)
+    again = ibcb.read_log(path)
+    assert_same_log(again, log)
+    assert again.contexts.tobytes() == log.contexts.tobytes()
     assert_same_log(joined(open_log(path)), log)
 
 
