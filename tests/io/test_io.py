@@ -45,11 +45,12 @@ def some_log(n=3, warmup=0, dtype=np.float64, seed=0, **extras):
 )
 def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
     log = some_log(timestamps=values, step_ids=values[::-1])
-    ibcb.write_log(log, tmp_path / "log.parquet")
-    again = ibcb.read_log(tmp_path / "log.parquet")
-    assert_same_log(again, log)
-    if values.dtype.kind in "iuf":
-        assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
+    for name in ("log.parquet", "log.npz"):
+        ibcb.write_log(log, tmp_path / name)
+        again = ibcb.read_log(tmp_path / name)
+        assert_same_log(again, log)
+        if values.dtype.kind in "iuf" or name == "log.npz":
+            assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
 
 
 @pytest.mark.parametrize("part", [slice(1, 3), slice(None, 2), 2])
