@@ -20,7 +20,7 @@ from typing import Any
 
 from ibcb.io.files import atomic, regular
 from ibcb.log.array_checks import shown
-from ibcb.log.option import nearest
+from ibcb.log.option import did_you_mean
 from ibcb.log.read_options import READING, ReadOptions
 from ibcb.numerics.refusals import WrongTypeError
 
@@ -44,8 +44,7 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
     for key in options:
         if key not in _KNOWN:
-            near = nearest(key, _KNOWN)
-            meant = f" (did you mean {near}?)" if near else ""
+            meant = did_you_mean(key, _KNOWN)
             raise ValueError(f"{name}: there is no option {shown(key)}{meant}; the options are {', '.join(_KNOWN)}.")
     try:
         ReadOptions(**options)
