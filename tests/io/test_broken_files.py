@@ -812,7 +812,7 @@ def test_damaged_arrow_streams_never_crash(tmp_path, rng):
     """Their buffers are used as they are: an offset that points elsewhere would be followed there."""
     table = long(step=list("aabbcc"), genre=list("xyxzxy"))
     content, path, refused = arrow_bytes(table, pa.ipc.new_stream), tmp_path / "log.arrow", 0
-    for _ in range(300):
+    for _ in range(150):
         damaged = bytearray(content)
         damaged[int(rng.integers(len(content)))] = rng.integers(256)
         path.write_bytes(damaged)
@@ -821,7 +821,7 @@ def test_damaged_arrow_streams_never_crash(tmp_path, rng):
         except LogFormatError as error:
             refused += 1
             assert str(error).startswith("log.arrow: ")  # noqa: PT017
-    assert refused > 50
+    assert refused > 25
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

@@ -268,10 +268,17 @@ def test_only_fitted_models_of_ours_are_saved(tmp_path):
 # -- models: broken files ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def model_path(tmp_path, run):
-    path = tmp_path / "model.safetensors"
+@pytest.fixture(scope="module")
+def model_bytes(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
     ibcb.save_model(IBCB(l2=0.3).fit(run.log), path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def model_path(tmp_path, model_bytes):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(model_bytes)
     return path
 
 
