@@ -36,7 +36,7 @@ from ibcb.io.columns import Plan, as_text, check_followed, check_one_hot, featur
 from ibcb.io.files import regular
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.logged import Logged
-from ibcb.io.rows import Tables, sound_columns, whole_table
+from ibcb.io.rows import Tables, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.io.words import dropped
 from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
@@ -358,10 +358,9 @@ def _files(path: Path) -> tuple[Path, Path]:
 def _opened(path: Path, options: ReadOptions) -> Tables:
     """The rows of a table file."""
     format = _format_of(path) or csvfiles.FORMAT
-    assert format.tables is not None
     how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
     with named(path.name, format.name):
-        return sound_columns(format.tables(path, ReadOptions(**how)))
+        return format.rows(path, ReadOptions(**how))
 
 
 def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
