@@ -22,7 +22,7 @@ from ibcb.deciders.softmax import SoftmaxOfAnyone
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import Format
-from ibcb.io.tables import Tables
+from ibcb.io.rows import Tables
 from ibcb.tracking.motions import MOTIONS, RandomWalk
 
 SOURCE = ROOT / "src" / "ibcb"

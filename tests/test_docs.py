@@ -189,7 +189,7 @@ def test_the_page_of_users_items_and_arms(here):
     assert commands_run(ARMS) == 5
 
 
-@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.filterwarnings("ignore:the (log seems to start|choices of the first episode)")
 def test_a_vowpal_wabbit_log_is_read_as_the_page_says(here):
     names = run_page(VW_LOG)
     weights = dict(zip(names["log"].feature_names, names["model"].coef_, strict=True))

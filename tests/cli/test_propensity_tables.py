@@ -7,7 +7,7 @@ from conftest import ragged_log
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.cli.propensity_tables import Overlap, effective_size, recover_tables
+from ibcb.cli.propensity_tables import Overlap, recover_tables, worth
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +82,13 @@ def test_of_another_log_it_is_said_and_begun_afresh(log, model):
 def test_the_effective_size_is_that_of_equal_weights():
     p = np.array([0.5, 0.25, 0.125, 0.5])
     w = 0.5 / p
-    assert effective_size(np.full(4, 0.5), p) == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert worth(np.full(4, 0.5), p)[0] == pytest.approx(w.sum() ** 2 / (w**2).sum())
     # Equal weights count in full, choices that the target would not make not at all.
-    assert effective_size(p, p) == pytest.approx(4)
-    assert effective_size(np.array([1.0, 0, 0, 1]), p) == pytest.approx(2)
-    assert effective_size(np.zeros(4), p) == 0
-    assert effective_size(np.ones(2), np.array([1e-300, 0.5])) == pytest.approx(1)
-    assert effective_size(np.ones(2), np.array([0.0, 0.5])) == 1
+    assert worth(p, p)[0] == pytest.approx(4)
+    assert worth(np.array([1.0, 0, 0, 1]), p)[0] == pytest.approx(2)
+    assert worth(np.zeros(4), p)[0] == 0
+    assert worth(np.ones(2), np.array([1e-300, 0.5]))[0] == pytest.approx(1)
+    assert worth(np.ones(2), np.array([0.0, 0.5]))[0] == 1
 
 
 def test_overlap_tells_of_two_policies(log, model):

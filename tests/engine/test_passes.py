@@ -10,6 +10,7 @@ import ibcb
 from ibcb.estimators import fitting
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
+from ibcb.log.steps import index_of
 from ibcb.report import facts
 from ibcb.report.scanning import Validating
 
@@ -29,16 +30,8 @@ class Counting:
         return self._counted(self._source.batches(**how))
 
     def index(self):
-        return getattr(self._source, "index", lambda: None)()
-
-    def step_counts(self, row_groups):
-        return self._source.step_counts(row_groups)
-
-    def group_sizes(self):
-        return self._source.group_sizes()
-
-    def episode(self, row_groups):
-        return self._counted(self._source.episode(row_groups))
+        index = index_of(self._source)
+        return index and index._replace(read=lambda groups: self._counted(index.read(groups)))
 
     def _counted(self, batches):
         for steps in batches:

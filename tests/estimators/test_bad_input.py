@@ -26,7 +26,7 @@ SOLVERS = ("auto", "hard", "soft", "robust", "paper")
 EXPERTS = ("sbucb", "sbts")
 
 # Most logs here are made up of random choices, which no novice would have made; IBCB says so.
-random_start = pytest.mark.filterwarnings("ignore:the log seems to start in the middle:UserWarning")
+random_start = pytest.mark.filterwarnings("ignore:the (log seems to start|choices of the first episode):UserWarning")
 
 
 def pairs(n=3, steps=5, candidates=3, d=2, seed=0):

@@ -190,7 +190,7 @@ def with_an_outlier(value, *, ones, chosen, episode=2, seed=0):
     return BehaviorLog.from_episodes(episodes, feature_names=["a", "cost", "c", "d"]), there
 
 
-@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.filterwarnings("ignore:the (log seems to start|choices of the first episode)")
 @pytest.mark.parametrize(
     ("expert", "ones", "chosen"),
     [

@@ -66,8 +66,7 @@ WORLDS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:the choices of the first episode look random")
-@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.filterwarnings("ignore:the (log seems to start|choices of the first episode)")
 @pytest.mark.parametrize(
     ("expert", "world"),
     [

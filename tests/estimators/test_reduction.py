@@ -8,6 +8,7 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.estimators import reduction
 from ibcb.estimators.reduction import lens_of
+from ibcb.log.fingerprint import log_fingerprint
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +142,14 @@ def test_without_a_forecast_nothing_is_reduced(log):
     assert "many-features" not in [note.code for note in model.notes_]
     assert model.diagnostics_ == IBCB(l2=1.0, forecast=None, solver="robust").fit(log[:2].densified()).diagnostics_
     assert np.count_nonzero(model.coef_) > 20
+
+
+def test_a_wide_log_is_named_while_it_is_reduced(log, monkeypatch):
+    """Its name takes no pass of its own, whether it comes whole or one episode at a time."""
+    name = log_fingerprint(log)
+    monkeypatch.setattr("ibcb.estimators.ibcb.log_fingerprint", None)
+    assert IBCB(l2=0.7, solver="robust").fit(log).log_fingerprint_ == name
+    model = IBCB(l2=0.7, solver="robust")
+    for episode in log:
+        model.partial_fit(episode)
+    assert model.log_fingerprint_ == name

@@ -125,15 +125,20 @@ def test_lists_that_unfold_are_read_in_bounded_memory(tmp_path):
     assert parts == [50_000] * 10
 
 
-@pytest.mark.parametrize("size", [2_000_000, 500_000])
-def test_long_texts_of_a_dictionary_are_not_unfolded(tmp_path, size):
-    steps = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200, np.int32)), pa.array(["a" * size]))
-    table = pa.table({"episode": [0] * 200, "step": steps, "chosen": [1] + [0] * 199, "x": np.arange(200.0)})
-    words = {2_000_000: "a text of 2000000 bytes, of at most 1048576", 500_000: rf"200 rows .*take 100\.\d MB{BUDGET}"}
+@pytest.mark.parametrize(
+    "size, n, words",
+    [
+        (2_000_000, 20, "a text of 2000000 bytes, of at most 1048576"),
+        (500_000, 200, rf"200 rows .*take 100\.\d MB{BUDGET}"),
+    ],
+)
+def test_long_texts_of_a_dictionary_are_not_unfolded(tmp_path, size, n, words):
+    steps = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array(["a" * size]))
+    table = pa.table({"episode": [0] * n, "step": steps, "chosen": [1] + [0] * (n - 1), "x": np.arange(float(n))})
     table = table.cast(table.schema.set(1, pa.field("step", pa.string())))
     pq.write_table(table, tmp_path / "log.parquet")
     for read in (ibcb.read_log, lambda path, **options: list(open_log(path, **options).parts())):
-        with pytest.raises(LogFormatError, match=words[size]):
+        with pytest.raises(LogFormatError, match=words):
             read(tmp_path / "log.parquet", max_memory="50MB")
 
 
@@ -228,6 +233,7 @@ except ibcb.LogFormatError:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process has held is not told here")
 def test_an_endless_step_of_csv_is_refused_before_many_blocks_are_read_ahead(tmp_path):
     with gzip.open(tmp_path / "log.csv.gz", "wb", 1) as file:
@@ -272,7 +278,7 @@ def test_compressions_that_numpy_does_not_write_are_refused(tmp_path, how, name)
 
 
 @pytest.mark.parametrize("name", ["episode", "step_ids", "timestamps"])
-@pytest.mark.parametrize("code", [0x7FFFFFFF, 0x110000, 0xD800])
+@pytest.mark.parametrize("code", [0x110000, 0xD800])
 def test_characters_that_do_not_exist_are_refused(tmp_path, name, code):
     path = npz(tmp_path / "log.npz", raw={name: texts(97, 98, code, 99)})
     refused(path, f"array '{name}' holds {code:#x} where a character should be, which is none")
@@ -406,7 +412,7 @@ import re, sys
 import numpy as np, ibcb
 path, content = sys.argv[1], bytes.fromhex(sys.argv[2])
 rng, refused = np.random.default_rng(0), 0
-for count in (200, 600):
+for count in (100, 300):
     for place in rng.integers(10, len(content), size=count):
         damaged = bytearray(content)
         damaged[place] ^= 0xFF
@@ -427,7 +433,7 @@ def test_damaged_gzips_leave_no_memory_behind(tmp_path, written, name):
     content = gzip.compress(written[Path(name).with_suffix("").suffix])
     command = [sys.executable, "-c", PEAKS, tmp_path / name, content.hex()]
     first, later, refused = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert refused > 600
+    assert refused > 300
     assert later < 1.1 * first
 
 

@@ -4,18 +4,14 @@ Each goes through the command line, through `read_log` and through the stream: r
 and what to do, in the same words all three times, and with nothing left behind. Some are only awkward, and are read.
 """
 
-import bz2
 import functools
 import gzip
 import io
 import json
-import lzma
 import os
 import pickle
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -154,14 +150,6 @@ def zip_bytes():
     return sink.getvalue()
 
 
-def png_bytes():
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
-
-
 def cut(content, share):
     return content[: int(len(content) * share)]
 
@@ -221,34 +209,25 @@ CASES = {
         f"no bytes, {kind}": Case(stored(b"", f"log{kind}"), words)
         for kinds, words in (
             ((".pq",), f"not a readable Parquet file .*0 bytes.*{AGAIN}"),
-            ((".csv", ".tsv.gz"), "the file is empty; a log has a row with the names"),
+            ((".csv",), "the file is empty; a log has a row with the names"),
             ((".feather",), f"not a readable Arrow file .*{AGAIN}"),
-            ((".npz",), "not a readable NumPy archive.*write it with numpy.savez"),
-            ((".vw", ".dsjson"), "the log is empty: it has no step. Is it the right file"),
         )
         for kind in kinds
     },
     **{
         f"Parquet cut at {share}": Case(stored(cut(PARQUET, share), "log.parquet"), f"cut off, damaged.*{AGAIN}")
-        for share in (0.05, 0.6, 0.9999)
+        for share in (0.6, 0.9999)
     },
     **{
         f"Arrow {what} cut at {share}": Case(stored(cut(content, share), "log.arrow"), f"cut off, damaged.*{AGAIN}")
         for what, content, share in (
-            ("Arrow file", FILE, 0.02),
             ("Arrow file", FILE, 0.95),
             ("Arrow stream", STREAM, 0.5),
         )
     },
-    "npz cut": Case(stored(cut(npz_bytes(), 0.99), "log.npz"), "NumPy archive.*write it with"),
-    "gzip cut early": Case(stored(cut(ZIPPED, 0.1), "log.csv.gz"), f"not a readable CSV file.*ended before.*{AGAIN}"),
     "gzip cut late": Case(stored(ZIPPED[:-6], "log.csv.gz"), f"not a readable CSV file.*ended before.*{AGAIN}"),
     "gzip damaged": Case(stored(ZIPPED[:-8] + bytes(8), "log.csv.gz"), f"not a readable CSV file.*CRC.*{AGAIN}"),
     "gzip that is none": Case(stored(CSV, "log.csv.gz"), f"not a readable CSV file.*Not a gzipped.*{AGAIN}"),
-    "Parquet without its beginning": Case(stored(PARQUET[40:], "log.parquet"), f"not a readable Parquet.*{AGAIN}"),
-    "Parquet with zeros": Case(
-        stored(PARQUET[:4] + bytes(100) + PARQUET[104:], "log.parquet"), f"not a readable Parquet.*{AGAIN}"
-    ),
     "Parquet with an absurd footer": Case(
         stored(PARQUET[:-8] + b"\xff\xff\xff\x7fPAR1", "log.parquet"), f"2147483647.*{AGAIN}"
     ),
@@ -259,17 +238,9 @@ CASES = {
     "CSV named Parquet": Case(stored(CSV, "log.parquet"), f"not a readable Parquet file .*{AGAIN}"),
     "zip named Parquet": Case(stored(zip_bytes(), "log.parquet"), FIRST.format("zip archive")),
     "pickle named Parquet": Case(stored(pickle.dumps(CSV), "log.parquet"), FIRST.format("pickle")),
-    "pickle named Arrow": Case(stored(pickle.dumps(CSV), "log.arrow"), FIRST.format("pickle")),
-    "zip named npz": Case(stored(zip_bytes(), "log.npz"), "'contexts' is missing: .*this file has no array"),
     "Parquet named CSV": Case(stored(PARQUET, "log.csv"), FIRST.format("Parquet file")),
     "gzip named CSV": Case(stored(ZIPPED, "log.csv"), FIRST.format("gzip")),
-    **{
-        f"CSV compressed by {name}": Case(stored(pack(CSV.encode()), "log.csv"), FIRST.format(f"compressed by {name}"))
-        for name, pack in (("bzip2", bz2.compress), ("xz", lzma.compress))
-    },
-    "PNG named CSV": Case(stored(png_bytes(), "log.csv"), FIRST.format("PNG image")),
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
-    "JSON named CSV": Case(stored('[{"episode": 0, "step": 0}]\n'), "no column tells the steps apart.*--column step="),
     **{
         f"gzip damaged, named {name}": Case(stored(DAMAGED_GZIP, name), f"cut off, damaged.*{AGAIN}")
         for name in ("log.jsonl.gz", "log.dsjson.gz", "log.vw.gz", "log.csv.gz", "log.dat.gz")
@@ -280,15 +251,7 @@ CASES = {
         )
         for key, value in (("_label_probability", 10**400), ("p", [10**400, 0]))
     },
-    **{
-        f"infinite in the episode that {name} calls 5": Case(
-            write(long(episode=[3, 3, 3, 3, 5, 5], price=[1.0, 2.0, 3.0, 4.0, 5.0, np.inf])),
-            "episode 5, step 0, candidate 1: feature 'price' is inf",
-        )
-        for name, write in (("Parquet", parquet), ("Arrow", lambda table: stored(arrow_bytes(table), "log.arrow")))
-    },
     "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
-    "gzipped npz": Case(stored(gzip.compress(npz_bytes()), "log.npz.gz"), KINDS),
     # -- paths -------------------------------------------------------------------------------------------------------
     "nothing": Case(lambda parent: parent / "log.parquet", "does not exist; give the path of a log"),
     "link to nowhere": Case(symlink("nowhere.parquet"), "does not exist; give the path of a log"),
@@ -300,15 +263,6 @@ CASES = {
     ),
     # -- folders -----------------------------------------------------------------------------------------------------
     "folder without files": Case(folder(), r"the folder holds no log; files must end in one of \.parquet"),
-    "folder named Parquet": Case(folder(name="log.parquet"), "the folder holds no log; files must end"),
-    "folder with hidden files": Case(folder(parquet(rows(), "_tmp/a.parquet")), "the folder holds no log"),
-    "folder of several formats": Case(
-        folder(parquet(rows(), "a.parquet"), stored(CSV, "b.csv")), r"formats \(\.csv, \.parquet\); keep one of them"
-    ),
-    "folder, column lacking": Case(
-        folder(parquet(long(), "a.parquet"), parquet(long(stars=None), "b.parquet")),
-        rf"b\.parquet: it has no column 'stars', which a\.parquet has; {SAME_COLUMNS}",
-    ),
     "folder, column too many": Case(
         folder(parquet(long(stars=None), "a.parquet"), parquet(long(), "b.parquet")),
         rf"b\.parquet: it has a column 'stars', which a\.parquet does not have; {SAME_COLUMNS}.*--features",
@@ -317,19 +271,9 @@ CASES = {
         folder(parquet(long(), "a.parquet"), parquet(long(stars=list("abcdef")), "b.parquet")),
         r"b\.parquet: column 'stars' holds string, but double in the files before it.*the same types",
     ),
-    "folder, other type of lists": Case(
-        folder(parquet(rows(), "a.parquet"), parquet(rows(contexts=[list("abcd")] * 4), "b.parquet")),
-        r"b\.parquet: column 'contexts' holds list<.*string>, but list<.*double> .*the same types",
-    ),
     "folder, one file cut": Case(
         folder(parquet(rows(), "a.parquet"), stored(cut(PARQUET, 0.5), "b.parquet")),
         rf"logs: b\.parquet: not a readable Parquet file.*{AGAIN}",
-    ),
-    "folder, one file ragged": Case(
-        folder(stored(CSV, "a.csv"), stored(CSV + "1,1\n", "b.csv")), r"logs: b\.csv: row 8 .*has 2 values"
-    ),
-    "folder, the same file again": Case(
-        folder(parquet(rows(), "a.parquet"), parquet(rows(), "b.parquet")), "episode 0 follows 1; sort.*--sort"
     ),
     "folder, features in another order": Case(
         folder(
@@ -338,26 +282,12 @@ CASES = {
         ),
         r"b\.parquet: its features have other names than those of a\.parquet.*convert all files together",
     ),
-    "folder, one file newer": Case(
-        folder(parquet(rows(), "a.parquet"), parquet(rows(episode=[2, 2, 3, 3]), "b.parquet", meta={"version": 9})),
-        r"b\.parquet: written in format version 9.*Upgrade",
-    ),
-    "folder, key of two kinds": Case(
-        folder(*(parquet(long(episode=None), f"episode={key}/a.parquet") for key in ("1", "x"))),
-        "episode=x/a.parquet: column 'episode' holds string, but int64.*the same types",
-    ),
     # -- one row per step --------------------------------------------------------------------------------------------
     "no steps": Case(parquet(rows().slice(0, 0)), "the log is empty: it has no step. Is it the right file"),
     "no contexts": Case(parquet(rows(contexts=None)), "'contexts' is missing; .*row per step has.*--drop n_candidates"),
-    "no counts": Case(parquet(rows(n_candidates=None)), "'n_candidates' is missing; a log with a row per step has"),
     "no episodes": Case(parquet(rows(episode=None)), "'episode' is missing; a log with a row per step has episode"),
-    "no choices": Case(parquet(rows(chosen=None)), "'chosen' is missing; a log with a row per step has"),
     "choices as fractions": Case(parquet(rows(chosen=[0.0, 1.0, 1.0, 0.0])), "'chosen' holds double.*as int64"),
-    "choices as text": Case(parquet(rows(chosen=list("abcd"))), "'chosen' holds string; .*whole numbers"),
     "choices as lists": Case(parquet(rows(chosen=[[0]] * 4)), "'chosen' holds list.*--column chosen=NAME"),
-    "choice missing": Case(
-        parquet(rows(chosen=[0, None, 1, 0])), "'chosen' has 1 missing value, the first in row 1 .*leave the step out"
-    ),
     "choice out of range": Case(
         parquet(rows(chosen=[0, 1, 2, 0])), "episode 1, step 0: chosen is 2 but the step has 2 candidates; indices"
     ),
@@ -365,21 +295,13 @@ CASES = {
         parquet(rows(chosen=whole_numbers([0, 2**63, 1, 0]))), "row 1: 'chosen' is 9223372036854775808.*correct it"
     ),
     "count negative": Case(parquet(rows(n_candidates=[2, -2, 2, 2])), "row 1: n_candidates is -2; .*Leave it out"),
-    "counts all negative": Case(parquet(rows(n_candidates=[-2] * 4)), "row 0: n_candidates is -2; .*Leave it out"),
     "count huge": Case(
         parquet(rows(n_candidates=[2, 2**62, 2, 2], contexts=[ROW * 2, [], ROW * 2, ROW * 2])),
         "row 1: contexts has 0 numbers but 4611686018427387904 candidates of 4 features.*same features",
     ),
-    "count too large": Case(
-        parquet(rows(n_candidates=whole_numbers([2, 2**63, 2, 2]))), "row 1: 'n_candidates' is 9223.*correct it"
-    ),
-    "count missing": Case(parquet(rows(n_candidates=[2, None, 2, 2])), "'n_candidates' has 1 missing value.*row 1"),
     "count zero": Case(
         parquet(rows(n_candidates=[2, 0, 2, 2], contexts=[ROW, [], ROW, ROW])),
         "episode 0, step 1: the step has no candidates; leave it out",
-    ),
-    "first count zero": Case(
-        parquet(rows(n_candidates=[0, 2, 2, 2], contexts=[[], ROW, ROW, ROW])), "episode 0, step 0: the step has no"
     ),
     "contexts empty": Case(parquet(rows(contexts=[[]] * 4)), "row 0: contexts is empty; every candidate needs"),
     "contexts of mixed length": Case(
@@ -389,19 +311,12 @@ CASES = {
         parquet(rows(contexts=[NESTED, [[0.0, 1.0, 2.0]] * 2, NESTED, NESTED])),
         "row 1: a candidate has 3 features but the first one has 2; every candidate needs the same",
     ),
-    "nested contexts, one missing": Case(
-        parquet(rows(contexts=[NESTED, NESTED, [[0.0, 1.0], None], NESTED])), "row 2: .*missing values; impute"
-    ),
     "nested contexts, other count": Case(
         parquet(rows(n_candidates=[2, 3, 2, 2], contexts=[NESTED] * 4)),
         "row 1: n_candidates is 3 but contexts has 2 lists; give it one list for each",
     ),
-    "contexts of marks": Case(parquet(rows(contexts=[[True, False] * 2] * 4)), "list<.*bool>; it must hold lists of"),
-    "contexts without lists": Case(parquet(rows(contexts=ROW)), "'contexts' holds double; it must hold lists of"),
     "contexts nested too deep": Case(parquet(rows(contexts=[[NESTED]] * 4)), "it must hold lists of numbers"),
-    "contexts of text": Case(parquet(rows(contexts=[list("abcd")] * 4)), "list<.*string>; it must hold lists of"),
     "contexts as text": Case(parquet(rows(contexts=["[0, 1]"] * 4)), "holds string; .*lists.*a row per candidate"),
-    "contexts missing": Case(parquet(rows(contexts=[ROW, None, ROW, ROW])), "row 1: .*missing values; impute"),
     "number missing": Case(
         parquet(rows(contexts=[ROW, ROW, ROW, [0.0, None, 1.0, 2.0]])), "row 3: .*missing values; impute them or drop"
     ),
@@ -410,22 +325,14 @@ CASES = {
         "episode 1, step 0, candidate 0: feature 1 is nan; .*Impute the value or drop the step",
     ),
     "steps unsorted": Case(parquet(rows(step=[1, 0, 0, 1])), "step 0 of episode 0 follows step 1; sort.*--sort"),
-    "step twice": Case(parquet(rows(step=[0, 0, 0, 1])), "step 0 of episode 0 follows step 0; .*a number of its own"),
     "name of a step twice": Case(parquet(rows(step=list("aabc"))), "step 'a' of episode 0 comes back.*name of its own"),
-    "step nan": Case(parquet(rows(step=[0.0, np.nan, 0.0, 1.0])), "'step' has 1 missing value, the first in row 1"),
     "episodes unsorted": Case(parquet(rows(episode=[1, 1, 0, 0])), "step 2 of the log: episode 0 follows 1; sort"),
     "episode huge": Case(
         parquet(rows(episode=whole_numbers([0, 0, 2**63, 2**63]))),
         "step 2 of the log: episode 9223372036854775808 is above 9223372036854775807; number the episodes 0, 1",
     ),
-    "episodes all huge": Case(
-        parquet(rows(episode=whole_numbers([2**64 - 1] * 4), step=[0, 1, 2, 3])), "is above.*0, 1"
-    ),
     "episode infinite": Case(
         parquet(rows(episode=[0.0, np.inf, 1.0, 1.0])), "step 1 of the log: episode is inf; give the step the number"
-    ),
-    "episode missing": Case(
-        parquet(rows(episode=[0, None, 1, 1])), "'episode' has 1 missing value, the first in row 1"
     ),
     "warm-up as fractions": Case(
         parquet(rows(episode=[-1.0, -1.0, 0.0, 0.0])),
@@ -434,16 +341,8 @@ CASES = {
     "only warm-up": Case(
         parquet(rows(episode=[-2, -2, -1, -1])), "warmup is 2 but the log has 2 .*at least one must", streamed=False
     ),
-    "all said to be warm-up": Case(
-        parquet(rows()), "warmup is 2 but the log has 2 episodes.*at least one must", {"warmup": 7}, streamed=False
-    ),
     "drop of no name": Case(
         parquet(rows()), "no column 'price'.*have no names.*when the log is conv", {"drop": ["price"]}
-    ),
-    "one-hot of numbers": Case(
-        parquet(rows()),
-        "no column 'episode' to encode.*are numbers.*when the log is converted",
-        {"one_hot": ["episode"]},
     ),
     # -- what we wrote about a file ----------------------------------------------------------------------------------
     "metadata newer": Case(parquet(rows(), meta={"version": 2}), "format version 2; .*reads up to 1. Upgrade ibcb"),
@@ -451,19 +350,13 @@ CASES = {
         f"metadata {name}": Case(parquet(table, meta=meta), rf"{DAMAGED} \({words}.*\); {AFRESH}")
         for name, table, meta, words in (
             ("no JSON", rows(), b"{", "version None"),
-            ("no text", rows(), b"\xff\xfe", "version None"),
-            ("a list", rows(), b"[1]", "version None"),
             ("bottomless", rows(), b"[" * 100_000, "version None"),
             ("version a text", rows(), {"version": "new"}, "version 'new'"),
             ("number of features a text", rows(), {"n_features": "two"}, "n_features 'two'"),
-            ("number of features negative", rows(), {"n_features": -2}, "n_features -2"),
-            ("number of features a fraction", rows(), {"n_features": 2.5}, "n_features 2.5"),
             ("number of features huge", rows(), {"n_features": 2**70}, "n_features 118"),
             ("names a number", rows(), {"feature_names": 5}, "feature_names 5"),
-            ("names a text", rows(), {"feature_names": "ab"}, "feature_names 'ab'"),
             ("names too few", rows(), {"n_features": 2, "feature_names": ["a"]}, "1 name of 2 features"),
             ("preparation empty", rows(), {"preparation": {}}, "preparation"),
-            ("preparation a number", rows(), {"preparation": 5}, "preparation"),
             (
                 "preparation of others",
                 rows(),
@@ -471,7 +364,6 @@ CASES = {
                 "preparation makes other features",
             ),
             ("roles a list", long(), {"features": ["price"], "roles": [1]}, r"roles \[1\]"),
-            ("columns a number", long(), {"features": 5}, "features 5"),
         )
     },
     "names twice": Case(parquet(rows(), meta={"feature_names": ["a", "a"]}), "feature_names has 'a' twice"),
@@ -488,7 +380,6 @@ CASES = {
     "position instead of marks": Case(
         parquet(long(chosen=[0, 0, 1, 1, 2, 2])), "'chosen' holds 2 in row 4 .*marks the chosen one: 1 or true there"
     ),
-    "mark a long text": Case(parquet(long(chosen=["x" * 10**5] * 6)), r"'chosen' holds 'x+\.\.\. in row 0 .*1 or true"),
     "step comes back": Case(
         parquet(long(episode=[0] * 6, step=list("aabbaa"))), "step 'a' of episode 0 comes back .*--sort"
     ),
@@ -496,11 +387,9 @@ CASES = {
         parquet(long(episode=list("aabbaa"))), "step 2 of the log: episode 'a' comes back after 'b'; sort.*--sort"
     ),
     "steps as lists": Case(parquet(long(step=[[0]] * 6)), "'step' holds list.*number, a text or a time.*--column step"),
-    "feature nan": Case(
-        parquet(long(price=[1.0, 2.0, np.nan, 4.0, 5.0, 6.0])), "step 1, candidate 0: feature 'price' is nan; .*Impute"
-    ),
     "feature infinite": Case(
-        parquet(long(price=[1.0, 2.0, 3.0, 4.0, np.inf, 6.0])), "episode 1, step 0, candidate 0: feature 'price' is inf"
+        parquet(long(episode=[3, 3, 3, 3, 5, 5], price=[1.0, 2.0, 3.0, 4.0, np.inf, 6.0])),
+        "episode 5, step 0, candidate 0: feature 'price' is inf",
     ),
     "feature missing": Case(
         parquet(long(price=[1.0, 2.0, None, 4.0, 5.0, 6.0])),
@@ -514,14 +403,6 @@ CASES = {
     ),
     "feature of lists": Case(
         parquet(long(price=[[1.0]] * 6)), "'price' holds list<.*cannot be a feature; .*--drop price"
-    ),
-    "one-hot of lists": Case(
-        parquet(long(price=[[1.0]] * 6)),
-        "'price' holds list<.*cannot be a feature; .*--drop price",
-        {"one_hot": ["price"]},
-    ),
-    "one-hot of bytes": Case(
-        parquet(long(price=[b"\xff"] * 6)), "'price' holds binary.*--drop", {"one_hot": ["price"]}
     ),
     "one-hot of 20001 values": Case(
         parquet(
@@ -550,25 +431,14 @@ CASES = {
     "name with a line break, no feature": Case(
         parquet(long(**{"a\nb\x1b[31m": list("abcdef")})), r"'a\\nb\\x1b\[31m' holds text.*--one-hot NAME"
     ),
-    "name with a line break, no step": Case(
-        parquet(long(step=None, **{"a\nb": [0] * 6})), r"--column step=NAME.*'a\\nb'"
-    ),
     "name that is very long": Case(
         parquet(long(step=None, **{"x" * 10**5: [0] * 6})), r"--column step=NAME.*'x+\.\.\."
-    ),
-    "name of a step that is very long": Case(
-        parquet(long(episode=[0] * 6, step=["x" * 10**5] * 6)), r"step 'x+\.\.\.: 3 candidates are marked"
     ),
     # -- episodes by time --------------------------------------------------------------------------------------------
     "no times": Case(parquet(long(**ONE_STEP_EACH)), "no column holds times; name it.*--column timestamp=NAME", BY_DAY),
     "times that are none": Case(
         parquet(long(time=["2024-02-01"] * 2 + ["01.02.2024"] * 4)),
         "step 1 of the log: the time is '01.02.2024'; .*such as 2024-03-01 12:00:00, or a number of seconds",
-        BY_DAY,
-    ),
-    "time missing": Case(
-        parquet(long(time=pa.array([0, 0, None, None, 2, 2], pa.timestamp("s")))),
-        "'time' has 2 missing values, the first in row 2 .*--drop",
         BY_DAY,
     ),
     "time infinite": Case(
@@ -605,16 +475,11 @@ CASES = {
     "delimiter of two signs": Case(stored(CSV), "delimiter='ab' cannot be used; give", {"delimiter": "ab"}, 2),
     "delimiter a quote": Case(stored(CSV), "delimiter='\"' cannot be used; give", {"delimiter": '"'}, 2),
     "decimal a digit": Case(stored(CSV), "decimal='1' cannot be used; give", {"decimal": "1"}, 2),
-    "delimiter of another file": Case(stored(CSV), "no column tells the steps apart.*--column", {"delimiter": ";"}),
     # -- CSV ---------------------------------------------------------------------------------------------------------
     "UTF-16": Case(stored(CSV.encode("utf-16")), rf"text in UTF-16 \({UTF8}"),
     "UTF-16 without a mark": Case(stored(CSV.encode("utf-16-le")), f"UTF-16.*{UTF8}"),
     "Latin-1 in the header": Case(
         stored(CSV.replace("price", "année").encode("latin-1")), f"the header is not UTF-8: byte 23 is 0xe9; {UTF8}"
-    ),
-    "Latin-1 in a value": Case(
-        stored(CSV.replace("5,1\n", "5,é\n").encode("latin-1")),
-        f"row 6 .*column 'stars': the text is not UTF-8; {UTF8}",
     ),
     "Latin-1 late": Case(
         stored(many("").replace(",1\n", ",a\n").encode() + b"1,0,1,1,\xe9\n"),
@@ -625,18 +490,10 @@ CASES = {
     "decimal commas": Case(
         stored(CSV.replace(",", ";").replace("3;3", "3,25;3")), "'price' holds text, such as '3,25'.*--decimal ,"
     ),
-    "decimal commas in quotes": Case(stored(CSV.replace("5,1\n", '5,"1,5"\n')), "such as '1,5'.*--decimal ,"),
-    "decimal comma late": Case(
-        stored(many("1,0,1,1.5,1\n").replace(",", ";").replace("1.5", "1,5")),
-        "row 4002 .*column 'price': '1,5' is not a number, .*correct it",
-        blocks=True,
-    ),
     "row too short": Case(stored(CSV + "1,1,1,3\n"), "row 8 .* has 4 values but the header, .*has 5; every row needs"),
-    "row too short, late": Case(stored(many("1,0,1,3\n")), "row 4002 .* has 4 values but.*--delimiter", blocks=True),
     "remark before the header": Case(
         stored("# ours\n" + CSV), "row 2 .*has 5 values but the header, .*'# ours', has 1"
     ),
-    "sep= before the header": Case(stored("sep=;\n" + CSV.replace(",", ";")), "row 2 .*header, which begins 'sep=;'"),
     "quote never closed": Case(stored(CSV + '1,1,1,"3,4\n' + DATA), "row 8 .* values but the header"),
     "quote never closed, large": Case(
         stored(many('1,0,1,"3,4\n') + many("")),
@@ -646,86 +503,36 @@ CASES = {
     "no header": Case(
         stored(DATA), r"the first row \('0', '0', '1', '1', '5'\) has numbers where the names.*put a row"
     ),
-    "column twice": Case(stored(CSV.replace("stars", "price")), "column 'price' appears twice; names must differ"),
     "header only": Case(stored(HEADER + "\n"), "the log is empty: it has no step. Is it the right file"),
     "header without an end": Case(stored(HEADER), "no row follows the header 'episode,step,.*'; a log needs"),
     "blank lines": Case(stored("\n\r\n  \n"), "the file is empty; a log has a row with the names"),
     "null character": Case(
         stored(CSV.replace("5,1\n", "5,\0\n")), r"'stars' holds text, such as '\\x00'; .*--drop stars"
     ),
-    "number that overflows": Case(stored(CSV.replace("5,1\n", "5,1e999\n")), "feature 'stars' is inf; .*Impute"),
-    "number of too many digits as a mark": Case(
-        stored(CSV.replace("1,0,1", f"1,0,{9**40}")), "'chosen' holds .*1 or tr"
-    ),
     "steps that differ in the last of many digits": Case(
         stored(CSV.replace("1,0,1", f"1,{2**64 - 2},1").replace("1,0,0", f"1,{2**64 - 1},0")),
         f"episode 1, step {2**64 - 1}: no candidate is marked.*or mark one",
-    ),
-    "cell without a number": Case(
-        stored(CSV.replace("5,1\n", "5,\n")), "'stars' has 1 missing value.*row 4.*--missing"
     ),
     "text after many numbers": Case(
         stored(many("1,0,1,none,1\n", steps=70_000)),  # a megabyte
         "row 70002 .*column 'price': 'none' is not a number, .*correct it, or leave the column out",
         blocks=True,
     ),
-    "step of text after many numbers": Case(
-        stored(many("1,a,1,1,1\n")), "row 4002 .*column 'step': 'a' is not a whole number.*correct it", blocks=True
-    ),
     "step that comes back in a later block": Case(
         stored(many("0,7,1,1,1\n")), "step 7 of episode 0 follows step 3999; sort.*--sort", blocks=True
-    ),
-    "name of a step that comes back in a later block": Case(
-        stored(re.sub(r"(?m)^0,", "0,s", many("0,7,1,1,1\n"))), "step 's7' of episode 0 comes back.*--sort", blocks=True
-    ),
-    "episode that comes back in a later block": Case(
-        stored(re.sub(r"(?m)^0,", "x,", many("y,0,1,1,1\nx,0,1,1,1\n"))),
-        "episode 'x' comes back after 'y'",
-        blocks=True,
-    ),
-    "number missing in a later block": Case(
-        stored(many("1,0,1,,1\n")), "'price' has 1 missing value, the first in row 4000 .*--missing", blocks=True
-    ),
-    "times that are none in CSV": Case(
-        stored("step,chosen,time,x\n0,1,2024-01-01 00:00:00,1\n1,1,2024-13-45 00:00:00,1\n"),
-        "step 1 of the log: the time is '2024-13-45 00:00:00'; .*such as",
-        BY_DAY,
     ),
     "lists in CSV": Case(
         stored('episode,step,chosen,n_candidates,contexts\n0,0,1,2,"[1,2]"\n'), "CSV cannot hold lists: give it a row"
     ),
     # -- Vowpal Wabbit, dsjson, npz ------------------------------------------------------------------------------------
     "VW, nothing cuts it": Case(stored(VW, "log.vw"), "does not say where episodes begin.*episode_size"),
-    "VW, step without candidates": Case(
-        stored("shared |a x\n\n" + VW, "log.vw"), "log.vw: line 1: a shared line without", {"episode_size": 5}
-    ),
-    "VW, decimal comma": Case(
-        stored(VW.replace("x:2", "x:1,5"), "log.vw"), "line 2: 'x:1,5' is not a feature; expected", {"episode_size": 5}
-    ),
-    "dsjson, last line cut": Case(
-        stored(lines({}, {})[:-20], "log.dsjson"), "line 2: not a line of JSON.*every line must", {"episode_size": 5}
-    ),
     "dsjson, model comes back": Case(
         stored(lines(*({"VWState": {"m": m}} for m in "aba")), "log.dsjson"),
         "step 2 of the log: episode 'a' comes back after 'b'; sort",
         {"columns": {"episode": "VWState.m"}},
     ),
-    "dsjson, days that come back": Case(
-        stored(lines(*({"Timestamp": f"2024-01-0{day}T00:00Z"} for day in (1, 2, 1))), "log.dsjson"),
-        "step 2 of the log: its time 2024-01-01T.* is before 2024-01-02T.*--sort",
-        BY_DAY,
-    ),
-    "npz, episode without steps": Case(
-        stored(npz_bytes(episode=None, episode_offsets=[0, 2, 2, 4]), "log.npz"), "episode 1 has no steps; leave it out"
-    ),
     "npz, episode huge": Case(
         stored(npz_bytes(episode=np.array([0, 0, 2**63, 2**63], np.uint64)), "log.npz"), "is above 9223.*0, 1, 2"
-    ),
-    "npz, episode nan": Case(stored(npz_bytes(episode=[0, 0, np.nan, 1.0]), "log.npz"), "step 2: the episode is nan"),
-    "npz, time missing": Case(
-        stored(npz_bytes(timestamps=np.array(["NaT"] * 4, "datetime64[s]")), "log.npz"),
-        "the time is NaT; .*Or leave",
-        BY_DAY,
     ),
 }
 
@@ -865,13 +672,10 @@ def test_other_commands_refuse_it_too(tmp_path, written, model, verb, name):
 #: what is only awkward, and how to read it as the log that `long` has
 AWKWARD = {
     "mark of UTF-8": (stored(b"\xef\xbb\xbf" + CSV.encode()), {}),
-    "semicolons": (stored(CSV.replace(",", ";")), {}),
     "semicolons and decimal commas": (stored(CSV.replace(",", ";").replace("3;3", "3,0;3")), {"decimal": ","}),
-    "decimal commas in quotes": (stored(CSV.replace("3,3", '"3,0",3')), {"decimal": ","}),
     "ends of lines of Windows": (stored(CSV.replace("\n", "\r\n")), {}),
     "ends of lines of old Macs": (stored(CSV.replace("\n", "\r")), {}),
     "no end of the last line": (stored(CSV.removesuffix("\n")), {}),
-    "blank lines": (stored(CSV.replace("\n", "\n\n")), {}),
     "spaces after commas": (stored(CSV.replace(",", ", ")), {}),
     "commas at the end of lines": (stored(CSV.replace("\n", ",\n")), {}),
     "row numbers without a name": (stored("".join(f"{i or ''},{line}\n" for i, line in enumerate(CSV.split()))), {}),
@@ -965,15 +769,6 @@ def test_features_can_be_chosen_of_files_that_we_wrote(tmp_path, more, options):
         np.testing.assert_array_equal(again.contexts, log.contexts[: again.n_rows, [2, 0]])
 
 
-@pytest.mark.parametrize("more", [False, True])
-def test_features_that_a_written_file_has_not_are_refused(tmp_path, more):
-    log = ibcb.BehaviorLog.from_episodes([(np.ones((2, 2, 2)), [0, 1])], feature_names=["a", "b"])
-    ibcb.write_log(log, tmp_path / "log.parquet", long=more)
-    for options in ({"features": ["c"]}, {"drop": ["c"]}):
-        with pytest.raises(LogFormatError, match=r"log\.parquet: no feature is named c; the file has a, b"):
-            ibcb.read_log(tmp_path / "log.parquet", **options)
-
-
 # -- hostile files ---------------------------------------------------------------------------------------------------
 
 
@@ -1013,12 +808,11 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(tmp_path, new):
         streamed(tmp_path / "log.parquet")
 
 
-@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_damaged_arrow_files_never_crash(tmp_path, rng, new):
+def test_damaged_arrow_streams_never_crash(tmp_path, rng):
     """Their buffers are used as they are: an offset that points elsewhere would be followed there."""
     table = long(step=list("aabbcc"), genre=list("xyxzxy"))
-    content, path, refused = arrow_bytes(table, new), tmp_path / "log.arrow", 0
-    for _ in range(300):
+    content, path, refused = arrow_bytes(table, pa.ipc.new_stream), tmp_path / "log.arrow", 0
+    for _ in range(150):
         damaged = bytearray(content)
         damaged[int(rng.integers(len(content)))] = rng.integers(256)
         path.write_bytes(damaged)
@@ -1027,7 +821,7 @@ def test_damaged_arrow_files_never_crash(tmp_path, rng, new):
         except LogFormatError as error:
             refused += 1
             assert str(error).startswith("log.arrow: ")  # noqa: PT017
-    assert refused > 50
+    assert refused > 25
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
@@ -1039,7 +833,7 @@ def test_a_file_without_permission_says_so(tmp_path):
     assert re.fullmatch(r"error: .*log\.parquet cannot be read: no permission\. .*\n", result.stderr)
 
 
-@pytest.mark.parametrize("mistake", [IndexError, AttributeError, KeyError, TypeError])
+@pytest.mark.parametrize("mistake", [IndexError, KeyError])
 @pytest.mark.parametrize(
     ("name", "place"),
     [

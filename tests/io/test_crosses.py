@@ -140,7 +140,7 @@ def test_sparse_products_are_those_of_dense_ones(monkeypatch):
 def test_a_sparse_log_is_written_in_formats_that_are_not(tmp_path, monkeypatch, name):
     log = ibcb.read_log(shop(steps=40, items=80), features=["item_id", "item_price"], one_hot=["item_id"])
     assert is_sparse(log.contexts)
-    monkeypatch.setattr(ibcb.io.longform, "_NUMBERS", 7 * 4 * log.n_features)
+    monkeypatch.setattr("ibcb.log.behavior_log.DENSE_NUMBERS", 7 * 4 * log.n_features)
     ibcb.write_log(log, tmp_path / name)
     back = ibcb.read_log(tmp_path / name, **({"episode_size": 20} if name == "log.vw" else {}))
     assert back.feature_names == log.feature_names

@@ -261,19 +261,6 @@ def test_unnamed_features_can_be_asked_for_by_the_names_they_are_written_with(tm
     assert the_only(part).contexts.tolist() == [[3, 1]]
 
 
-def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng):
-    sizes = [rng.integers(1, 6, size=20) for _ in range(3)]
-    log = BehaviorLog.from_episodes([([rng.normal(size=(m, 3)) for m in size], [0] * 20) for size in sizes], warmup=1)
-    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
-    monkeypatch.setattr(sparse, "BATCH_NUMBERS", 30)
-    source = DSJsonSource(tmp_path / "log.dsjson", ReadOptions())
-    batches = list(source.batches())
-    assert len(batches) > 10
-    assert all(batch.contexts.size <= 30 for batch in batches)
-    for _ in range(2):
-        assert_same_log(assembled(source), log)
-
-
 # -- broken files --------------------------------------------------------------------------------------------------
 
 GOOD = decision({"x": 1}, {"x": 2})

@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from strategies import assert_same_log
+from strategies import assembled, assert_same_log
 
 import ibcb
 from ibcb import BehaviorLog, LogFormatError
-from ibcb.io import LOST, WRITABLE, formats, npz, open_log
+from ibcb.io import LOST, WRITABLE, formats, npz, open_log, sparse
 from ibcb.io.format import Format
 from ibcb.log.recipe import FeatureColumn, Preparation
 
@@ -23,6 +23,21 @@ def test_every_format_that_is_written_is_read(tmp_path, log, suffix):
     ibcb.write_log(log, tmp_path / f"log{suffix}")
     options = {"episode_size": 6, "warmup": 1} if suffix == ".vw" else {}
     assert_same_log(ibcb.read_log(tmp_path / f"log{suffix}", **options), log)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".vw", ".dsjson"])
+def test_batches_are_small_whole_steps_and_may_be_read_again(tmp_path, monkeypatch, rng, suffix):
+    sets = [[rng.normal(size=(m, 3)) for m in rng.integers(1, 9, size=20)] for _ in range(3)]
+    log = BehaviorLog.from_episodes([(s, [0] * 20) for s in sets], feature_names=["a", "b", "c"])
+    ibcb.write_log(log, tmp_path / f"log{suffix}")
+    for module in (npz, sparse):
+        monkeypatch.setattr(module, "BATCH_NUMBERS", 30)
+    disk = open_log(tmp_path / f"log{suffix}", max_memory="400kB", **({"episode_size": 20} if suffix == ".vw" else {}))
+    for _ in range(2):
+        batches = list(disk._source.batches())
+        assert len(batches) > 20
+        assert all(batch.contexts.size <= 30 for batch in batches)
+        assert_same_log(assembled(disk._source, disk._options), log)
 
 
 def test_a_new_format_is_one_declaration_in_the_list(tmp_path, monkeypatch, log):

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import slow
-from hypothesis import given
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from strategies import assert_same_log, logs, reproducible
+from strategies import assert_same_log
 
 import ibcb
 from ibcb import IBCB, BaseSVC, BehaviorLog, LogFormatError
@@ -28,16 +27,6 @@ def some_log(n=3, warmup=0, dtype=np.float64, seed=0, **extras):
 
 
 # -- logs: round trip ----------------------------------------------------------------------------------------------
-
-
-@reproducible
-@given(logs())
-def test_a_log_comes_back_to_the_bit(tmp_path_factory, log):
-    path = tmp_path_factory.getbasetemp() / "round-trip.parquet"
-    ibcb.write_log(log, path)
-    again = ibcb.read_log(path)
-    assert_same_log(again, log)
-    assert again.contexts.tobytes() == log.contexts.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -56,11 +45,12 @@ def test_a_log_comes_back_to_the_bit(tmp_path_factory, log):
 )
 def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
     log = some_log(timestamps=values, step_ids=values[::-1])
-    ibcb.write_log(log, tmp_path / "log.parquet")
-    again = ibcb.read_log(tmp_path / "log.parquet")
-    assert_same_log(again, log)
-    if values.dtype.kind in "iuf":
-        assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
+    for name in ("log.parquet", "log.npz"):
+        ibcb.write_log(log, tmp_path / name)
+        again = ibcb.read_log(tmp_path / name)
+        assert_same_log(again, log)
+        if values.dtype.kind in "iuf" or name == "log.npz":
+            assert again.timestamps.dtype == again.step_ids.dtype == values.dtype
 
 
 @pytest.mark.parametrize("part", [slice(1, 3), slice(None, 2), 2])
@@ -125,24 +115,6 @@ def test_what_is_not_a_log_is_not_written(tmp_path):
 # -- logs: broken files --------------------------------------------------------------------------------------------
 
 
-def test_damaged_bytes_never_crash_and_never_pass_for_another_error(tmp_path):
-    path = tmp_path / "damaged.parquet"
-    ibcb.write_log(some_log(), path)
-    content = path.read_bytes()
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        damaged = bytearray(content)
-        for place in rng.integers(len(content), size=4):
-            damaged[place] = rng.integers(256)
-        path.write_bytes(damaged)
-        try:
-            log = ibcb.read_log(path)
-        except LogFormatError as error:
-            assert "damaged.parquet" in str(error)  # noqa: PT017
-        else:
-            assert np.isfinite(log.contexts).all()
-
-
 @pytest.mark.parametrize("name", ["log.docx", "log", "log.parquet.gz"])
 def test_other_suffixes_are_refused_with_the_right_one(tmp_path, name):
     with pytest.raises(LogFormatError, match=rf"{name}: .*\.parquet"):
@@ -178,28 +150,13 @@ def stored(model, path):
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-@pytest.mark.parametrize("solver", ["auto", "hard", "soft", "robust", "paper"])
+@pytest.mark.parametrize("solver", ["auto", "soft", "paper"])
 def test_a_model_comes_back_to_the_bit(tmp_path, run, solver, incremental):
     model = IBCB(solver=solver, l2=0.3, alpha=0.7, incremental=incremental).fit(run.log.head(0.4))
     again = stored(model, tmp_path / "m.safetensors")
     assert_same_model(again, model)
     assert again.get_params() == model.get_params()
     np.testing.assert_array_equal(again.predict(run.test_log), model.predict(run.test_log))
-
-
-@pytest.mark.parametrize(
-    "expert, solver",
-    [("sbucb", solver) for solver in ("auto", "hard", "soft", "robust", "paper")]
-    + [("sbts", solver) for solver in ("soft", "robust", "paper")],
-)
-def test_partial_fit_goes_on_where_the_stored_model_stopped(tmp_path, run, expert, solver):
-    steady, stored_often = (IBCB(expert=expert, solver=solver, l2=0.3) for _ in range(2))
-    for episode in run.log:
-        steady.partial_fit(episode)
-        stored_often = stored(stored_often.partial_fit(episode), tmp_path / "m.safetensors")
-        assert_same_model(stored_often, steady)
-    whole = IBCB(expert=expert, solver=solver, l2=0.3).fit(run.log)
-    np.testing.assert_array_equal(stored_often.coef_, whole.coef_)
 
 
 def altered(log, episode, step):
@@ -311,10 +268,17 @@ def test_only_fitted_models_of_ours_are_saved(tmp_path):
 # -- models: broken files ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def model_path(tmp_path, run):
-    path = tmp_path / "model.safetensors"
+@pytest.fixture(scope="module")
+def model_bytes(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
     ibcb.save_model(IBCB(l2=0.3).fit(run.log), path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def model_path(tmp_path, model_bytes):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(model_bytes)
     return path
 
 
@@ -433,12 +397,6 @@ def test_what_only_a_newer_library_knows_asks_for_it(model_path):
         ibcb.load_model(model_path)
 
 
-def test_tampering_with_nothing_is_harmless(model_path):
-    before = ibcb.load_model(model_path)
-    tamper(model_path, lambda arrays, meta: None)
-    assert_same_model(ibcb.load_model(model_path), before)
-
-
 @pytest.mark.parametrize("content", ["not json", "[]", "3", "{}"])
 def test_metadata_that_is_not_ours_is_refused(tmp_path, content):
     save_file({"coef": np.zeros(3)}, tmp_path / "odd.safetensors", {"ibcb": content})
@@ -460,7 +418,7 @@ def test_truncated_models_are_refused(model_path, share):
         ibcb.load_model(model_path)
 
 
-@pytest.mark.parametrize("every", [11, slow(3)])
+@pytest.mark.parametrize("every", [41, slow(3)])
 def test_no_flipped_bit_goes_unseen(model_path, every):
     """Of so many bytes of the header, and of the arrays, a bit: refused by name, or the very same model (blanks)."""
     content, before = model_path.read_bytes(), ibcb.load_model(model_path)

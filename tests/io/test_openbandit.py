@@ -230,16 +230,7 @@ def without(table, column):
 
 AFFINITY = "user-item_affinity_3"
 BROKEN = {
-    "no items": (lambda c, t: (None, t), "item_context.csv is missing beside the impressions"),
     "item twice": (lambda c, t: ([*c, c[1]], t), r"item_context\.csv: item_id 0 appears twice"),
-    "item id text": (
-        lambda c, t: (cell(c, 2, "item_id", "x"), t),
-        r"item_context\.csv: row 1 \(from 0\): item_id is 'x'",
-    ),
-    "item short": (
-        lambda c, t: ([*c[:2], c[2][:3], *c[3:]], t),
-        r"item_context\.csv: row 3 .* has 3 values but the header, .* has 6",
-    ),
     "item number missing": (
         lambda c, t: (cell(c, 2, "item_feature_0", ""), t),
         r"item_context\.csv: row 1 \(from 0\): item_feature_0 is missing; .*--drop item_feature_0",
@@ -249,14 +240,9 @@ BROKEN = {
         lambda c, t: (c, without(t, AFFINITY)),
         rf"1 column missing: {AFFINITY}.*--drop",
     ),
-    "column twice": (lambda c, t: (c, [[*row, row[2]] for row in t]), r"all\.csv: column 'item_id' appears twice"),
     "item unknown": (
         lambda c, t: (c, cell(t, 3, "item_id", "5")),
         r"all\.csv: row 2 \(from 0\): item_id is 5, which .* 5 items are 0 to 4",
-    ),
-    "item fractional": (
-        lambda c, t: (c, cell(t, 3, "item_id", "1.5")),
-        r"all\.csv: row 2 \(from 0\): item_id is '1.5'",
     ),
     "affinity missing": (
         lambda c, t: (c, cell(t, 3, AFFINITY, "")),

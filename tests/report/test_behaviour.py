@@ -9,6 +9,7 @@ from pages import arms, dirty, fitted, shop
 import ibcb
 from ibcb.engine import History, replay
 from ibcb.report import facts, render
+from ibcb.report.feature_weights import weight_numbers
 from ibcb.report.ribbons import agreements, today_begins
 from ibcb.report.ribbons import ribbons as gathering
 from ibcb.report.times import episode_times
@@ -143,7 +144,7 @@ def test_the_page_has_one_estimate_and_no_kink():
 # -- exploration -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expert", ["sbts", "softmax"])
+@pytest.mark.parametrize("expert", [pytest.param("sbts", marks=pytest.mark.slow), "softmax"])
 def test_the_exploration_of_a_decider_that_draws_is_its_own(expert):
     run = ibcb.simulate("synthetic", expert=expert, n_episodes=6, batch_size=300, seed=2)
     found = facts(ibcb.IBCB(expert=expert, l2=0.3).fit(run.log), run.log, steps=False)
@@ -181,9 +182,7 @@ def test_times_are_no_finer_than_it_takes_to_tell_them_apart():
 
 
 def test_small_weights_keep_their_digits():
-    rows, _ = facts(*shop(), steps=False).weight_rows({})
-    for row in rows:
-        if row["group"] is None:
-            for unit in ("unit", "spread"):
-                text = row[unit]["last"].replace("\u2212", "-")
-                assert len(text.lstrip("-0.").replace(".", "")) >= 3 or float(text) == 0
+    for weight in facts(*shop(), steps=False).weights:
+        for factor in (1.0, weight.spread):
+            text = weight_numbers(weight, factor)["last"].replace("\u2212", "-")
+            assert len(text.lstrip("-0.").replace(".", "")) >= 3 or float(text) == 0

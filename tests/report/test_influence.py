@@ -8,7 +8,7 @@ from pages import shared, shop
 
 import ibcb
 from ibcb.report import facts
-from ibcb.report.influence import StepSpread, groups_of
+from ibcb.report.feature_weights import StepSpread, groups_of
 
 NAMES = ["price", "genre=a", "genre=b", "genre=c", "stars"]
 GROUPS = groups_of(NAMES)

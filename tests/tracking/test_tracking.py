@@ -541,7 +541,7 @@ def alike_but_for_one_unit(kind: str, size: float, **params) -> ibcb.IBCB:
     return ibcb.IBCB(expert=kind, solver="robust", **params).fit(log)
 
 
-@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.filterwarnings("ignore:the (log seems to start|choices of the first episode)")
 @pytest.mark.parametrize(
     ("size", "forecast"),
     [
@@ -560,7 +560,7 @@ def test_a_feature_of_any_size_is_one_in_other_units(kind, size, forecast):
     assert [each.violated for each in model.diagnostics_] == [each.violated for each in own.diagnostics_]
 
 
-@pytest.mark.filterwarnings("ignore:the log seems to start in the middle")
+@pytest.mark.filterwarnings("ignore:the (log seems to start|choices of the first episode)")
 @pytest.mark.parametrize("kind", ["sbucb", "sbts"])
 @pytest.mark.parametrize("l2", [1.0, "auto"])
 @pytest.mark.parametrize("size", [1e-155, 1e-12, 1e12])

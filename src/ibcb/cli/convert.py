@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.inputs import check_input, check_output, saved
 from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
-from ibcb.cli.paths import check_input
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, option
 
@@ -55,6 +54,6 @@ def convert(
     if lost is not None:
         say(f"note: {out.suffix} does not keep {lost}.")
     if how.as_json:
-        print_json({"out": str(out), "bytes": size, "notes": [note.to_json() for note in disk.notes], "lost": lost})
+        print_json({"out": str(out), "bytes": size, "notes": disk.notes, "lost": lost})
     else:
         say(f"{out}: {size / 1e6:.1f} MB")

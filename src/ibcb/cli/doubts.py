@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ibcb.log.notes import Note
     from ibcb.report.scanning import Validating
 
-__all__ = ["known_of", "refuse_doubts", "told_once"]
+__all__ = ["known_of", "refuse_doubts"]
 
 #: findings of `ibcb.validate` that are repeated though they are no warnings: units matter to an l2 that is a number
 _REPEATED = ("scales",)
@@ -23,22 +23,18 @@ _REPEATED = ("scales",)
 _UNDETERMINED = ("constant-within-steps", "collinear")
 
 
-def known_of(log: Log, scanning: Validating) -> tuple[Note, ...]:
+def known_of(log: Log, scanning: Validating, model: ibcb.IBCB) -> list[Note]:
     """How a log was read, and the warnings of `ibcb.validate`, once it has been gone through.
 
-    Its errors are among them: if a fit is possible all the same, it is in doubt.
+    Its errors are among them: if a fit is possible all the same, it is in doubt. Without what the model says itself,
+    from its own evidence.
     """
     validation = scanning.of(log)
-    # The notes of a log on disk are complete when it has been gone through.
-    told = (note for note in validation.notes if note.severity == "warning" or note.code in _REPEATED)
-    return (*log.notes, *told)
-
-
-def told_once(known: Iterable[Note], model: ibcb.IBCB) -> list[Note]:
-    """What is known of a log without what the model says itself, from its own evidence."""
     own = next((note for note in model.notes_ if note.code == "undetermined-features"), None)
     named = set() if own is None else _features(own)
-    return [note for note in known if note.code not in _UNDETERMINED or not _features(note) <= named]
+    # The notes of a log on disk are complete when it has been gone through.
+    told = (note for note in validation.notes if note.severity == "warning" or note.code in _REPEATED)
+    return [note for note in (*log.notes, *told) if note.code not in _UNDETERMINED or not _features(note) <= named]
 
 
 def _features(note: Note) -> set[float | int | str]:

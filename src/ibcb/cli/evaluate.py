@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
+from ibcb.cli.inputs import model_of
 from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.paths import model_of
 from ibcb.cli.printing import print_json, print_table, say_notes
 
 __all__ = ["evaluate"]

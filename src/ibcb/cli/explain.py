@@ -9,10 +9,9 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.paths import model_of
-from ibcb.cli.printing import Row, print_json, print_table, say_notes
+from ibcb.cli.printing import Row, print_facts, print_json, print_table, say_notes, write_tables
 from ibcb.log.option import COUNT, PATH, option, whole
 
 __all__ = ["explain"]
@@ -51,20 +50,16 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
 
     Example: ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10
     """
-    from ibcb.io.tablefiles import table_file
-
     log, out = how.log, how.out
     if log is None:
         raise typer.BadParameter("name the log that the model was fitted to.", param_hint="'--log'")
-    if out is not None:
-        check_output(out, (".csv", ".parquet"), log, model)
+    check_output(out, (".csv", ".parquet"), log, model)
     imitator = model_of(model, log, needs="explain needs")
     behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
     steps = ibcb.explain(imitator, behaviour)
     table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
-        with table_file(out) as file:
-            file.write(table)
+        write_tables([table], out)
         saved(out)
     say_notes(behaviour.notes)
     rows: list[Row] = table.slice(0, how.most).to_pylist()
@@ -72,9 +67,7 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
         shown = [{name: _plain(value) for name, value in row.items()} for row in rows]
         print_json({"out": None if out is None else str(out), "steps": len(table), "astray": astray, "most": shown})
         return
-    print(f"steps       {len(table)}, of which {astray} probably went astray")
-    if out is not None:
-        print(f"saved       {out}")
+    print_facts({"steps": f"{len(table)}, of which {astray} probably went astray", "saved": out})
     print()
     columns = {"episode": "episode", "step": "step"}
     # One of them tells which step it was; the file has both.

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import ibcb
-from ibcb.cli.doubts import known_of, refuse_doubts, told_once
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.doubts import known_of, refuse_doubts
+from ibcb.cli.inputs import check_input, check_output, saved
 from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
-from ibcb.cli.paths import check_input
-from ibcb.cli.printing import Row, print_json, print_table, print_verdict, say, say_notes, size, wrapped
+from ibcb.cli.printing import Row, print_facts, print_json, print_table, say, say_notes, size, wrapped
 from ibcb.estimators.parameters import FITTING
 from ibcb.log.option import FLAG, PATH, option, text
 
@@ -104,7 +103,7 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
-        refuse_doubts([*told_once(known_of(behaviour, scanning), fitted), *fitted.notes_], how.strict)
+        refuse_doubts([*known_of(behaviour, scanning, fitted), *fitted.notes_], how.strict)
 
     if streamed:
         try:
@@ -126,42 +125,42 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
             ibcb.save_model(model, out)
     saved(out)
     seconds = time.perf_counter() - start
-    known = known_of(behaviour, scanning)
+    known = known_of(behaviour, scanning, model)
     # What became of a log that was read whole is known to the log on disk.
-    since = [note for note in disk.notes if note not in known]
-    notes = [*told_once((*known, *since), model), *model.notes_]
+    notes = [*known, *(note for note in disk.notes if note not in known), *model.notes_]
     say_notes(notes)
     verdict = _verdict(model, behaviour)
     claimed = verdict is not None and verdict.supported
     if how.as_json:
+        explores = model.epsilon_ is not None or model.temperature_ is not None
         figures = {name: getattr(model, f"{name}_") for name in _FIGURES}
         more = {
             "evidence": [each._asdict() for each in model.evidence_],
             "diagnostics": [each._asdict() for each in model.diagnostics_],
             "seconds": seconds,
-            "verdict": None if verdict is None else verdict.to_json(),
-            "exploration_interval": _exploration(model),
+            "verdict": verdict,
+            # Of epsilon in every episode and the next, or of the temperature.
+            "exploration_interval": model.exploration_interval()._asdict() if explores else None,
             "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
             "last_policy": _interval(model, claimed=claimed),
-            "notes": [note.to_json() for note in notes],
+            "notes": notes,
         }
         print_json({"model": str(out), **figures, **more})
         return
-    print(f"log         {log if streamed else size(behaviour)}")
-    print(f"solver      {model.solver_}, {seconds:.3f} s")
-    if model.evidence_:
-        print(f"decider     {model.decider_.label}")
-    if words := exploration(model):
-        print(wrapped(f"explores    {words}", 12))
-    if model.forecast_note_ is not None:
-        print(f"forecast    {_FORECASTS.get(model.forecast_note_.code, model.forecast_note_)}")
-    if verdict is not None:
-        print_verdict(verdict)
+    note = model.forecast_note_
+    facts = {
+        "log": log if streamed else size(behaviour),
+        "solver": f"{model.solver_}, {seconds:.3f} s",
+        "decider": model.decider_.label if model.evidence_ else "",
+        "explores": exploration(model),
+        "forecast": note and _FORECASTS.get(note.code, note),
+    }
+    print_facts(facts, verdict)
     if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
-        print("weights     not determined: no weights explain the choices better than zeros")
-        print(f"saved       {out}")
+        print_facts({"weights": "not determined: no weights explain the choices better than zeros", "saved": out})
         return
-    print(f"saved       {out}\n")
+    print_facts({"saved": out})
+    print()
     if kinds := compared(model):
         print_table([_kind(each) for each in kinds], _KINDS)
         print()
@@ -215,13 +214,6 @@ def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None
         name: [each if math.isfinite(each) else None for each in values.tolist()] for name, values in interval.items()
     }
     return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
-
-
-def _exploration(model: ibcb.IBCB) -> dict[str, list[float]] | None:
-    """Bounds of epsilon, of every episode and the next, or of the temperature."""
-    if model.epsilon_ is None and model.temperature_ is None:
-        return None
-    return {name: values.tolist() for name, values in model.exploration_interval()._asdict().items()}
 
 
 def _kind(kind: Compared) -> Row:

@@ -1,4 +1,4 @@
-"""The files of a command: those that it reads, those that it writes, and those that it has saved.
+"""The files of a command: those that it reads, logs and models, those that it writes, and those that it has saved.
 
 What is to be written may not be, by any name, what is read, nor become a part of a folder that is read. Both are told
 here as they become known, in any order, and whoever comes second is refused before anything is written.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +17,18 @@ from typing import Any
 
 import typer
 
-__all__ = ["check_output", "files_of_a_command", "reads", "reads_tables", "saved"]
+from ibcb.log.option import nearest
+
+__all__ = [
+    "check_input",
+    "check_output",
+    "files_of_a_command",
+    "is_model",
+    "model_of",
+    "reads",
+    "reads_tables",
+    "saved",
+]
 
 #: options of reading that may name files
 _TABLES = ("items", "arm_features")
@@ -73,14 +85,17 @@ def saved(path: Path) -> None:
     _files.get(_Files()).saved.append(path)
 
 
-def check_output(out: Path, suffixes: Sequence[str], *inputs: Path) -> None:
+def check_output(out: Path | None, suffixes: Sequence[str], *inputs: Path | None) -> None:
     """Refuse, before any work is done, a place where the result could not or must not be written.
 
     ``suffixes``: in one of which it must end; any will do where there are none.
     """
+    reads(*inputs)
+    if out is None:
+        return
     files = _files.get(_Files())
     files.outputs.append(out)
-    reads(*inputs)
+    files.check()
     if suffixes and out.suffix.lower() not in suffixes and not (out.exists() and not out.is_file()):
         raise ValueError(f"{out} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
@@ -88,6 +103,39 @@ def check_output(out: Path, suffixes: Sequence[str], *inputs: Path) -> None:
     folder = next(parent for parent in out.resolve().parents if parent.exists())
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{out} cannot be written: no permission in {folder}.")
+
+
+def check_input(path: Path, what: str) -> None:
+    """Refuse a path that does not exist, with the name next to it in its folder."""
+    if not path.exists():
+        there = [each.name for each in path.parent.iterdir() if each.exists()] if path.parent.is_dir() else []
+        near = nearest(path.name, sorted(there))
+        remedy = f"did you mean {path.with_name(near)}?" if near else f"give the path of {what}."
+        raise FileNotFoundError(f"{path} does not exist; {remedy}")
+
+
+def model_of(path: Path, log: Path | None = None, *, needs: str = "") -> Any:
+    """A saved model; an `ibcb.IBCB` where something ``needs`` one. Says so if it was swapped with the log."""
+    import ibcb
+
+    model, other = is_model(path), log is not None and is_model(log)
+    if other and not model:
+        order = " ".join({str(path): str(log), str(log): str(path)}.get(word, word) for word in sys.argv[1:])
+        raise typer.BadParameter(f"{log} is a saved model and {path} a log: swapped. Write: ibcb {order}")
+    check_input(path, "a saved model")
+    if log is not None:
+        check_input(log, "a log")
+    loaded = ibcb.load_model(path)
+    if needs and not isinstance(loaded, ibcb.IBCB):
+        raise ValueError(
+            f"{path} holds a {type(loaded).__name__}; {needs} an IBCB model, which has a policy per episode."
+        )
+    return loaded
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file is a saved model, by its name."""
+    return path.suffix.lower() == ".safetensors"
 
 
 def _clash(out: Path, given: Path, format: str | None) -> str:

@@ -14,8 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import reads, reads_tables
-from ibcb.cli.paths import check_input
+from ibcb.cli.inputs import check_input, reads, reads_tables
 from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.read_options import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
-from ibcb.cli.paths import model_of
-from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.cli.printing import columns_of, print_json, say, say_notes, write_tables
 from ibcb.log.option import COUNT, FLAG, PATH, option, whole
 
 __all__ = ["predict"]
@@ -60,11 +58,10 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
     Example: ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv
     """
     from ibcb.cli.choice_tables import predictions
-    from ibcb.io.tablefiles import TableWriter, table_file
+    from ibcb.io.tablefiles import table_file
 
     out = how.out
-    if out is not None:
-        check_output(out, (".csv", ".parquet"), log, model)
+    check_output(out, (".csv", ".parquet"), log, model)
     imitator = model_of(model, log)
     asked = {"scores": how.scores, "certainty": how.certainty, "policy": _policy_at(imitator, how.at_episode)}
     if how.certainty:
@@ -85,12 +82,9 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
             say(f"{out}: {steps} choices")
         return
     if how.as_json:
-        tables = list(predictions(imitator, candidates, **asked))
-        print_json({name: [v for table in tables for v in table[name].to_pylist()] for name in tables[0].column_names})
+        print_json(columns_of(list(predictions(imitator, candidates, **asked))))
     else:
-        stdout = TableWriter(sys.stdout.buffer)
-        for table in predictions(imitator, candidates, **asked):
-            stdout.write(table)
+        write_tables(predictions(imitator, candidates, **asked))
     say_notes(candidates.notes)
 
 

@@ -11,29 +11,33 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     import ibcb
     from ibcb.log.notes import Note
     from ibcb.report.verdict import Verdict
 
 __all__ = [
     "Row",
+    "columns_of",
     "escaping_stdout",
     "let_go",
+    "print_facts",
     "print_json",
     "print_table",
-    "print_verdict",
     "printable",
     "program",
     "say",
     "say_notes",
     "size",
     "wrapped",
+    "write_tables",
 ]
 
 Row = dict[str, Any]
@@ -65,12 +69,14 @@ def size(log: ibcb.BehaviorLog) -> str:
     return f"{len(log)} episodes, {log.n_steps} steps, {log.n_rows} candidate rows, {log.n_features} features"
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Level, headline, reasons and next step."""
-    print(printable(f"verdict     {verdict.level}: {verdict.headline}"))
-    for reason in verdict.reasons:
-        print(wrapped(f"{'':12}{reason}", 12))
-    print(wrapped(f"next step   {verdict.next_step}", 12))
+def print_facts(facts: Mapping[str, object], verdict: Verdict | None = None) -> None:
+    """What is known, each behind its name; nothing of what is empty. Last the verdict: headline, reasons, next step."""
+    lines = [(name, fact) for name, fact in facts.items() if fact]
+    if verdict is not None:
+        lines += [("verdict", f"{verdict.level}: {verdict.headline}"), *(("", reason) for reason in verdict.reasons)]
+        lines += [("next step", verdict.next_step)]
+    for name, fact in lines:
+        print(wrapped(f"{name:12}{fact}", 12))
 
 
 def program() -> str:
@@ -90,13 +96,29 @@ def print_json(value: Any) -> None:
         text = f"{some}: not finite numbers, which JSON cannot hold; they are null."
         note = Note("not-finite", "info", text, {"places": tuple(lost[:100]), "values": len(lost)})
         if isinstance(plain, dict) and isinstance(plain.get("notes"), list):
-            plain["notes"].append(note.to_json())
+            plain["notes"].append(_plain(note, "", lost))
         say_notes([note])
     print(json.dumps(plain, allow_nan=False))
 
 
+def write_tables(tables: Iterable[pa.Table], out: Path | None = None) -> None:
+    """Write tables of one schema to a .csv or .parquet file, which appears whole or not at all, or to stdout as CSV."""
+    from ibcb.io.tablefiles import TableWriter, table_file
+
+    with contextlib.nullcontext(TableWriter(sys.stdout.buffer)) if out is None else table_file(out) as writer:
+        for table in tables:
+            writer.write(table)
+
+
+def columns_of(tables: Sequence[pa.Table]) -> dict[str, list[Any]]:
+    """The values of each column, of all tables together."""
+    return {name: [value for table in tables for value in table[name].to_pylist()] for name in tables[0].column_names}
+
+
 def _plain(value: Any, place: str, lost: list[str]) -> Any:
-    """A value as JSON has it: times in the ISO form, arrays as lists, null for what is no finite number."""
+    """A value as JSON has it: records as they say, times in the ISO form, null for what is no finite number."""
+    if hasattr(value, "to_json"):
+        return _plain(value.to_json(), place, lost)
     if isinstance(value, dict):
         return {str(key): _plain(each, f"{place}.{key}" if place else str(key), lost) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

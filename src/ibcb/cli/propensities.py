@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.inputs import check_output, model_of, saved
 from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
-from ibcb.cli.paths import model_of
-from ibcb.cli.printing import print_json, say, say_notes
+from ibcb.cli.printing import columns_of, print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
     from ibcb.cli.propensity_tables import not_drawn, of_another_log
 
     out = how.out
-    if out is not None:
-        check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
+    check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
     imitator = model_of(model, log, needs="propensities need")
     steps: Any = ibcb.open_log(log, **prepared(imitator, reading, log))
     if out is not None and out.suffix.lower() not in _TABLES:
@@ -84,13 +82,10 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
             "steps": recovered.overlap.steps,
             "rows": recovered.rows,
             "fitted_log": recovered.fitted,
-            "overlap": recovered.overlap.to_json(),
-            "notes": [note.to_json() for note in notes],
+            "overlap": recovered.overlap,
+            "notes": notes,
         }
-        if out is None:
-            names = tables[0].column_names
-            told |= {name: [v for table in tables for v in table[name].to_pylist()] for name in names}
-        print_json(told | ({} if out is None else {"out": str(out)}))
+        print_json(told | (columns_of(tables) if out is None else {"out": str(out)}))
     elif out is not None:
         say(f"{out}: {recovered.rows} propensities")
     say_notes(notes)

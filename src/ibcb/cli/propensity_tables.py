@@ -20,7 +20,7 @@ from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
 from ibcb.tracking.choice_probabilities import Next
 
-__all__ = ["Overlap", "Told", "effective_size", "not_drawn", "of_another_log", "recover_tables"]
+__all__ = ["Overlap", "Told", "not_drawn", "of_another_log", "recover_tables", "worth"]
 
 #: below it a single choice weighs more than a hundred
 _RARE = 0.01
@@ -176,8 +176,7 @@ class Overlap:
     @classmethod
     def of(cls, p: Vector, evenly: Vector, greedy: Vector) -> Overlap:
         """Of the propensities of choices, and their probabilities under the two policies."""
-        sizes = effective_size(evenly, p), effective_size(greedy, p)
-        weights = _mean_weight(evenly, p), _mean_weight(greedy, p)
+        sizes, weights = zip(worth(evenly, p), worth(greedy, p), strict=True)
         return cls(len(p), *sizes, *weights, float(p.min()), float(np.mean(p < _RARE)))
 
     def to_json(self) -> dict[str, Any]:
@@ -198,23 +197,20 @@ class Overlap:
         )
 
 
-def effective_size(target: Vector, propensities: Vector) -> float:
-    """Of the choices, each with its probability under a target policy and its propensity: how many equal ones they are.
+def worth(target: Vector, propensities: Vector) -> tuple[float, float]:
+    """Of choices, each with its probability under a target policy and its propensity: how many equal ones they are, and
+    the mean of their weights target / propensity.
 
     A choice with propensity 0 has no weight that is finite; one alone is what is left then.
     """
+    with np.errstate(divide="ignore", over="ignore"):
+        weights = np.divide(target, propensities, out=np.zeros(len(target)), where=target > 0)
+        mean = float(weights.mean())
     if ((propensities == 0) & (target > 0)).any():
-        return 1.0
-    weights = np.divide(target, propensities, out=np.zeros(len(target)), where=target > 0)
+        return 1.0, mean
     # In units of the largest, whose square may be beyond all numbers.
     weights /= max(weights.max(initial=0.0), np.finfo(float).tiny)
-    return float(weights.sum() ** 2 / max((weights**2).sum(), 1.0)) if weights.any() else 0.0
-
-
-def _mean_weight(target: Vector, propensities: Vector) -> float:
-    """Mean of target / propensity, infinite where the target takes what has propensity 0."""
-    with np.errstate(divide="ignore", over="ignore"):
-        return float(np.divide(target, propensities, out=np.zeros(len(target)), where=target > 0).mean())
+    return (float(weights.sum() ** 2 / max((weights**2).sum(), 1.0)) if weights.any() else 0.0), mean
 
 
 def not_drawn(kind: str) -> Note:

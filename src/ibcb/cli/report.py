@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.doubts import known_of, refuse_doubts, told_once
-from ibcb.cli.inputs import check_output, saved
+from ibcb.cli.doubts import known_of, refuse_doubts
+from ibcb.cli.inputs import check_input, check_output, is_model, model_of, saved
 from ibcb.cli.options import REMEMBERED, Printed, prepared, takes
-from ibcb.cli.paths import check_input, is_model, model_of
-from ibcb.cli.printing import print_json, print_verdict, say, say_notes
+from ibcb.cli.printing import print_facts, print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option, text
 
 __all__ = ["report"]
@@ -70,7 +69,7 @@ def report(
     from ibcb.report.scanning import Validating
 
     log, out = how.log, how.out
-    check_output(out, (".html", ".htm"), model, *([] if log is None else [log]))
+    check_output(out, (".html", ".htm"), model, log)
     disk: Any
     if log is not None:
         imitator = model_of(model, log, needs="a report needs")
@@ -84,17 +83,16 @@ def report(
         imitator = ibcb.IBCB(expert="auto", verbose=True).fit(disk, judge=True)
     scanning = Validating()
     page = facts(imitator, disk, steps=not how.no_steps, title=how.title, also=[scanning])
-    known = told_once(known_of(disk, scanning), imitator)
+    known = known_of(disk, scanning, imitator)
     refuse_doubts([*known, *imitator.notes_], how.strict)
     write_page(page, out, (*disk.notes, *known))
     saved(out)
     say_notes(known)
-    for told in page.notes:
-        say(f"note: {told}")
+    for sentence in page.notes:
+        say(f"note: {sentence}")
     if how.as_json:
-        judged = {"verdict": page.verdict.to_json(), "notes": list(page.notes)}
-        of_log = {"log_notes": [note.to_json() for note in known]}
-        print_json({"out": str(out), "bytes": out.stat().st_size, **judged, **of_log, "facts": page.to_json()})
+        told = {"verdict": page.verdict, "notes": page.notes, "log_notes": known, "facts": page}
+        print_json({"out": str(out), "bytes": out.stat().st_size, **told})
     else:
-        print_verdict(page.verdict)
-        print(f"report      {out}, {out.stat().st_size / 1e6:.1f} MB")
+        print_facts({}, page.verdict)
+        print_facts({"report": f"{out}, {out.stat().st_size / 1e6:.1f} MB"})

@@ -9,9 +9,8 @@ from typing import Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, reads, saved
+from ibcb.cli.inputs import check_input, check_output, model_of, saved
 from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, prepared, takes
-from ibcb.cli.paths import check_input, model_of
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 from ibcb.log.option import FLAG, PATH, option
 
@@ -46,9 +45,7 @@ def validate(log: LogPath, *, how: _ValidateOptions, reading: dict[str, Any]) ->
 
     Example: ibcb validate clicks.csv --column step=request --episode-every 1d
     """
-    reads(log, how.model)
-    if how.save_options is not None:
-        check_output(how.save_options, (".toml",))
+    check_output(how.save_options, (".toml",), log, how.model)
     check_input(log, "a log")
     imitator = None if how.model is None else model_of(how.model)
     disk = ibcb.open_log(log, **(reading if imitator is None else prepared(imitator, reading, log)))
@@ -59,8 +56,8 @@ def validate(log: LogPath, *, how: _ValidateOptions, reading: dict[str, Any]) ->
         ibcb.io.save_options(reading, how.save_options)
         saved(how.save_options)
     if how.as_json:
-        more = {} if calibrated is None else {"calibration": calibrated.to_json()}
-        print_json(validation.to_json() | {"log": str(log), "notes": [note.to_json() for note in notes], **more})
+        more = {} if calibrated is None else {"calibration": calibrated}
+        print_json(validation.to_json() | {"log": str(log), "notes": notes, **more})
     else:
         print("\n".join(map(printable, validation.render().split("\n"))))
         if calibrated is not None:

@@ -20,8 +20,7 @@ from ibcb.estimators.published import added_weights, exploration_weight, policy_
 from ibcb.estimators.recovered import recovered
 from ibcb.estimators.reduction import WIDE, Lens
 from ibcb.inverse.evolution import EpisodeDiagnosis
-from ibcb.log import BehaviorLog, Log, is_log
-from ibcb.log.array_checks import candidate_array
+from ibcb.log import BehaviorLog, Log
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
 from ibcb.tracking import (
@@ -211,7 +210,7 @@ class Answering(Imitator):
         probability : ndarray of shape (steps,); a float for one candidate set (M, d)
         """
         track = self._known("for probabilities")
-        sets, alone = as_candidates(self._read(log))
+        sets, shape = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
         sets.check_sizes()
         if not self.next_policy_coef_.any():
@@ -225,7 +224,7 @@ class Answering(Imitator):
                 for a, b in pairwise(edges)
             ]
             certain = np.concatenate(parts)
-        return float(certain[0]) if alone else certain
+        return float(certain[0]) if shape is not None and len(shape) == 1 else certain
 
     def propensities(self, log: Log | ArrayLike, *, ahead: bool = False) -> NDArray[np.float64]:
         """Probability of every candidate: the decider's choice rule, averaged over the belief about its policy.
@@ -260,14 +259,9 @@ class Answering(Imitator):
         self._known("for propensities")
         boolean("ahead", ahead)
         # A table is known for the fitted log by its choices.
-        log, shape = self._read(log, choices=self._tells_choices(log)), None
-        if not is_log(log):
-            shape = None if isinstance(log, list) else candidate_array(log).shape[:-1]
-            log, _ = as_candidates(log)
-        self._check_features(log.n_features, log.feature_names)
-        if log.in_memory:
-            log.read().check_sizes()
-        values = recovered(self._fit, self._lens.log(log), self._starts(log), ahead=ahead).values
+        sets, shape = as_candidates(self._read(log, choices=self._tells_choices(log)), on_disk=True)
+        self._check_features(sets.n_features, sets.feature_names)
+        values = recovered(self._fit, self._lens.log(sets), self._starts(sets), ahead=ahead).values
         return values if shape is None else values.reshape(shape)
 
     def verdict(self, log: Log) -> Any:

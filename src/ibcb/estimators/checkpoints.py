@@ -36,7 +36,6 @@ class Unfinished(IBCB):
     """An IBCB that is being fitted; it can be stored, and not asked anything."""
 
     progress: Progress
-    n_features: int
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "progress")
@@ -44,13 +43,13 @@ class Unfinished(IBCB):
     def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What has been found so far, as named arrays and JSON."""
         arrays: dict[str, NDArray[Any]] = {}
-        return arrays, {"n_features": self.n_features, "progress": pack(self.progress, "progress", arrays)}
+        n_features = self.progress.n_features
+        return arrays, {"n_features": n_features, "progress": pack(self.progress, "progress", arrays)}
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave."""
         self._check_parameters()
-        self.n_features = number(int, state["n_features"], "n_features")
-        self.progress = unpack(Progress, state["progress"], arrays, self.n_features)
+        self.progress = unpack(Progress, state["progress"], arrays, number(int, state["n_features"], "n_features"))
 
 
 def checkpoint_of(out: str | os.PathLike[str]) -> Path:
@@ -95,7 +94,7 @@ def fit_in_steps(
     checkpoint, unfinished = checkpoint_of(out), Unfinished(**model.get_params())
 
     def store(progress: Progress) -> None:
-        unfinished.n_features, unfinished.progress = progress.n_features, progress
+        unfinished.progress = progress
         save_model(unfinished, checkpoint)
 
     with sole_writer(out, checkpoint):

@@ -9,7 +9,7 @@ scale, and a first episode that gives no rows) are explained in docs/decisions/0
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import islice
 from typing import Any, Self
@@ -145,7 +145,12 @@ class IBCB(Answering, Parameters):
         tracked = lens.log(log, naming)
         if tracked.n_episodes is not None:
             self._check_length(settings, len(tracked), tracked.warmup)
-        begin = _judging if judge else None
+        begin: Callable[[], Judge] | None = None
+        if judge:
+            # Imported here, and from a room above: what is said of a model is the report's.
+            from ibcb.report.judging import Judging
+
+            begin = Judging
         fitted = fit_logs([tracked], settings, self._before(log, lens), judge=begin, also=also, **steps)
         return self._begin([log], lens, fitted, naming)
 
@@ -351,15 +356,9 @@ class IBCB(Answering, Parameters):
 
 
 def _check_choosable(episodes: int, settings: Settings) -> None:
-    if settings.only_tracked and episodes < 2:
+    # Or, of a kind whose learning is not known, to track it.
+    if episodes < 2 and (settings.expert == "auto" or not settings.learns):
         raise ValueError(
             "the log has one episode; to choose or track a decider takes two or more, each predicted from those "
             "before. Name expert='sbucb' or 'sbts'."
         )
-
-
-def _judging() -> Judge:
-    # Imported here, and from a room above: what is said of a model is the report's.
-    from ibcb.report.judging import Judging
-
-    return Judging()

@@ -249,15 +249,16 @@ def _listed(log: Any) -> Any:
     return log
 
 
-def as_candidates(log: Any) -> tuple[BehaviorLog, bool]:
-    """Candidate sets in any form that `Imitator.predict` takes but tables, as a log; and whether it is one set."""
+def as_candidates(log: Any, *, on_disk: bool = False) -> tuple[Any, tuple[int, ...] | None]:
+    """Candidate sets in any form that `Imitator.predict` takes but tables, as a log, ``on_disk`` where that will do;
+    and how an array arranged them: (M,) or (steps, M).
+    """
     log = _listed(log)
     if is_log(log):
-        return check_log(log), False
+        return check_log(log, on_disk=on_disk), None
     contexts = candidate_array(log)
-    alone = contexts.ndim == 2
-    sets = [contexts] if alone else contexts
-    return BehaviorLog.from_episodes([(sets, np.zeros(len(sets), dtype=np.int64))]), alone
+    sets = [contexts] if contexts.ndim == 2 else contexts
+    return BehaviorLog.from_episodes([(sets, np.zeros(len(sets), dtype=np.int64))]), contexts.shape[:-1]
 
 
 def check_log(log: Any, *, on_disk: bool = False) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb.deciders import KINDS, experts
 from ibcb.estimators.imitator import Imitator
 from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
-from ibcb.estimators.registered import unregistered
 from ibcb.estimators.state import Named, parameters
 from ibcb.log.array_checks import shown
 from ibcb.numerics.checks import WrongTypeError
@@ -65,7 +65,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         remedy = f"it was written by ibcb {written_by} and this is {__version__}; upgrade, or {remedy}"
     if not isinstance(kind, str) or kind not in _HOMES:
         raise ModelFileError(f"{name}: holds a {kind!r}, which this version does not know; {remedy}")
-    own = unregistered(meta)
+    own = _unregistered(meta)
     if own is not None:
         raise ModelFileError(
             f"{name}: its decider is of the kind {own!r}, which is not known here; if that is a rule of your own, "
@@ -88,3 +88,20 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{name}: damaged or tampered with ({shown(error, 400)}); {remedy}") from None
     return model
+
+
+def _unregistered(meta: Any) -> str | None:
+    """A kind that a model file's JSON names, as a parameter or in its state, and nobody has registered."""
+    names, keys, left = {*experts(), "auto"}, {*KINDS}, [meta]
+    # However deep the file nests.
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            key = value.get("kind") if "top_k" in value else None
+            for name, known in ((value.get("expert"), names), (key, keys)):
+                if isinstance(name, str) and name.isidentifier() and name not in known:
+                    return name
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ibcb.engine import Block, Episode, Subscriber, replay
 from ibcb.log import Log
-from ibcb.numerics.contexts import is_sparse
 
 __all__ = ["largest_outlier"]
 
@@ -62,18 +63,14 @@ def largest_outlier(logs: Sequence[Log], client: Any = None) -> str:
 
 
 def _sizes(block: Block) -> _Sizes:
-    X = block.contexts
+    X = sparse.csc_array(block.contexts)
     d = X.shape[1]
     value, row, typical = np.zeros(d), np.zeros(d, dtype=np.int64), np.zeros(d)
-    for column in range(d):
-        if is_sparse(X):
-            at = np.flatnonzero(X.indices == column)
-            numbers, rows = X.data[at], np.searchsorted(X.indptr, at, side="right") - 1
-        else:
-            numbers, rows = X[:, column], np.arange(len(X))
-        shown = np.abs(numbers[numbers != 0]).astype(np.float64)
-        if len(shown):
+    for column, (first, end) in enumerate(pairwise(X.indptr)):
+        numbers = X.data[first:end]
+        sizes = np.abs(numbers[numbers != 0]).astype(np.float64)
+        if len(sizes):
             place = int(np.abs(numbers).argmax())
-            value[column], row[column], typical[column] = numbers[place], rows[place], np.median(shown)
+            value[column], row[column], typical[column] = numbers[place], X.indices[first + place], np.median(sizes)
     step = block.step_of(row)
     return _Sizes(value, block.first_step + step, row - block.offsets[step], typical)

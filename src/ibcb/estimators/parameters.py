@@ -1,6 +1,6 @@
 """The parameters of an `IBCB`, each declared once: constructor, docstring, checks and command line are made from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any
 
@@ -59,12 +59,8 @@ def _check_forecast(name: str, value: Any) -> None:
         raise ValueError(f"{name}={shown(value)} is unknown; choose one of 'auto', None.")
 
 
-def _auto_or_number(text: str) -> str | float:
-    return text if text == "auto" else number(text)
-
-
-def _auto_or_whole(text: str) -> str | int:
-    return text if text == "auto" else whole_number(text)
+def _auto_or(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: text if text == "auto" else parse(text)
 
 
 def _forecast(given: bool) -> str | None:
@@ -151,14 +147,14 @@ class Parameters:
 
     expert: str = option("sbucb", text("KIND"), one_of(_kinds, MEANT_KINDS), heading="Decider", usual=True)
     l2: float | str = option(
-        *("auto", Form("NUMBER|auto", _auto_or_number)),
+        *("auto", Form("NUMBER|auto", _auto_or(number))),
         positive("without it Psi has no inverse before the first update", unless=["auto"]),
         usual=True,
     )
     alpha: float = option(1.0, NUMBER, positive("it is the scale of theta"))
     sampling_rate: float = option(1.0, NUMBER, _check_rate)
     top_k: int | str = option(
-        "auto", Form("K", _auto_or_whole), whole(2, "it counts the candidates drawn from", unless=["auto"])
+        "auto", Form("K", _auto_or(whole_number)), whole(2, "it counts the candidates drawn from", unless=["auto"])
     )
     draws: str = option("step", text("step|episode"), one_of(lambda: ("step", "episode")))
     margin: float = option(0.01, NUMBER, positive("with 0 theta = 0 would explain every choice"))

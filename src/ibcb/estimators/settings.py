@@ -47,11 +47,6 @@ class Settings(Parameters):
         """Whether the decider may be of a kind that learns."""
         return any(kind.learns for kind in self._kinds)
 
-    @property
-    def only_tracked(self) -> bool:
-        """Whether the decider may be of a kind whose learning is not known: the log must have two episodes."""
-        return self.expert == "auto" or not self.learns
-
     def chooses(self, heading: Heading) -> bool:
         """Whether the log is gone through twice: first to choose, or to track a kind that is only tracked."""
         return bool(self.open) or self._doubtful(heading) or not self.learns

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.io.cells import complete, flattened, is_list, is_number, one_array, shown_type, value_counts
+from ibcb.io.cells import complete, flattened, is_list, is_number, is_quantity, one_array, shown_type, value_counts
 from ibcb.io.columns import ROW_NUMBERS, as_text, feature_matrix, plan_features
 from ibcb.io.labels import read_labels
 from ibcb.io.logged import Logged
 from ibcb.io.roles import assign_roles, check_roles, normal_name
 from ibcb.io.rows import Tables, in_memory
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
-from ibcb.io.standardize import Moments, with_moments
+from ibcb.io.standardize import with_moments
 from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import ArmSet, Preparation
 from ibcb.log.steps import ReadOptions, Steps
@@ -77,7 +77,13 @@ class ArmRows:
             self._notes.append(Note("times-read", "info", f"{text}{taken_back(time)}.", {"column": time}))
         if known is None:
             self._arms = self._all_arms(options)
-            recipe = self._standardized(options)
+            recipe = self._plan.preparation
+            if options.standardize and recipe.columns:
+                parts = self._tables.numbered([column.name for column in recipe.columns])
+                recipe, notes = with_moments(
+                    recipe, (dense(feature_matrix(table, self._plan, row)[0]) for table, row in parts)
+                )
+                self._notes += notes
         else:
             assert made is not None
             self._arms, recipe = known, made
@@ -118,8 +124,7 @@ class ArmRows:
         if table is not None:
             features = self._features_of_arms(table, {*counts, *others}, options)
             others.update(as_text(table[self._column]).to_pylist())
-        kind = self._tables.schema.field(self._column).type
-        numeric = is_number(kind) and not pa.types.is_boolean(kind)
+        numeric = is_quantity(self._tables.schema.field(self._column).type)
         every = sorted({*counts, *others}, key=_as_number if numeric else str)
         if len(every) > len(counts):
             self._notes.append(never_chosen(len(every) - len(counts), len(every)))
@@ -155,22 +160,6 @@ class ArmRows:
             )
         columns = (dict(zip(names, column, strict=True)) for column in values.T.tolist())
         return dict(zip(features, columns, strict=True))
-
-    def _standardized(self, options: ReadOptions) -> Preparation:
-        """How the step's features are made: centred and scaled if that is asked for."""
-        raw = self._plan.preparation
-        if not options.standardize or not raw.columns:
-            return raw
-        is_number = [column.categories is None for column in raw.columns for _ in column.feature_names]
-        moments = Moments(sum(is_number))
-        for table, row in self._tables.numbered([column.name for column in raw.columns]):
-            moments.add(dense(feature_matrix(table, self._plan, row)[0][:, np.flatnonzero(is_number)]))
-        moments.finish()
-        if moments.rows == 0 or not np.isfinite([moments.low, moments.high]).all():
-            return raw
-        standardized, notes = with_moments(raw, moments)
-        self._notes += notes
-        return standardized
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -210,9 +199,7 @@ class ArmRows:
         """The position of the chosen arm among the available ones."""
         steps = np.arange(table.num_rows)
         codes = self._places(as_text(complete(table, self._column, row)), steps, row)
-        shut = ~could[steps, codes]
-        if shut.any():
-            at = int(np.argmax(shut))
+        if (at := first_true(~could[steps, codes])) is not None:
             available = [self._arms.names[place] for place in np.flatnonzero(could[at])]
             raise LogFormatError(
                 f"row {row + at} (from 0): arm {shown(self._arms.names[codes[at]])} was chosen but column "
@@ -246,8 +233,7 @@ class ArmRows:
         codes: NDArray[np.int64] = (
             pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy().astype(np.int64)
         )
-        if (codes < 0).any():
-            at = int(np.argmax(codes < 0))
+        if (at := first_true(codes < 0)) is not None:
             raise LogFormatError(
                 f"row {row + int(steps[at])} (from 0): arm {shown(texts[at].as_py())} is unknown; the arms are "
                 f"{listed(self._arms.names)}. Leave the step out, or fit a model to a log that has it."

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.io.written import KEY
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.memory import amount, beyond
 
 __all__ = ["as_objects", "as_texts", "changes", "check_digits", "check_size", "complete", "flags", "flat_fields"]
-__all__ += ["flat_struct", "flattened", "is_list", "is_number", "is_ours", "is_text", "marked", "named_by", "names_of"]
-__all__ += ["one_array", "parsed_times", "plain_table", "plain_values", "shown_type", "sound", "time_of"]
-__all__ += ["value_counts", "values_of", "whole_column"]
+__all__ += ["flat_struct", "flattened", "is_list", "is_number", "is_ours", "is_quantity", "is_text", "marked"]
+__all__ += ["named_by", "names_of", "one_array", "parsed_times", "plain_table", "plain_values", "shown_type", "sound"]
+__all__ += ["time_of", "value_counts", "values_of", "whole_column"]
 
 _YES = "true yes y t 1 on chosen selected ja j wahr oui vrai sí si verdadero sì vero sim verdadeiro tak да 是 はい"
 _NO = "false no n f 0 off nein falsch non faux falso não nao nej nee nie нет 否 いいえ"
@@ -45,6 +45,11 @@ def is_number(kind: pa.DataType) -> bool:
     """Whether a column of this type is a feature as it is."""
     known = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
     return any(test(kind) for test in known)
+
+
+def is_quantity(kind: pa.DataType) -> bool:
+    """Whether a column holds numbers, and not yes and no."""
+    return is_number(kind) and not pa.types.is_boolean(kind)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -170,8 +175,7 @@ def flags(column: pa.ChunkedArray, name: str, row: int, what: str) -> NDArray[np
         marks, wrong = values == 1, ~np.isin(values, (0, 1))
     else:
         marks, wrong = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
-    if wrong.any():
-        at = int(np.argmax(wrong))
+    if (at := first_true(wrong)) is not None:
         raise LogFormatError(
             f"column {shown(name)} holds {shown(values[at])} in row {row + at} (from 0); with a row per candidate it "
             f"{what}: 1 or true there, 0 or false at the others."

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.io.cells import is_number, is_text, plain_values, shown_type, value_counts
+from ibcb.io.cells import is_number, is_quantity, is_text, plain_values, shown_type, value_counts
 from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
@@ -26,27 +26,11 @@ from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import ROLES, ReadOptions
 from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
 
-__all__ = ["ROW_NUMBERS", "Plan", "as_text", "category_codes", "check_followed", "check_one_hot", "dropped"]
-__all__ += ["feature_matrix", "kept_categories", "listed", "matches", "plan_features"]
+__all__ = ["ROW_NUMBERS", "Plan", "as_text", "category_codes", "check_followed", "check_one_hot"]
+__all__ += ["feature_matrix", "kept_categories", "matches", "plan_features"]
 
 #: what came of a choice, by the names that it usually has: what a decider learned from, which it cannot have known
-_OUTCOMES = frozenset(
-    [
-        "reward",
-        "rewards",
-        "click",
-        "clicks",
-        "clicked",
-        "conversion",
-        "converted",
-        "purchase",
-        "outcome",
-        "label",
-        "rating",
-        "cost",
-        "regret",
-    ]
-)
+_OUTCOMES = "reward rewards click clicks clicked conversion converted purchase outcome label rating cost regret"
 #: how a choice was drawn
 _DRAWS = frozenset(ROLES["propensity"])
 #: row numbers, as pandas writes them
@@ -203,7 +187,7 @@ def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step
         notes.append(shared_features(shared, "columns of the step", (shared[0], other)))
     ordinary = [name for name in rest if name not in options.drop and name not in shared]
     free = {name: normal_name(name) for name in ordinary if name not in options.keep}
-    outcomes = [name for name, normal in free.items() if normal in _OUTCOMES]
+    outcomes = [name for name, normal in free.items() if normal in _OUTCOMES.split()]
     draws = [name for name, normal in free.items() if normal in _DRAWS]
     named = {*options.encoded, *options.crossed}
     labels = [name for name, normal in free.items() if normal in _LABELS and name not in named]
@@ -419,9 +403,8 @@ def _categories(names: Sequence[str], options: ReadOptions, tables: Tables) -> d
 
 
 def _encoded(name: str, counts: Mapping[str, int], kind: pa.DataType, options: ReadOptions) -> FeatureColumn:
-    numeric = is_number(kind) and not pa.types.is_boolean(kind)
     kept, pooled = kept_categories(name, counts, options)
-    return FeatureColumn(name, tuple(sorted(kept, key=float if numeric else str)), pooled=pooled)
+    return FeatureColumn(name, tuple(sorted(kept, key=float if is_quantity(kind) else str)), pooled=pooled)
 
 
 def kept_categories(name: str, counts: Mapping[str, int], options: ReadOptions) -> tuple[list[str], bool]:

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.io.columns import listed, matches
+from ibcb.io.columns import matches
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
+from ibcb.io.words import listed
 from ibcb.log.array_checks import LogFormatError, plural, shown
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Cross, FeatureColumn, Preparation

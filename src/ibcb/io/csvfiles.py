@@ -208,25 +208,21 @@ def _is_number(name: str) -> bool:
 
 def _write(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
     def opened(schema: pa.Schema) -> pacsv.CSVWriter:
-        _check_names(schema)
+        for name in schema.names:
+            if name.startswith("feature "):
+                raise LogFormatError(
+                    f"a feature is called {name.removeprefix('feature ')!r}, which is a column of its own in CSV; "
+                    "rename it, or write Parquet."
+                )
         return pacsv.CSVWriter(path, schema)
 
-    write_tables(map(_as_doubles, long_tables(parts)), opened)
-
-
-def _as_doubles(table: pa.Table) -> pa.Table:
-    """The shortest text of a single is not that of the same number as a double, which is how it is read."""
-    double = [f.with_type(pa.float64() if f.type == pa.float32() else f.type) for f in table.schema]
-    return table.cast(pa.schema(double))
-
-
-def _check_names(schema: pa.Schema) -> None:
-    own = [name for name in schema.names if name.startswith("feature ")]
-    if own:
-        raise LogFormatError(
-            f"a feature is called {own[0].removeprefix('feature ')!r}, which is a column of its own in CSV; rename it, "
-            "or write Parquet."
+    def doubles(table: pa.Table) -> pa.Table:
+        """The shortest text of a single is not that of the same number as a double, which is how it is read."""
+        return table.cast(
+            pa.schema([f.with_type({pa.float32(): pa.float64()}.get(f.type, f.type)) for f in table.schema])
         )
+
+    write_tables(map(doubles, long_tables(parts)), opened)
 
 
 FORMAT = Format(

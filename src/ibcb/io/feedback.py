@@ -17,10 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.format import Format
+from ibcb.io.rows import Tables
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
-from ibcb.io.tables import Tables, table_source
+from ibcb.io.tables import table_source
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, float_array, plural, shown, whole_numbers
+from ibcb.log.array_checks import LogFormatError, first_true, float_array, plural, shown, whole_numbers
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source, Steps
 from ibcb.numerics.contexts import dense
@@ -73,9 +74,7 @@ def _arrays(source: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, NDA
         raise LogFormatError(
             f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
         )
-    outside = (chosen < 0) | (chosen >= k)
-    if outside.any():
-        at = int(np.argmax(outside))
+    if (at := first_true((chosen < 0) | (chosen >= k))) is not None:
         raise LogFormatError(f"action[{at}] is {chosen[at]} but there are {k} actions; actions count from 0.")
     of_round: dict[str, NDArray[Any]] = {}
     if source.get("context") is not None:

@@ -30,7 +30,7 @@ from ibcb.log.array_checks import LogFormatError, shown, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
-from ibcb.log.option import documented, nearest
+from ibcb.log.option import did_you_mean, documented
 from ibcb.log.read_options import OPTIONS_FILE, READING, ReadOptions
 from ibcb.log.steps import Source
 from ibcb.log.validation.updates import find_updates
@@ -108,8 +108,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         options = load_options(options.pop("options")) | options
     known = [each.name for each in READING]
     if unknown := [name for name in options if name not in known]:
-        near = nearest(unknown[0], known)
-        meant = f" (did you mean {near}?)" if near else ""
+        meant = did_you_mean(unknown[0], known)
         raise WrongTypeError(f"there is no option {shown(unknown[0])}{meant}; see help(ibcb.read_log).")
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
@@ -271,7 +270,6 @@ def format_called(name: str) -> Format:
     known = {format.key: format for format in FORMATS if format.key}
     called = known.get(name.lower().removeprefix("."))
     if called is None:
-        near = nearest(name, known)
-        meant = f" (did you mean {near}?)" if near else ""
+        meant = did_you_mean(name, known)
         raise ValueError(f"format={shown(name)} is unknown{meant}; choose one of {', '.join(known)}.")
     return called

@@ -64,28 +64,23 @@ def made_folders(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(target: Path) -> Iterator[None]:
+    """The lock file, locked, with who has it; gone in the end."""
     # Room for what is put around it: names may be 255 bytes long.
     lock = target.with_name(f".{target.name.encode()[:200].decode(errors='ignore')}{_SUFFIX}")
-    with made_folders(target.parent), _written(lock, target):
-        yield
-
-
-@contextlib.contextmanager
-def _written(lock: Path, target: Path) -> Iterator[None]:
-    """The lock file, locked, with who has it; gone in the end."""
-    handle = _locked(lock, target)
-    try:
-        since = datetime.now().astimezone().isoformat(" ", "seconds")
-        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
-        # On a full disk it is a lock all the same.
-        with contextlib.suppress(OSError):
-            os.write(handle, holder.encode())
-        yield
-    finally:
-        # While it is still locked: whoever waits for the name finds none, or another file.
-        with contextlib.suppress(OSError):
-            lock.unlink()
-        os.close(handle)
+    with made_folders(target.parent):
+        handle = _locked(lock, target)
+        try:
+            since = datetime.now().astimezone().isoformat(" ", "seconds")
+            holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+            # On a full disk it is a lock all the same.
+            with contextlib.suppress(OSError):
+                os.write(handle, holder.encode())
+            yield
+        finally:
+            # While it is still locked: whoever waits for the name finds none, or another file.
+            with contextlib.suppress(OSError):
+                lock.unlink()
+            os.close(handle)
 
 
 def _locked(lock: Path, target: Path) -> int:

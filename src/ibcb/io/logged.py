@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.cells import flattened, is_number, one_array, shown_type
+from ibcb.io.cells import flattened, is_quantity, one_array, shown_type
 from ibcb.io.words import dropped, taken_back
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
 
@@ -42,7 +42,7 @@ class Logged(NamedTuple):
     def numbers(self, values: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
         """Values of the column, NaN where there is none."""
         kind = values.type
-        if not is_number(kind) or pa.types.is_boolean(kind):
+        if not is_quantity(kind):
             raise LogFormatError(
                 f"column {shown(self.column)} holds {shown_type(kind)}; a logged propensity is a number between 0 and "
                 f"1. {self._remedy}"
@@ -72,9 +72,7 @@ class Logged(NamedTuple):
         lists = one_array(table[self.column])
         values, lengths = flattened(lists)
         missing = lists.is_null().to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero((lengths != counts) & ~missing)
-        if len(wrong):
-            at = int(wrong[0])
+        if (at := first_true((lengths != counts) & ~missing)) is not None:
             raise self._error(
                 row + at,
                 f"the list has {plural(int(lengths[at]), 'number')} but the step has "

@@ -11,12 +11,8 @@ import pyarrow as pa
 
 from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
-from ibcb.numerics.contexts import dense, is_sparse
 
 __all__ = ["extras", "long_tables", "write_tables"]
-
-#: numbers that a table has at a time, where a log is sparse
-_NUMBERS = 1 << 22
 
 
 def extras(log: BehaviorLog) -> dict[str, pa.Array]:
@@ -49,9 +45,9 @@ def _schema(log: BehaviorLog) -> pa.Schema:
 
 
 def long_tables(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[pa.Table]:
-    """The parts of a log with one row per candidate."""
+    """The parts of a log, whose contexts are dense, with one row per candidate."""
     before, first = None, 0
-    for number, part in _smaller(parts):
+    for number, part in parts:
         first = first if number == before else 0
         counts = np.diff(part.step_offsets)
         flags = np.zeros(part.n_rows, dtype=bool)
@@ -61,20 +57,9 @@ def long_tables(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[pa.Table]:
         columns += [values.take(pa.array(owner)) for values in extras(part).values()]
         if part.propensities is not None:
             columns.append(pa.array(part.propensities, mask=np.isnan(part.propensities)))
-        columns += [pa.array(np.ascontiguousarray(column)) for column in dense(part.contexts).T]
+        columns += [pa.array(np.ascontiguousarray(column)) for column in part.contexts.T]
         yield pa.Table.from_arrays(columns, schema=_schema(part))
         before, first = number, first + part.n_steps
-
-
-def _smaller(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, BehaviorLog]]:
-    """The parts, those that are sparse in pieces: a table has all their zeros."""
-    for number, part in parts:
-        most = max(1, _NUMBERS // (part.n_features * max(int(np.diff(part.step_offsets).max()), 1)))
-        if not is_sparse(part.contexts) or part.n_steps <= most:
-            yield number, part
-            continue
-        for first in range(0, part.n_steps, most):
-            yield number, part._steps(first, min(first + most, part.n_steps))
 
 
 def write_tables(tables: Iterable[pa.Table], opened: Callable[[pa.Schema], Any]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +113,7 @@ class CandidateRows:
         """Rows of whole steps, where each of them begins, and the number of the first row."""
         held: list[pa.Table] = []  # rows of a step that may go on in the next table
         row = size = 0
-        for table, is_last in _with_end(self._tables.read(columns, whole)):
+        for table, following in pairwise(chain(self._tables.read(columns, whole), [None])):
             if table.num_rows == 0:
                 continue
             waiting = sum(part.num_rows for part in held)
@@ -121,7 +122,7 @@ class CandidateRows:
             starts = self._starts(pa.concat_tables([*last, table]), row + waiting - len(last)) - len(last)
             starts = starts[starts >= 0]
             begins = np.concatenate([[0] * bool(held), waiting + starts]).astype(np.int64)
-            if is_last:
+            if following is None:
                 yield pa.concat_tables([*held, table]), begins, row
                 return
             if len(starts):
@@ -246,17 +247,6 @@ class CandidateRows:
             f"{place}: {what} marked in column {shown(self._roles['chosen'])}; every step needs exactly one chosen "
             f"candidate. Leave the step out, or mark one{skip}.{others}"
         )
-
-
-def _with_end(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
-    """Each table, and whether it is the last."""
-    before = None
-    for table in tables:
-        if before is not None:
-            yield before, False
-        before = table
-    if before is not None:
-        yield before, True
 
 
 def _varying_times(column: str, steps: int) -> Note:

@@ -46,7 +46,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ibcb.io.columns import dropped
 from ibcb.io.format import Format
 from ibcb.io.sources import (
     BATCH_NUMBERS,
@@ -61,6 +60,7 @@ from ibcb.io.sources import (
     same_features,
     some,
 )
+from ibcb.io.words import dropped
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, distinct_names, plural, rising_offsets, warmup_count, whole_numbers
 from ibcb.log.choice_propensities import row_propensities

@@ -31,23 +31,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io import csvfiles, ipc, jsonlines, parquet
-from ibcb.io.cells import as_texts, is_number, shown_type
-from ibcb.io.columns import (
-    Plan,
-    as_text,
-    check_followed,
-    check_one_hot,
-    dropped,
-    feature_matrix,
-    kept_categories,
-    matches,
-)
+from ibcb.io.cells import as_texts, is_quantity, shown_type, value_counts
+from ibcb.io.columns import Plan, as_text, check_followed, check_one_hot, feature_matrix, kept_categories, matches
 from ibcb.io.files import regular
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.logged import Logged
-from ibcb.io.rows import Tables, sound_columns, whole_table
+from ibcb.io.rows import Tables, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.io.words import dropped
+from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
 from ibcb.log.choice_propensities import of_chosen, wrong_propensity
 from ibcb.log.disk import DAMAGE, named
 from ibcb.log.memory import amount, beyond
@@ -175,7 +167,7 @@ class OpenBanditSource:
                 columns.append(FeatureColumn(name, fill=fill))
                 continue
             values = items[name]
-            if name in options.encoded or name == "item_id" or not _is_number(values.type):
+            if name in options.encoded or name == "item_id" or not is_quantity(values.type):
                 # Every item is a candidate at every step.
                 counts = Counter(text for text in as_text(values).to_pylist() if text is not None)
                 columns.append(self._encoded(name, {text: count * rows for text, count in counts.items()}))
@@ -197,8 +189,7 @@ class OpenBanditSource:
         for table in self._tables.read(self._users or ["timestamp"], False):
             rows += table.num_rows
             for name in self._users:
-                values = pc.value_counts(as_text(table[name]).drop_null())
-                counts[name].update({each["values"]: each["counts"] for each in values.to_pylist()})
+                counts[name].update(value_counts(as_text(table[name])))
         return rows, counts
 
     def _items_features(
@@ -245,9 +236,7 @@ class OpenBanditSource:
             for table in self._rows():
                 times = _times(table)
                 before = np.concatenate([[last], times[:-1]])
-                falls = np.flatnonzero(times < before)
-                if len(falls):
-                    at = int(falls[0])
+                if (at := first_true(times < before)) is not None:
                     raise LogFormatError(
                         f"{_row(table, at)}: timestamp {times[at]} follows {before[at]}; sort the rows by "
                         "timestamp, or read with sort=True (--sort)."
@@ -274,9 +263,7 @@ class OpenBanditSource:
         """Which item was shown at each step."""
         ids = _ids(table)
         positions = np.searchsorted(self._ids, ids)
-        unknown = self._ids[np.minimum(positions, len(self._ids) - 1)] != ids
-        if unknown.any():
-            at = int(np.argmax(unknown))
+        if (at := first_true(self._ids[np.minimum(positions, len(self._ids) - 1)] != ids)) is not None:
             raise LogFormatError(
                 f"{_row(table, at)}: item_id is {ids[at]}, which {self._items_name} does not have; its "
                 f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}. Do the files belong together?"
@@ -371,14 +358,9 @@ def _files(path: Path) -> tuple[Path, Path]:
 def _opened(path: Path, options: ReadOptions) -> Tables:
     """The rows of a table file."""
     format = _format_of(path) or csvfiles.FORMAT
-    assert format.tables is not None
     how = {name: getattr(options, name) for name in ("delimiter", "decimal", "max_memory")}
     with named(path.name, format.name):
-        return sound_columns(format.tables(path, ReadOptions(**how)))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return is_number(kind) and not pa.types.is_boolean(kind)
+        return format.rows(path, ReadOptions(**how))
 
 
 def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
@@ -387,7 +369,7 @@ def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
         values, name = table[column.name], _AFFINITY if column.name.startswith(_AFFINITY) else column.name
         if column.categories is not None:
             continue
-        if not _is_number(values.type):
+        if not is_quantity(values.type):
             raise LogFormatError(
                 f"column {shown(column.name)} holds {shown_type(values.type)}, but a number is needed at each row; "
                 f"correct it, or leave the column out: {dropped(name)}."

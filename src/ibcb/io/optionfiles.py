@@ -20,7 +20,7 @@ from typing import Any
 
 from ibcb.io.files import atomic, regular
 from ibcb.log.array_checks import shown
-from ibcb.log.option import nearest
+from ibcb.log.option import did_you_mean
 from ibcb.log.read_options import READING, ReadOptions
 from ibcb.numerics.refusals import WrongTypeError
 
@@ -44,8 +44,7 @@ def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
     for key in options:
         if key not in _KNOWN:
-            near = nearest(key, _KNOWN)
-            meant = f" (did you mean {near}?)" if near else ""
+            meant = did_you_mean(key, _KNOWN)
             raise ValueError(f"{name}: there is no option {shown(key)}{meant}; the options are {', '.join(_KNOWN)}.")
     try:
         ReadOptions(**options)
@@ -60,16 +59,12 @@ def save_options(options: Mapping[str, Any], path: str | os.PathLike[str]) -> No
         raise ValueError(f"{path}: options are kept as TOML; give a path that ends in .toml.")
     given = {name: options[name] for name, usual in _KNOWN.items() if name in options and options[name] != usual}
     plain = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
-    lines = [f"{name} = {_written(name, value)}" for name, value in plain.items() if not _is_empty(value)]
+    lines = [f"{name} = {_written(name, value)}" for name, value in plain.items() if value not in ([], ())]
     for name, table in given.items():
         if isinstance(table, Mapping) and table:
             lines += ["", f"[{name}]", *(f"{_key(key)} = {_written(name, value)}" for key, value in table.items())]
     with atomic(path) as temporary:
         temporary.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and not value
 
 
 def _written(name: str, value: Any) -> str:

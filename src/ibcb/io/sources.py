@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural, shown
-from ibcb.log.disk import IndexedSource
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
-from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.log.steps import EpisodeIndex, ReadOptions, Source, Steps, index_of
 
 __all__ = [
     "BATCH_NUMBERS",
@@ -78,26 +77,10 @@ class MappedSource:
         """As those of the source."""
         return self._mapped(self._source.batches(whole=whole))
 
-    def index(self) -> list[tuple[int, list[int]]] | None:
+    def index(self) -> EpisodeIndex | None:
         """As that of the source, if it has one."""
-        return self._source.index() if isinstance(self._source, IndexedSource) else None
-
-    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
-        """As those of the source."""
-        return self._indexed.step_counts(row_groups)
-
-    def group_sizes(self) -> list[int]:
-        """As those of the source."""
-        return self._indexed.group_sizes()
-
-    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
-        """The steps of some row groups."""
-        return self._mapped(self._indexed.episode(row_groups))
-
-    @property
-    def _indexed(self) -> IndexedSource:
-        assert isinstance(self._source, IndexedSource)  # only these have an index
-        return self._source
+        index = index_of(self._source)
+        return None if index is None else index._replace(read=lambda groups: self._mapped(index.read(groups)))
 
 
 def existing(path: str | os.PathLike[str]) -> Path:

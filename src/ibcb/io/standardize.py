@@ -106,33 +106,24 @@ def standardized(source: Source, options: ReadOptions) -> Source:
             "--standardize); write the log with feature_names, or leave standardize out."
         )
     raw = source.preparation or Preparation(tuple(FeatureColumn(name) for name in source.feature_names))
-    numbers = _numbers(raw)
-    moments = Moments(len(numbers))
-    for steps in source.batches():
-        if is_sparse(steps.contexts) and not sparse_pays(
-            steps.contexts.shape[1], len(numbers) / len(raw.feature_names)
-        ):
+    return _made_as(source, *with_moments(raw, (steps.contexts for steps in source.batches())))
+
+
+def with_moments(raw: Preparation, blocks: Iterable[Contexts]) -> tuple[Preparation, tuple[Note, ...]]:
+    """A recipe that centres and scales numbers too, as rows of the raw features have them, and what to know of it."""
+    numbers = np.flatnonzero([column.categories is None for column in raw.columns for _ in column.feature_names])
+    moments, d = Moments(len(numbers)), len(raw.feature_names)
+    for X in blocks:
+        if is_sparse(X) and not sparse_pays(X.shape[1], len(numbers) / d):
             raise LogFormatError(
-                f"most of the {len(raw.feature_names)} features are 0 in most rows, and would not be once they are "
-                'centred (standardize, --standardize); leave it out. IBCB(l2="auto"), the default, needs no '
-                "scaling."
+                f"most of the {d} features are 0 in most rows, and would not be once they are centred (standardize, "
+                '--standardize); leave it out. IBCB(l2="auto"), the default, needs no scaling.'
             )
-        moments.add(dense(steps.contexts[:, numbers]))
+        moments.add(dense(X[:, numbers]))
     moments.finish()
     # What has no finite numbers, or none at all, is refused with its place as soon as it is read.
     if moments.rows == 0 or not np.isfinite([moments.low, moments.high]).all():
-        return source
-    return _made_as(source, *with_moments(raw, moments))
-
-
-def _numbers(raw: Preparation) -> NDArray[np.int64]:
-    """The features that are no categories, by position."""
-    kinds = [column.categories is None for column in raw.columns for _ in column.feature_names]
-    return np.flatnonzero(kinds)
-
-
-def with_moments(raw: Preparation, moments: Moments) -> tuple[Preparation, tuple[Note, ...]]:
-    """A recipe that centres and scales numbers too, and what to know of it."""
+        return raw, ()
     columns: list[FeatureColumn] = []
     constant: list[str] = []
     place = 0

@@ -23,10 +23,10 @@ from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import listed
 from ibcb.io.written import metadata, selected
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions, Steps
+from ibcb.log.steps import EpisodeIndex, ReadOptions, Steps
 from ibcb.numerics.contexts import Contexts
 
 __all__ = ["StepRows"]
@@ -88,14 +88,15 @@ class StepRows:
 
     # -- row groups ----------------------------------------------------------------------------------------------------
 
-    def index(self) -> list[tuple[int, list[int]]] | None:
-        """The number of every episode and its row groups, where the file has none that two episodes share."""
+    def index(self) -> EpisodeIndex | None:
+        """The row groups of every episode, where the file has none that two episodes share."""
         groups, options = self._tables.groups, self._options
         cut = options.cuts or options.warmup or options.sort or options.skip_unlabelled
         if groups is None or cut or "n_candidates" not in self._columns or "episode" not in self._roles:
             return None
         index: list[tuple[int, list[int]]] = []
-        for place, (rows, number) in enumerate(groups.sizes(self._roles["episode"])):
+        sizes = groups.sizes(self._roles["episode"])
+        for place, (rows, number) in enumerate(sizes):
             if rows == 0:
                 continue
             if not isinstance(number, int) or number >= 1 << 63 or (index and number < index[-1][0]):
@@ -103,23 +104,14 @@ class StepRows:
             if not index or number != index[-1][0]:
                 index.append((number, []))
             index[-1][1].append(place)
-        return index
 
-    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
-        """How many candidates each step of some row groups has; their contexts are not read."""
-        assert self._tables.groups is not None
-        tables = self._tables.groups.read(["n_candidates"], row_groups)
-        return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
+        def counts(row_groups: Sequence[int]) -> NDArray[np.int64]:
+            tables = groups.read(["n_candidates"], row_groups)
+            return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
 
-    def group_sizes(self) -> list[int]:
-        """How many steps each row group has."""
-        assert self._tables.groups is not None
-        return [rows for rows, _ in self._tables.groups.sizes(self._roles["episode"])]
-
-    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
-        """The steps of some row groups."""
-        assert self._tables.groups is not None
-        return self._batches(self._tables.groups.read(self._columns, row_groups))
+        return EpisodeIndex(
+            index, [rows for rows, _ in sizes], lambda some: self._batches(groups.read(self._columns, some)), counts
+        )
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -175,8 +167,7 @@ class StepRows:
     def _candidate_ids(self, table: pa.Table, row: int, counts: NDArray[np.int64]) -> NDArray[Any]:
         """The names of all candidates."""
         values, lengths = flattened(one_array(table["candidate_ids"]))
-        if (lengths != counts).any():
-            at = int(np.argmax(lengths != counts))
+        if (at := first_true(lengths != counts)) is not None:
             raise LogFormatError(
                 f"row {row + at}: candidate_ids has {plural(int(lengths[at]), 'name')} but the step has "
                 f"{plural(int(counts[at]), 'candidate')}; give each one, or leave the column out (--drop "
@@ -220,9 +211,7 @@ def _candidates(
     lists: pa.Array, lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None
 ) -> tuple[pa.Array, int]:
     """The numbers in the candidates' lists, all of the same length, and that length."""
-    wrong = np.flatnonzero(counts != lengths)
-    if len(wrong):
-        at = int(wrong[0])
+    if (at := first_true(counts != lengths)) is not None:
         raise LogFormatError(
             f"row {row + at}: n_candidates is {counts[at]} but contexts has {plural(int(lengths[at]), 'list')}; give "
             "it one list for each candidate."
@@ -243,8 +232,7 @@ def _candidates(
 
 def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None) -> int:
     """The number of features, where a step's list holds those of one candidate after the other."""
-    if (counts < 0).any():
-        at = int(np.argmax(counts < 0))
+    if (at := first_true(counts < 0)) is not None:
         raise LogFormatError(f"row {row + at}: n_candidates is {counts[at]}; a step has at least one. Leave it out.")
     if d is None:
         first = int(np.argmax(counts > 0))
@@ -252,9 +240,7 @@ def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: i
         if d == 0:
             return 0
     # More candidates than numbers are wrong in any case, and keep the product from overflowing.
-    wrong = np.flatnonzero((counts > lengths) | (lengths != counts * d))
-    if len(wrong):
-        at = int(wrong[0])
+    if (at := first_true((counts > lengths) | (lengths != counts * d))) is not None:
         raise LogFormatError(
             f"row {row + at}: contexts has {plural(int(lengths[at]), 'number')} but {counts[at]} candidates of {d} "
             f"features need {int(counts[at]) * d}; every candidate needs the same features."

@@ -20,7 +20,7 @@ from ibcb.io.items import with_items
 from ibcb.io.lists import candidate_lists, listed_rows
 from ibcb.io.longrows import CandidateRows
 from ibcb.io.roles import assign_roles, check_roles, normal_name
-from ibcb.io.rows import RowGroups, Tables, in_memory, whole_table
+from ibcb.io.rows import Tables, in_memory, whole_table
 from ibcb.io.steprows import StepRows
 from ibcb.io.wide import wide_rows
 from ibcb.io.words import name_it
@@ -29,7 +29,7 @@ from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.steps import ReadOptions, Source
 
-__all__ = ["RowGroups", "StepRows", "Tables", "table_source"]
+__all__ = ["table_source"]
 
 
 def table_source(tables: Tables, options: ReadOptions) -> Source:

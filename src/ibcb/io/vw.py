@@ -28,11 +28,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ibcb.io.columns import dropped
 from ibcb.io.files import binary, text_lines
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused
 from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
+from ibcb.io.words import dropped
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, shown
 from ibcb.log.disk import DAMAGE

@@ -22,6 +22,7 @@ __all__ = [
     "context_array",
     "distinct_names",
     "first_steps",
+    "first_true",
     "float_array",
     "frozen",
     "joined_arrays",
@@ -93,8 +94,7 @@ def whole_numbers(values: Any, what: str, meaning: str = "the position of the ch
         return plain(array.astype(np.int64, copy=False))
     if array.dtype.kind == "f":
         bad = ~(np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**53))
-        if bad.any():
-            place = int(np.argmax(bad))
+        if (place := first_true(bad)) is not None:
             raise LogFormatError(f"{what} of step {place} is {array[place]}; it must be a whole number, {meaning}.")
         return array.astype(np.int64)
     if array.size == 0:
@@ -110,9 +110,7 @@ def rising_offsets(values: Any, total: int, what: str, unit: str) -> NDArray[np.
     rule = f"{what} must rise from 0 to the number of {unit}, {total}"
     if offsets[0] != 0 or offsets[-1] != total:
         raise LogFormatError(f"{rule}; it runs from {offsets[0]} to {offsets[-1]}.")
-    falls = np.flatnonzero(np.diff(offsets) < 0)
-    if len(falls):
-        place = int(falls[0])
+    if (place := first_true(np.diff(offsets) < 0)) is not None:
         raise LogFormatError(f"{rule}; {what}[{place + 1}] is {offsets[place + 1]}, below {offsets[place]} before it.")
     return offsets
 
@@ -127,6 +125,11 @@ def runs(labels: NDArray[Any]) -> NDArray[np.int64]:
     """Offsets of the runs of equal labels."""
     edges: NDArray[np.int64] = np.concatenate([[0], np.flatnonzero(labels[1:] != labels[:-1]) + 1, [len(labels)]])
     return edges
+
+
+def first_true(marks: Any) -> int | None:
+    """Where the first of some marks stands; None where there is none."""
+    return int(np.argmax(marks)) if marks.any() else None
 
 
 def joined_arrays(arrays: Iterable[NDArray[Any] | None]) -> Any:

@@ -30,6 +30,7 @@ from ibcb.log.array_checks import (
     context_array,
     distinct_names,
     first_steps,
+    first_true,
     float_array,
     frozen,
     joined_arrays,
@@ -201,11 +202,6 @@ class BehaviorLog(Log):
         )
 
     @classmethod
-    def of_episodes(cls, episodes: Sequence[Steps], **more: Any) -> BehaviorLog:
-        """The steps of every episode, as one log; ``more``: as in `BehaviorLog`."""
-        return cls.of_steps(episodes, offsets_of([len(each.chosen) for each in episodes]), **more)
-
-    @classmethod
     def of_steps(cls, batches: Sequence[Steps], episode_offsets: ArrayLike, **more: Any) -> BehaviorLog:
         """Consecutive steps as one log; ``more``: as in `BehaviorLog`."""
         steps = Steps.joined(batches)
@@ -238,8 +234,10 @@ class BehaviorLog(Log):
         """
         if isinstance(episodes, Log):
             raise WrongTypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
-        return cls.of_episodes(
-            list(read_pairs(episodes, warmup, read_sets, "from_episodes").values()),
+        steps = list(read_pairs(episodes, warmup, read_sets, "from_episodes").values())
+        return cls.of_steps(
+            steps,
+            offsets_of([len(each.chosen) for each in steps]),
             warmup=warmup,
             feature_names=feature_names,
             timestamps=timestamps,
@@ -524,8 +522,7 @@ class BehaviorLog(Log):
             if len(offsets) < 2:
                 raise LogFormatError(f"The log is empty: it has no {what}; it needs at least one.")
         steps = np.diff(self.episode_offsets)
-        if (steps <= 0).any():
-            index = int(np.argmax(steps <= 0))
+        if (index := first_true(steps <= 0)) is not None:
             raise LogFormatError(f"episode {index} has no steps; leave it out or give it the steps it had.")
         if len(self.step_offsets) - 1 != self.n_steps:
             raise LogFormatError(
@@ -533,12 +530,9 @@ class BehaviorLog(Log):
                 "they must be as many (step_offsets is one longer)."
             )
         counts = np.diff(self.step_offsets)
-        if (counts <= 0).any():
-            place = self._place(int(np.argmax(counts <= 0)))
-            raise LogFormatError(f"{place}: the step has no candidates; leave it out.")
-        wrong = (self.chosen < 0) | (self.chosen >= counts)
-        if wrong.any():
-            step = int(np.argmax(wrong))
+        if (step := first_true(counts <= 0)) is not None:
+            raise LogFormatError(f"{self._place(step)}: the step has no candidates; leave it out.")
+        if (step := first_true((self.chosen < 0) | (self.chosen >= counts))) is not None:
             raise LogFormatError(
                 f"{self._place(step)}: chosen is {self.chosen[step]} but the step has "
                 f"{plural(int(counts[step]), 'candidate')}; indices start at 0."

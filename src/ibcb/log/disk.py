@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,12 @@ from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.protocol import Log
-from ibcb.log.recipe import Preparation
-from ibcb.log.steps import ReadOptions, Source, Steps, numbered
+from ibcb.log.steps import EpisodeIndex, ReadOptions, Source, Steps, index_of, numbered
 from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 from ibcb.numerics.lazy import lazy
 
-__all__ = ["DAMAGE", "DiskLog", "IndexedSource", "gathered", "named", "short_message"]
+__all__ = ["DAMAGE", "DiskLog", "gathered", "named", "short_message"]
 
 #: what is raised where a file is cut off, damaged, or of another kind
 DAMAGE = (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error)
@@ -34,27 +33,6 @@ DAMAGE = (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error)
 _LARGE = 1 << 28
 _PART_BY_PART = "read it part by part (validate, convert, fit --stream), "
 _EMPTY = "the log is empty: it has no step. Is it the right file?"
-
-
-@runtime_checkable
-class IndexedSource(Protocol):
-    """A source whose rows come in groups, and which may know the groups of every episode."""
-
-    def index(self) -> list[tuple[int, list[int]]] | None:
-        """The number of every episode and its row groups, where no two episodes share one; else None."""
-        ...
-
-    def step_counts(self, row_groups: Sequence[int]) -> NDArray[np.int64]:
-        """How many candidates each step of some row groups has."""
-        ...
-
-    def group_sizes(self) -> list[int]:
-        """How many steps each row group has."""
-        ...
-
-    def episode(self, row_groups: Sequence[int]) -> Iterator[Steps]:
-        """The steps of some row groups."""
-        ...
 
 
 class DiskLog(Log):
@@ -71,9 +49,6 @@ class DiskLog(Log):
     """
 
     in_memory = False
-    #: told apart from the abstract ones of `Log`
-    feature_names: tuple[str, ...] | None = None
-    preparation: Preparation | None = None
 
     def __init__(
         self,
@@ -97,8 +72,8 @@ class DiskLog(Log):
 
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
         if self._index is not None:
-            for number, row_groups in self._index:
-                yield from ((number, part) for part in self._episode(number, row_groups))
+            for number, row_groups in self._index.episodes:
+                yield from ((number, part) for part in self._episode(self._index, number, row_groups))
             return
         with self._named():
             episode: int | None = None
@@ -108,10 +83,8 @@ class DiskLog(Log):
                 for start, end in pairwise(runs(numbers)):
                     number = int(numbers[start])
                     first = first if number == episode else 0
-                    yield (
-                        number,
-                        self._part(steps.taken(slice(start, end), slice(rows[start], rows[end])), number, first),
-                    )
+                    some = steps.taken(slice(start, end), slice(rows[start], rows[end]))
+                    yield number, self._part(some, number, first)
                     episode, first = number, first + int(end - start)
             if episode is None:
                 raise LogFormatError(_EMPTY)
@@ -123,7 +96,7 @@ class DiskLog(Log):
         are read anew by whoever goes through them. Of others one after the other comes into memory.
         """
         if self._index is not None:
-            for place, (number, _) in enumerate(self._index):
+            for place, (number, _) in enumerate(self._index.episodes):
                 yield number >= 0, self._some(place, place + 1)
             return
         for number, parts in self.parts_by_episode():
@@ -166,14 +139,18 @@ class DiskLog(Log):
 
     def _some(self, first: int, last: int) -> DiskLog:
         """Stored episodes first to last - 1 of an indexed log."""
-        assert self._index is not None
+        index = self._index
+        assert index is not None
         some = DiskLog(self._source, self._options, self._where, self._kind, self._notes)
-        some._index, some._is_part, some.n_features = self._index[first:last], True, self.n_features
+        some._index, some._is_part = index._replace(episodes=index.episodes[first:last]), True
+        some.n_features = self.n_features
         return some
 
-    def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
+    def _episode(
+        self, index: EpisodeIndex, number: int, row_groups: list[int], first: int = 0
+    ) -> Iterator[BehaviorLog]:
         with self._named():
-            for steps in self._indexed.episode(row_groups):
+            for steps in index.read(row_groups):
                 yield self._part(steps, number, first)
                 first += len(steps.counts)
 
@@ -186,7 +163,7 @@ class DiskLog(Log):
     @property
     def number(self) -> int:
         """Of its first episode; where only reading it would tell, it is that of a whole log without a warm-up, 0."""
-        return self._index[0][0] if self._index else 0
+        return self._index.episodes[0][0] if self._index else 0
 
     @property
     def elsewhere(self) -> tuple[Path, dict[str, Any]] | None:
@@ -197,42 +174,39 @@ class DiskLog(Log):
         if self._index is None:
             yield from super().step_counts()
             return
-        for number, row_groups in self._index:
+        for number, row_groups in self._index.episodes:
             with self._named():
-                counts = self._indexed.step_counts(row_groups)
+                counts = self._index.counts(row_groups)
             yield number, counts
 
     def steps(self, number: int, first: int, last: int) -> Iterator[BehaviorLog]:
         """Of an indexed log: steps first to last - 1 of an episode, in parts; other row groups are not touched."""
-        row_groups = dict(self._index or ())[number]
-        edges = offsets_of([self._indexed.group_sizes()[group] for group in row_groups])
+        assert self._index is not None
+        row_groups = dict(self._index.episodes)[number]
+        edges = offsets_of([self._index.sizes[group] for group in row_groups])
         wanted = np.flatnonzero((edges[:-1] < last) & (edges[1:] > first))
         start = int(edges[wanted[0]]) if len(wanted) else 0
-        for part in self._episode(number, [row_groups[place] for place in wanted], start):
+        for part in self._episode(self._index, number, [row_groups[place] for place in wanted], start):
             low, high = max(first - start, 0), min(last - start, part.n_steps)
             if low < high:
                 yield part if (low, high) == (0, part.n_steps) else part._steps(low, high)
             start += part.n_steps
 
-    @property
-    def _indexed(self) -> IndexedSource:
-        assert isinstance(self._source, IndexedSource)  # only these have an index
-        return self._source
-
     @lazy
-    def _index(self) -> list[tuple[int, list[int]]] | None:
+    def _index(self) -> EpisodeIndex | None:
         with self._named():
-            return (self._source.index() or None) if isinstance(self._source, IndexedSource) else None
+            index = index_of(self._source)
+        return index if index is not None and index.episodes else None
 
     @lazy
     def _numbers(self) -> list[int]:
         """The numbers of all episodes; without an index this reads the log once."""
-        numbered_things: Iterable[tuple[int, Any]] = self.parts() if self._index is None else self._index
+        numbered_things: Iterable[tuple[int, Any]] = self.parts() if self._index is None else self._index.episodes
         return list(dict.fromkeys(number for number, _ in numbered_things))
 
     @property
     def n_episodes(self) -> int | None:
-        return None if self._index is None else len(self._index)
+        return None if self._index is None else len(self._index.episodes)
 
     @property
     def warmup(self) -> int:

@@ -29,6 +29,7 @@ __all__ = [
     "boolean",
     "check_all",
     "declared",
+    "did_you_mean",
     "documented",
     "names",
     "nearest",
@@ -46,6 +47,7 @@ _Check = Callable[[str, Any], object]
 #: what stands for all options in a docstring
 _OPTIONS = re.compile(r"\*\*options\n    See .*")
 _Documented = TypeVar("_Documented", bound=Callable[..., Any])
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -164,22 +166,19 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def whole_number(text: str) -> int:
-    """That a text is."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{shown(text)} is not a whole number.") from None
+def _parsed(kind: Callable[[str], _Number], what: str) -> Callable[[str], _Number]:
+    """What gives the number that a text is."""
+
+    def parse(text: str) -> _Number:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"{shown(text)} is not {what}.") from None
+
+    return parse
 
 
-def number(text: str) -> float:
-    """That a text is."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{shown(text)} is not a number.") from None
-
-
+whole_number, number = _parsed(int, "a whole number"), _parsed(float, "a number")
 COUNT, NUMBER = Form("N", whole_number), Form("NUMBER", number)
 FLAG, PATH = Form("", bool), Form("FILE", Path)
 
@@ -211,6 +210,12 @@ def nearest(value: str, known: Iterable[str], meant: Mapping[str, str] | None = 
     aliases = dict(meant or {})
     near = get_close_matches(value.lower(), [*aliases, *known], 1)
     return aliases.get(near[0], near[0]) if near else ""
+
+
+def did_you_mean(value: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
+    """Behind a wrong name, in brackets: that which comes next to it; empty where none does."""
+    near = nearest(value, known, meant)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def one_of(known: Callable[[], Sequence[str]], meant: Mapping[str, str] | None = None) -> _Check:

@@ -45,19 +45,13 @@ class Log(ABC):
     __slots__ = ()
 
     name: str
+    feature_names: tuple[str, ...] | None
+    preparation: Preparation | None
     in_memory: bool
 
     @property
     @abstractmethod
-    def feature_names(self) -> tuple[str, ...] | None: ...
-
-    @property
-    @abstractmethod
     def n_features(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def preparation(self) -> Preparation | None: ...
 
     @property
     @abstractmethod

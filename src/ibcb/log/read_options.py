@@ -21,8 +21,8 @@ from ibcb.log.option import (
     boolean,
     check_all,
     declared,
+    did_you_mean,
     names,
-    nearest,
     one_of,
     option,
     text,
@@ -105,8 +105,7 @@ def _check_roles(name: str, value: Any) -> None:
         )
     for role in value:
         if role not in ROLES:
-            near = nearest(str(role), ROLES, _MEANT)
-            hint = f" (did you mean {near}?)" if near else ""
+            hint = did_you_mean(str(role), ROLES, _MEANT)
             raise ValueError(f"{name} has a role {shown(role)}{hint}; the roles are {', '.join(ROLES)}.")
 
 

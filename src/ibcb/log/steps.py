@@ -7,7 +7,7 @@ episodes, as `ibcb.log.read_options.ReadOptions` say.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +20,8 @@ from ibcb.log.read_options import ROLES, ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 
-__all__ = ["ROLES", "ReadOptions", "Source", "Steps", "numbered", "seconds_since_1970", "window_seconds"]
+__all__ = ["ROLES", "EpisodeIndex", "ReadOptions", "Source", "Steps", "index_of", "numbered", "seconds_since_1970"]
+__all__ += ["window_seconds"]
 
 _LARGEST = int(np.iinfo(np.int64).max)
 #: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less
@@ -96,6 +97,25 @@ class Source(Protocol):
         ``whole``: all of them will be in memory anyway, so do what is fastest.
         """
         ...
+
+
+class EpisodeIndex(NamedTuple):
+    """Where episodes stand in a source whose rows come in groups, of which no two episodes share one.
+
+    ``episodes`` has the number of each and its row groups, ``sizes`` how many steps every row group has. Of some row
+    groups ``read`` gives the steps, ``counts`` only how many candidates each step has.
+    """
+
+    episodes: list[tuple[int, list[int]]]
+    sizes: list[int]
+    read: Callable[[Sequence[int]], Iterator[Steps]]
+    counts: Callable[[Sequence[int]], NDArray[np.int64]]
+
+
+def index_of(source: Source) -> EpisodeIndex | None:
+    """Where the episodes of a source stand, if it knows: only some sources have a method ``index``."""
+    index: Callable[[], EpisodeIndex | None] = getattr(source, "index", lambda: None)
+    return index()
 
 
 def numbered(batches: Iterable[Steps], options: ReadOptions) -> Iterator[tuple[NDArray[np.int64], Steps]]:

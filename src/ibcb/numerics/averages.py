@@ -9,8 +9,7 @@ the rest is replaced by independent noise of the same size with a Gumbel distrib
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,8 @@ from ibcb.numerics.gaussians import draws_root
 __all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
 
 Offsets = NDArray[np.int64]
+#: scores of the candidates of some steps by each column of weights
+ScoresOf = Callable[[Matrix], Matrix]
 
 #: share of the variance that is left to the softmax, times the root of the number of draws: more is less exact, less is
 #: rougher (judged by tests/numerics/test_averages.py)
@@ -46,9 +47,9 @@ def best_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covariance
         # As many random directions tell the variance well enough.
         root = root @ _points(_PROBES, len(mean)).T / np.sqrt(_PROBES)
 
-    def rule(sets: CandidateSets) -> Matrix:
-        parts, scores = sets.scores(root), sets.scores(weights)
-        size = np.sqrt(np.einsum("mnd,mnd->mn", parts, parts) + sets.scores(mean[:, None])[:, :, 0] ** 2).max(axis=0)
+    def rule(scores_of: ScoresOf) -> Matrix:
+        parts, scores = scores_of(root), scores_of(weights)
+        size = np.sqrt(np.einsum("mnd,mnd->mn", parts, parts) + scores_of(mean[:, None])[:, :, 0] ** 2).max(axis=0)
         parts -= parts.mean(axis=0)
         spread = np.einsum("mnd,mnd->n", parts, parts) / len(parts)
         # What is left of it is Gumbel's: a variable of scale h has the variance pi^2 h^2 / 6. Scores that are known
@@ -65,8 +66,8 @@ def softmax_of_draws(contexts: Contexts, offsets: Offsets, mean: Vector, covaria
     """Probability of each candidate under the softmax of the scores of its step. Shape (rows,)."""
     weights = _drawn(mean, covariance, draws)
 
-    def rule(sets: CandidateSets) -> Matrix:
-        scores = sets.scores(weights)
+    def rule(scores_of: ScoresOf) -> Matrix:
+        scores = scores_of(weights)
         scores -= scores.max(axis=0)
         return _mean_share(np.exp(scores, out=scores))
 
@@ -82,8 +83,8 @@ def top_k_of_draws(
     """
     weights = _drawn(mean, covariance, draws)
 
-    def rule(sets: CandidateSets) -> Matrix:
-        scores = sets.scores(weights)
+    def rule(scores_of: ScoresOf) -> Matrix:
+        scores = scores_of(weights)
         ranked = -np.sort(-scores, axis=0)
         # The last of the k best, or of all where there are fewer.
         last = ranked[min(top_k, len(ranked)) - 1]
@@ -97,34 +98,19 @@ def top_k_of_draws(
     return _by_count(rule, contexts, offsets, draws)
 
 
-class CandidateSets(NamedTuple):
-    """Some steps with equally many candidates.
+def _scores(X: Contexts, M: int, weights: Matrix) -> Matrix:
+    """Of every candidate by each column of the weights, of steps that have M rows of X each. Shape (M, steps, columns).
 
-    Attributes
-    ----------
-    contexts : ndarray or csr_array of shape (steps * M, d)
-        Step by step.
-    size : int
-        M.
+    Candidates come first, so that the steps and columns of each lie side by side in memory.
     """
-
-    contexts: Contexts
-    size: int
-
-    def scores(self, weights: Matrix) -> Matrix:
-        """Of every candidate by each column of the weights. Shape (M, steps, columns).
-
-        Candidates come first, so that the steps and columns of each lie side by side in memory.
-        """
-        X, M = self.contexts, self.size
-        if isinstance(X, np.ndarray):
-            scores: Matrix = np.matmul(X.reshape(-1, M, X.shape[1]).transpose(1, 0, 2), weights)
-            return scores
-        return np.ascontiguousarray((X @ weights).reshape(-1, M, weights.shape[1]).transpose(1, 0, 2))
+    if isinstance(X, np.ndarray):
+        scores: Matrix = np.matmul(X.reshape(-1, M, X.shape[1]).transpose(1, 0, 2), weights)
+        return scores
+    return np.ascontiguousarray((X @ weights).reshape(-1, M, weights.shape[1]).transpose(1, 0, 2))
 
 
-def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offsets: Offsets, draws: int) -> Vector:
-    """A rule that gives the probabilities, shape (M, steps), of some steps with M candidates each."""
+def _by_count(rule: Callable[[ScoresOf], Matrix], contexts: Contexts, offsets: Offsets, draws: int) -> Vector:
+    """A rule gives the probabilities, shape (M, steps), of some steps with M candidates each, from what scores them."""
     starts, counts = offsets[:-1], step_counts(offsets)
     probabilities = np.empty(int(offsets[-1]))
     for count in sizes_of(counts):
@@ -134,8 +120,7 @@ def _by_count(rule: Callable[[CandidateSets], Matrix], contexts: Contexts, offse
             rows = (own[first : first + at_once, None] + np.arange(count)).ravel()
             side_by_side = len(rows) == rows[-1] - rows[0] + 1
             X = contexts[rows[0] : rows[-1] + 1] if side_by_side else contexts[rows]
-            sets = CandidateSets(X.astype(np.float64, copy=False), count)
-            probabilities[rows] = rule(sets).T.ravel()
+            probabilities[rows] = rule(partial(_scores, X.astype(np.float64, copy=False), count)).T.ravel()
     return probabilities
 
 

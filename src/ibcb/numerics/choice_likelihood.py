@@ -41,7 +41,6 @@ __all__ = ["ChoiceLoss", "Expansion"]
 _BLOCK_BYTES = 1 << 21
 #: exp of a score below this is finite, and so are sums of it: exp(709.7) is the largest double
 _FINITE_EXP = 700.0
-_NONE: Vector = np.empty(0)
 
 
 class Expansion(NamedTuple):
@@ -62,13 +61,6 @@ class _Drawn(NamedTuple):
     losses: Vector
     others: Matrix
     chosen: Vector
-
-
-class _Blamed(NamedTuple):
-    """Of some steps: their losses, and the probability that each did not stray; no numbers if none can."""
-
-    losses: Vector
-    meant: Vector = _NONE
 
 
 class ChoiceLoss:
@@ -106,7 +98,7 @@ class ChoiceLoss:
         self.n_features = int(contexts.shape[1])
         self.top_k, self.stray = top_k, stray
         self._drawn_at: dict[str, Any] = {"w": None}
-        self._blamed_at: tuple[Vector | None, list[_Blamed]] = (None, [])
+        self._blamed_at: tuple[Vector | None, list[tuple[Vector, Vector]]] = (None, [])
         blocks = list(_lead_blocks(contexts, offsets, chosen, scale))
         moving = np.zeros(self.n_features, dtype=bool)
         for D in blocks:
@@ -137,7 +129,7 @@ class ChoiceLoss:
 
     def __call__(self, w: Vector) -> float:
         """f at w."""
-        return sum(float(np.add.reduce(each.losses)) for each in self._blamed(w))
+        return sum(float(np.add.reduce(losses)) for losses, _ in self._blamed(w))
 
     def expand(self, w: Vector) -> Expansion:
         """f at w, its gradient and Hessian: summed means and covariances of a lead drawn from each step's softmax."""
@@ -155,7 +147,8 @@ class ChoiceLoss:
             spread *= np.sqrt(p)
             loss += float(np.add.reduce(losses))
             gradient += mean.sum(axis=1) if excess is None else mean @ meant
-            hessian += _square(spread.reshape(d, p.size)) + (mean * of_chosen) @ mean.T
+            flat = spread.reshape(d, p.size)
+            hessian += flat @ flat.T + (mean * of_chosen) @ mean.T
         if d < self.n_features:
             gradient, hessian = self._among_all(gradient), self._among_all(hessian)
             excess = None if excess is None else self._among_all(excess)
@@ -186,7 +179,7 @@ class ChoiceLoss:
         d = len(self._moving)
         A, rows = np.zeros((d, d)), 0
         for centred in self._centred():
-            A += _square(centred)
+            A += centred @ centred.T
             rows += centred.shape[1]
         A /= rows
         # Any positive definite A will do; directions in which candidates hardly differ are kept from zero.
@@ -209,28 +202,32 @@ class ChoiceLoss:
             leads = np.concatenate([D, np.zeros_like(D[:, :1])], axis=1)
             yield (leads - leads.mean(axis=1, keepdims=True)).reshape(len(D), -1)
 
-    def _cut(self, scores: Matrix) -> Matrix:
-        """Scores without the K - 1 best of each step, which need not lose to the chosen one; overwrites the scores."""
+    def _scores(self, D: Matrix, w: Vector) -> Matrix:
+        """Scores without the K - 1 best of each step, which need not lose to the chosen one."""
+        d, others, steps = D.shape
+        scores: Matrix = (w @ D.reshape(d, others * steps)).reshape(others, steps)
         free = min(self.top_k - 1, len(scores))
         if free:
             best = np.argpartition(-scores, free - 1, axis=0)[:free]
             scores[best, np.arange(scores.shape[1])] = -np.inf
         return scores
 
-    def _blamed(self, w: Vector) -> list[_Blamed]:
-        """Every block's losses with straying allowed for; worked out once for a w that is asked about again."""
+    def _blamed(self, w: Vector) -> list[tuple[Vector, Vector]]:
+        """Every block's losses with straying allowed for, and the probability that each step did not stray (no numbers
+        if none can); worked out once for a w that is asked about again.
+        """
         if self._blamed_at[0] is not w:
             drawn = zip(self._blocks, self._drawn(w), strict=True)
             self._blamed_at = w, [self._blame(each, D.shape[1] + 1) for D, each in drawn]
         return self._blamed_at[1]
 
-    def _blame(self, drawn: _Drawn, candidates: int) -> _Blamed:
+    def _blame(self, drawn: _Drawn, candidates: int) -> tuple[Vector, Vector]:
         best = min(self.top_k, candidates)
         if self.stray == 0:
-            return _Blamed(drawn.losses + math.log(best) if best > 1 else drawn.losses)
+            return drawn.losses + math.log(best) if best > 1 else drawn.losses, np.empty(0)
         meant = (1 - self.stray) / best * drawn.chosen
         total = meant + self.stray / candidates
-        return _Blamed(-np.log(total), meant / total)
+        return -np.log(total), meant / total
 
     def _drawn(self, w: Vector) -> list[_Drawn]:
         """The softmax of every block's steps; worked out once for all twins for a w that is asked about again."""
@@ -238,7 +235,7 @@ class ChoiceLoss:
         if known["w"] is not w or known["top_k"] != self.top_k:
             moving = w if len(self._moving) == self.n_features else w[self._moving]
             known |= {"w": w, "top_k": self.top_k}
-            known["drawn"] = [_drawn(self._cut(_scores(D, moving))) for D in self._doubles()]
+            known["drawn"] = [_drawn(self._scores(D, moving)) for D in self._doubles()]
         drawn: list[_Drawn] = known["drawn"]
         return drawn
 
@@ -278,13 +275,3 @@ def _drawn(scores: Matrix) -> _Drawn:
     top = np.maximum(scores.max(axis=0), 0)
     losses = top + np.log(np.exp(-top) + np.exp(scores - top).sum(axis=0))
     return _Drawn(losses, np.exp(scores - losses), np.exp(-losses))
-
-
-def _scores(D: Matrix, w: Vector) -> Matrix:
-    d, others, steps = D.shape
-    scores: Matrix = w @ D.reshape(d, others * steps)
-    return scores.reshape(others, steps)
-
-
-def _square(matrix: Matrix) -> Matrix:
-    return matrix @ matrix.T

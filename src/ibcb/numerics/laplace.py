@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,18 +112,10 @@ class ChoiceFit(NamedTuple):
     agreement: float
 
 
-class Loss(Protocol):
-    """A smooth function of weights, and its derivatives."""
-
-    def __call__(self, w: Vector, /) -> float: ...
-
-    def expand(self, w: Vector, /) -> Expansion: ...
-
-
 class WithPrior:
-    """F at a point, f being a loss, and its derivatives if they are asked for."""
+    """F at a point, and its derivatives if they are asked for; f is a `ChoiceLoss` or works like one."""
 
-    def __init__(self, x: Vector, loss: Loss, centre: Vector, precision: Matrix) -> None:
+    def __init__(self, x: Vector, loss: Any, centre: Vector, precision: Matrix) -> None:
         self.x, self._loss, self._precision, offset = x, loss, precision, x - centre
         self._pull = precision @ offset
         self.value = loss(x) + float(offset @ self._pull) / 2
@@ -131,7 +123,8 @@ class WithPrior:
     @lazy
     def here(self) -> Expansion:
         """Of f alone."""
-        return self._loss.expand(self.x)
+        expansion: Expansion = self._loss.expand(self.x)
+        return expansion
 
     @lazy
     def gradient(self) -> Vector:
@@ -149,7 +142,7 @@ def summarise(
     """Mode and Hessian of F by Newton's method; where F is not convex, on the bound of f that touches it there.
 
     Every step lowers F. Where choices may stray or be drawn from several, F has more than one minimum (with top_k > 1
-    it has a kink wherever two candidates change places, and small minima between them): the one found is that below
+    it has a kink wherever two candidates change places, and small minima between them): the lowest point is that below
     ``start``, which is the mode without these allowances unless given.
     """
     if start is None:
@@ -287,7 +280,12 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
     chosen : ndarray of shape (steps,)
     top_k : int
     """
-    leads, drawn = _best_of_each(scores.astype(np.float64, copy=False), offsets, chosen, top_k)
+    counts = step_counts(offsets)
+    table, steps = _by_step(scores.astype(np.float64, copy=False), counts), np.arange(len(counts))
+    # The k best of each step less the best one (-inf where there are fewer), and the drawn one.
+    best, of_chosen = -np.sort(-table, axis=1)[:, :top_k], table[steps, chosen]
+    among = of_chosen >= best[steps, np.minimum(counts, top_k) - 1]
+    leads, drawn = (best - best[:, :1])[among], (of_chosen - best[:, 0])[among]
     scale, there = 0.0, np.isfinite(leads)
     for _ in range(_MAX_DRAW_STEPS):
         # Where a step has fewer than k candidates, none stands for the rest, at a scale of 0 either.
@@ -306,19 +304,6 @@ def draw_scale(scores: NDArray[Any], offsets: NDArray[np.int64], chosen: NDArray
         if abs(step) * np.sqrt(curvature) < _DRAW_SETTLED:
             break
     return DrawScale(scale, float(1 / np.sqrt(curvature)))
-
-
-def _best_of_each(
-    scores: Vector, offsets: NDArray[np.int64], chosen: NDArray[np.int64], top_k: int
-) -> tuple[Matrix, Vector]:
-    """Scores of the k best of each step less the best one's (-inf where there are fewer), and that of the drawn one."""
-    counts = step_counts(offsets)
-    table = _by_step(scores, counts)
-    of_chosen = table[np.arange(len(counts)), chosen]
-    best = -np.sort(-table, axis=1)[:, :top_k]
-    among = of_chosen >= best[np.arange(len(counts)), np.minimum(counts, top_k) - 1]
-    best, of_chosen = best[among], of_chosen[among]
-    return best - best[:, :1], of_chosen - best[:, 0]
 
 
 def _by_step(scores: Vector, counts: NDArray[np.int64]) -> Matrix:

@@ -57,7 +57,7 @@ class Stopping:
     floor : float
         For an F whose minimum may be 0.
     shortest : float
-        If above 0: a line search that gets there, or a step that leaves F as it is, has found the minimum in floating
+        If above 0: a line search that gets there, or a step that leaves F as it is, is at the minimum in floating
         point.
     """
 
@@ -75,7 +75,7 @@ class Descent(Generic[P]):
     Attributes
     ----------
     point : Point
-        The lowest found.
+        The lowest.
     hessian : ndarray of shape (d, d)
         That of the point's which was used.
     gain : float

@@ -270,9 +270,13 @@ def ridge(phi: Matrix, l2: float | Vector, origin: Vector | None = None) -> Ridg
     psi.flat[:: len(psi) + 1] += penalty
     # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
     factor, failed = lapack.dpotrf(psi, lower=1, clean=1)
-    if not failed and (
-        _condition(factor, psi) > _SAFE_CONDITION or _condition_at_unit_diagonal(psi) > _LEAST_CONDITION
-    ):
+    if not failed and not _condition(factor, psi) > _SAFE_CONDITION:
+        # At unit diagonal: what counts is collinearity, not the features' different units.
+        length = np.sqrt(psi.diagonal())
+        scaled = psi / length / length[:, None]
+        at_unit_diagonal, failed = lapack.dpotrf(scaled, lower=1, clean=1)
+        failed = failed or not _condition(at_unit_diagonal, scaled) > _LEAST_CONDITION
+    if not failed:
         return Ridge(phi, penalty, factor, origin)
     scale = np.sqrt(np.abs(phi.diagonal()).max())
     raise ValueError(
@@ -286,14 +290,6 @@ def _condition(factor: Matrix, matrix: Matrix) -> float:
     with np.errstate(over="ignore"):
         trace = float(matrix.trace())  # not below the largest eigenvalue, and cheap
     return float(lapack.dpocon(factor, trace, uplo="L")[0]) if math.isfinite(trace) else 0.0
-
-
-def _condition_at_unit_diagonal(psi: Matrix) -> float:
-    """The same after rescaling to unit diagonal: tells collinearity, not the features' different units."""
-    length = np.sqrt(psi.diagonal())
-    scaled = psi / length / length[:, None]
-    factor, failed = lapack.dpotrf(scaled, lower=1, clean=1)
-    return 0.0 if failed else _condition(factor, scaled)
 
 
 def gram(chosen_contexts: Contexts) -> Matrix:

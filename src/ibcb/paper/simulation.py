@@ -74,12 +74,12 @@ class Run:
 
         The expert lives its life again and is asked before each episode, see `SBTS` for how exactly it knows.
         """
-        propensities: list[NDArray[np.float64]] = []
-        _live(self.world, self.world.learning, self.expert_settings, Streams(self.seed), asked=propensities)
+        asked: list[NDArray[np.float64]] = []
         if self.world.warmup is not None:
             steps, candidates, _ = self.world.warmup.contexts.shape
-            propensities.insert(0, np.full((steps, candidates), 1 / candidates))
-        return np.concatenate(propensities).ravel()
+            asked.append(np.full((steps, candidates), 1 / candidates))
+        _live(self.world, self.world.learning, self.expert_settings, Streams(self.seed), asked=asked)
+        return np.concatenate(asked).ravel()
 
     def replay(self, reward_coef: NDArray[np.float64], intercept: float = 0.0) -> NDArray[np.int64]:
         """Choices of the same expert, with the same luck, where candidates earn <reward_coef, s> + intercept.
@@ -88,8 +88,7 @@ class Run:
         """
         phase = self.world.learning
         imagined = Phase(phase.contexts, phase.contexts @ reward_coef + intercept, np.zeros(len(phase.noise)))
-        life = _live(self.world, imagined, self.expert_settings, Streams(self.seed))
-        return life.chosen
+        return _live(self.world, imagined, self.expert_settings, Streams(self.seed)).chosen
 
 
 def simulate(
@@ -169,7 +168,12 @@ def simulate(
     world = where.build(streams)
     life = _live(world, world.learning, who, streams)
     return Run(
-        log=_log(world, life),
+        log=_written(
+            world,
+            [world.learning] if world.warmup is None else [world.warmup, world.learning],
+            np.concatenate([life.start, life.chosen]),
+            warmup=len(life.start),
+        ),
         test_log=_test_log(world, world.test, life.expert, streams),
         ood_log=None if world.ood is None else _test_log(world, world.ood, life.expert, streams),
         rewards=life.rewards,
@@ -226,39 +230,25 @@ def _live(
     return _Lived(expert, start, chosen, np.concatenate(rewards), policies)
 
 
-def _log(world: World, life: _Lived) -> BehaviorLog:
-    edges = _edges(len(life.chosen), world.batch_size)
-    if world.warmup is None:
-        return _written(world, [world.learning], life.chosen, edges, 0)
-    edges = np.concatenate([[0], edges + len(life.start)])
-    return _written(world, [world.warmup, world.learning], np.concatenate([life.start, life.chosen]), edges, 1)
-
-
 def _test_log(world: World, phase: Phase, expert: Expert, streams: Streams) -> BehaviorLog:
     if isinstance(expert, TopK):
         expert = TopK(expert.expert, expert.k, random_state=streams["expert test draws"])
-    chosen = expert.act(phase.contexts, explore=False)
-    return _written(world, [phase], chosen, _edges(len(chosen), world.batch_size), 0)
+    return _written(world, [phase], expert.act(phase.contexts, explore=False))
 
 
-def _edges(steps: int, batch_size: int) -> NDArray[np.int64]:
-    """Where batches begin, and the end; the last batch may be short."""
-    return np.append(np.arange(0, steps, batch_size), steps)
-
-
-def _written(
-    world: World, phases: list[Phase], chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int
-) -> BehaviorLog:
-    """Consecutive phases as a log."""
+def _written(world: World, phases: list[Phase], chosen: NDArray[np.int64], *, warmup: int = 0) -> BehaviorLog:
+    """Consecutive phases as a log that begins with so many steps of warm-up; the last batch may be short."""
+    steps = len(chosen)
+    edges = np.unique([0, *range(warmup, steps, world.batch_size), steps])
+    started = int(warmup > 0)
     offers = [phase.offers for phase in phases if phase.offers is not None]
     if offers:
-        return _arms_log(Offers(*map(np.concatenate, zip(*offers, strict=True))), chosen, edges, warmup)
+        return _arms_log(Offers(*map(np.concatenate, zip(*offers, strict=True))), chosen, edges, started)
     contexts = phases[0].contexts if len(phases) == 1 else np.concatenate([phase.contexts for phase in phases])
-    steps, candidates, d = contexts.shape
+    candidates, d = contexts.shape[1:]
     offsets = np.arange(0, steps * candidates + 1, candidates)
-    return BehaviorLog(
-        contexts.reshape(-1, d), offsets, chosen, edges, warmup=warmup, feature_names=world.feature_names
-    )
+    names = world.feature_names
+    return BehaviorLog(contexts.reshape(-1, d), offsets, chosen, edges, warmup=started, feature_names=names)
 
 
 def _arms_log(offers: Offers, chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int) -> BehaviorLog:

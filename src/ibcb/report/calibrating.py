@@ -141,8 +141,11 @@ class Calibrating(Subscriber):
     def __init__(self, model: IBCB, before: History, going: Callable[[bool], Any] | None = None) -> None:
         fit = model._fit
         make = going or (lambda ahead: Recovering.of(fit, before, ahead=ahead))
-        self._going, self._sums = [make(False), make(True)], _Sums()
+        self._going = [make(False), make(True)]
         self._logged: bool | None = None
+        self._episodes: dict[int, Vector] = {}
+        self._complete, self._apart = 0, np.zeros(2)
+        self._known: list[Vector] = []
 
     def step(self, episode: Episode) -> Calibrating:
         """One more episode; nothing is done for a log without propensities."""
@@ -156,23 +159,10 @@ class Calibrating(Subscriber):
             rows = slice(row, row + part.n_rows)
             row += part.n_rows
             if part.propensities is not None:
-                self._sums.add(episode.number, part, part.propensities, *(each[rows] for each in recovered))
+                self._add(episode.number, part, part.propensities, *(each[rows] for each in recovered))
         return self
 
-    def finish(self) -> Calibration | None:
-        """None where there is nothing to compare."""
-        return self._sums.finish() if self._logged else None
-
-
-class _Sums:
-    """Sums over the parts of a log."""
-
-    def __init__(self) -> None:
-        self._episodes: dict[int, Vector] = {}
-        self._complete, self._apart = 0, np.zeros(2)
-        self._known: list[Vector] = []
-
-    def add(self, number: int, part: BehaviorLog, logged: Vector, *recovered: Vector) -> None:
+    def _add(self, number: int, part: BehaviorLog, logged: Vector, *recovered: Vector) -> None:
         rows, starts, counts = part.chosen_rows, part.step_offsets[:-1], np.diff(part.step_offsets)
         known = ~np.isnan(logged[rows])
         if known.any():
@@ -190,6 +180,7 @@ class _Sums:
         self._known.append(np.stack([weights, logged, *recovered])[:, weights > 0])
 
     def finish(self) -> Calibration | None:
+        """None where there is nothing to compare."""
         if not self._episodes:
             return None
         whole = Likelihoods.of(np.sum(list(self._episodes.values()), axis=0))

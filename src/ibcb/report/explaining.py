@@ -41,7 +41,7 @@ class StepThoughts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What `explain` found.
+    """What `explain` gives.
 
     Attributes
     ----------

@@ -17,8 +17,7 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.log import Log, is_log
 from ibcb.numerics.checks import WrongTypeError
 from ibcb.report.calibrating import Calibrating, Calibration, calibration
-from ibcb.report.feature_weights import LEVEL, WeightsSection, feature_names
-from ibcb.report.influence import StepSpread, groups_of
+from ibcb.report.feature_weights import LEVEL, StepSpread, WeightsSection, feature_names, groups_of
 from ibcb.report.judging import Judging, Rejudging
 from ibcb.report.next_policy import agreement
 from ibcb.report.ribbons import Ribbons, ribbons
@@ -35,6 +34,11 @@ from ibcb.report.verdict import Verdict, judge, of_another_log
 from ibcb.report.walking import Walking
 
 __all__ = ["Facts", "facts", "verdict"]
+
+_ANOTHER = (
+    "This log is as large as the one that the model was fitted to, but not the same: its fingerprint is {}, that of "
+    "the fitted log {}. What is said of steps may be wrong."
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     bounds = going.ribbons.finish() if going.ribbons is not None and judged.supported and rejudging.same else None
     evolution = EvolutionSection.evolved(model, view, order, moved * decides.spreads, bounds)
     sample, misfits = view.sample, view.misfits.finish()
-    notes = [*_mismatch(model, rejudging), *(_sentence(str(note)) for note in model.notes_)]
+    notes = [] if rejudging.same else [_ANOTHER.format(rejudging.names[-1], model.log_fingerprint_)]
+    notes += [_sentence(str(note)) for note in model.notes_]
     notes += _on_the_page(view, sum(len(each.steps) for each in sample), weights, len(evolution.lines))
     sections = (
         OverviewSection.overview(model, view, judged, notes, title=title, name=name, warmup=rejudging.warmup_steps),
@@ -168,15 +173,6 @@ def _check(model: Any, log: Any) -> None:
     if not hasattr(model, "policy_coefs_"):
         raise ValueError("the model is not fitted yet; call fit first.")
     model._check_features(log.n_features, log.feature_names)
-
-
-def _mismatch(model: IBCB, rejudging: Rejudging) -> tuple[str, ...]:
-    if rejudging.same:
-        return ()
-    return (
-        f"This log is as large as the one that the model was fitted to, but not the same: its fingerprint is "
-        f"{rejudging.names[-1]}, that of the fitted log {model.log_fingerprint_}. What is said of steps may be wrong.",
-    )
 
 
 # -- what fits on a page -------------------------------------------------------------------------------------------

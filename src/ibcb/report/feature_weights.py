@@ -1,21 +1,36 @@
-"""What the decider values: the weights of features, how sure they are, and how much each decides."""
+"""What the decider values: the weights of features, how sure they are, and how much each decides.
+
+A weight alone depends on the unit of its feature: a price in cents has a hundredth of the weight of one in euros. Times
+the feature's deviation among the candidates of a step, it is what the feature moves scores by, in any unit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.estimators.ibcb import IBCB
+from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
-from ibcb.report.influence import Influences
+from ibcb.report.reading import in_double
 from ibcb.report.writing import decimals, exact, number
 from ibcb.tracking import Interval, undetermined
 
-__all__ = ["LEVEL", "Driver", "Group", "FeatureWeight", "WeightsSection", "feature_names", "intervals", "told"]
+__all__ = [
+    "LEVEL",
+    "FeatureWeight",
+    "StepSpread",
+    "WeightsSection",
+    "feature_names",
+    "groups_of",
+    "intervals",
+    "told",
+    "weight_numbers",
+]
 
 #: probability of the intervals
 LEVEL = 0.9
@@ -25,10 +40,76 @@ _LOST = 1e-6
 MOST_WEIGHTS = 200
 #: features named first, and a share that would be shown as 0%
 _MOST_DRIVERS, _LEAST_SHARE = 3, 0.005
-#: rows that the table begins with, where a script can show the others
-_SHOWN = 24
-#: features up to which a group begins open
-_SMALL_GROUP = 4
+
+
+class Influences(NamedTuple):
+    """What features, and groups of them, do.
+
+    Attributes
+    ----------
+    spreads : ndarray of shape (d,)
+        Deviation of each feature among the candidates of a step, root mean square over all rows.
+    features : ndarray of shape (d,)
+        What each moves scores by, as a share of all. They add up to 1; to 0 where nothing was learned. Those of a group
+        share what it has, in proportion.
+    groups : dict of str to float
+    """
+
+    spreads: Vector
+    features: Vector
+    groups: dict[str, float]
+
+
+def groups_of(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Features that are one, told by their names: levels of a one-hot feature, weights of many arms.
+
+    >>> groups_of(["price", "genre=drama", "genre=comedy", "arm=a:age", "arm=b:age"])
+    {'genre': (1, 2), 'age by arm': (3, 4)}
+    """
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        parts = [part.partition("=") for part in name.split(":")]
+        kinds = [before for before, sign, _ in parts if sign]
+        if kinds and all(before for before, *_ in parts):
+            others = [before for before, sign, _ in parts if not sign]
+            groups.setdefault(" by ".join([*others, *kinds]), []).append(place)
+    return {name: tuple(places) for name, places in groups.items() if len(places) > 1 and name not in names}
+
+
+class StepSpread:
+    """Gathers `Influences` while the parts of a log go by.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (d,)
+    groups : mapping of str to places
+    """
+
+    def __init__(self, weights: Vector, groups: Mapping[str, Sequence[int]]) -> None:
+        self._weights, self._groups = weights, {name: list(places) for name, places in groups.items()}
+        self._rows, self._squares, self._of_groups = 0, np.zeros(len(weights)), dict.fromkeys(groups, 0.0)
+
+    def add(self, part: BehaviorLog) -> None:
+        """One more part."""
+        X, counts = in_double(part), np.diff(part.step_offsets)
+        means = np.add.reduceat(X, part.step_offsets[:-1], axis=0) / counts[:, None]
+        apart = X - np.repeat(means, counts, axis=0)
+        self._rows += len(X)
+        self._squares += np.einsum("rd,rd->d", apart, apart)
+        for name, places in self._groups.items():
+            together = apart[:, places] @ self._weights[places]
+            self._of_groups[name] += float(together @ together)
+
+    def finish(self) -> Influences:
+        """Of all parts so far."""
+        rows = max(1, self._rows)
+        spreads: Vector = np.sqrt(self._squares / rows)
+        moved = np.abs(self._weights) * spreads
+        for name, places in self._groups.items():
+            own = moved[places]
+            moved[places] = own * (np.sqrt(self._of_groups[name] / rows) / own.sum()) if own.any() else 0.0
+        shares: Vector = moved / (float(moved.sum()) or 1.0)
+        return Influences(spreads, shares, {name: float(shares[places].sum()) for name, places in self._groups.items()})
 
 
 @dataclass(frozen=True)
@@ -166,74 +247,15 @@ class WeightsSection:
         return any(weight.policy for weight in self.weights)
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether any weight has bounds."""
-        return any(weight.low is not None for weight in self.weights)
-
-    @property
-    def compares(self) -> bool:
-        """Whether of some group only differences are determined."""
-        return any(group.told for group in self.groups) and not all(weight.told for weight in self.weights)
-
-    def weight_rows(self, sparks: Mapping[int, str]) -> tuple[list[dict[str, Any]], float]:
-        """Rows of the table, a group's own before those of its features, and where zero is in their bars.
-
-        ``sparks``: the past of some of the weights, by place, as points of a line.
-        """
-        groups = {group.name: group for group in self.groups}
+    def axis(self) -> Callable[[float], float]:
+        """Where a share of what decides, with its sign, is on the axis that all bars have in common: a percentage."""
         signed = [weight.as_share(weight.last) for weight in self.weights]
         low, high = min(0.0, *signed), max(0.0, *signed, *(group.influence for group in self.groups))
         span = (high - low) or 1.0
-
-        def at(share: float) -> float:
-            return round(100 * (min(high, max(low, share)) - low) / span, 3)
-
-        def bar(first: float, last: float, known: bool) -> dict[str, float]:
-            return {"left": at(first if known else 0.0), "width": round(at(last) - at(first), 3) if known else 0.0}
-
-        rows: list[dict[str, Any]] = []
-        seen: set[str] = set()
-        tops = 0
-        for place, (weight, share) in enumerate(zip(self.weights, signed, strict=True)):
-            group = groups.get(weight.group or "")
-            tops += group is None or group.name not in seen
-            if group is not None and group.name not in seen:
-                seen.add(group.name)
-                own = self.of_group(group)
-                top = {"group": group, "name": group.name, "share": group.influence, "more": tops > _SHOWN}
-                rows.append(
-                    {**top, **bar(0.0, group.influence, group.told), "best": own[0].name, "least": own[-1].name}
-                )
-            known = self.determined(weight)
-            rows.append(
-                {
-                    "group": None,
-                    "member": group.name if group is not None else "",
-                    "closed": group is not None and group.features > _SMALL_GROUP,
-                    "name": weight.name,
-                    "place": place,
-                    "told": known,
-                    "share": weight.influence,
-                    "more": tops > _SHOWN,
-                    **bar(min(0.0, share), max(0.0, share), known),
-                    "down": share < 0,
-                    "spark": sparks.get(place, "") if known else "",
-                    "unit": _numbers(weight, 1.0, known),
-                    "spread": _numbers(weight, weight.spread, known),
-                    **_whisker(weight, at),
-                }
-            )
-        return rows, at(0.0)
+        return lambda share: round(100 * (min(high, max(low, share)) - low) / span, 3)
 
 
-def _whisker(weight: FeatureWeight, at: Any) -> dict[str, Any]:
-    if weight.low is None or weight.high is None or not weight.last:
-        return {"low_at": None, "reach": None}
-    low, high = at(weight.as_share(weight.low)), at(weight.as_share(weight.high))
-    return {"low_at": low, "reach": round(high - low, 3)}
-
-
-def _numbers(weight: FeatureWeight, factor: float, known: bool) -> dict[str, str]:
+def weight_numbers(weight: FeatureWeight, factor: float) -> dict[str, str]:
     """Per ``factor`` of the feature: its unit, or its deviation among the candidates of a step.
 
     With decimals that leave three digits to the weight, and two to the width of its interval.
@@ -243,7 +265,7 @@ def _numbers(weight: FeatureWeight, factor: float, known: bool) -> dict[str, str
     digits, low, high = decimals([values["last"] or 0.0], 3), values["low"], values["high"]
     if low is not None and high is not None and high > low:
         digits = max(digits, decimals([high - low], 2))
-    return {name: "" if end is None or not known else number(end, min(12, digits)) for name, end in values.items()}
+    return {name: "" if end is None else number(end, min(12, digits)) for name, end in values.items()}
 
 
 def intervals(model: IBCB) -> Interval | None:

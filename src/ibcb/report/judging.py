@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from ibcb.numerics.arrays import Vector
 from ibcb.numerics.ridge import Ridge
 from ibcb.report.late_half import LateHalf, Seen
 from ibcb.report.lessons import Lessons
-from ibcb.report.reading import LIKELY, Candidates, ReadPart, pick, picked_by, read_parts
+from ibcb.report.reading import LIKELY, pick, picked_by, read_parts
 from ibcb.report.rivals import choice_weights, hits
 from ibcb.report.verdict import Figures, explained_exactly
 
-__all__ = ["Judging", "Listener", "Outlook", "Rejudging"]
+__all__ = ["Judging", "Outlook", "Rejudging"]
 
 
 class Outlook(NamedTuple):
@@ -38,21 +38,8 @@ class Outlook(NamedTuple):
     rival: Vector | None
 
 
-class Listener(Protocol):
-    """Somebody who is told what the judge makes of an episode, part by part."""
-
-    def begin_episode(self, episode: Episode, outlook: Outlook) -> None:
-        """Another one."""
-
-    def add(self, part: ReadPart, predicted: Candidates | None, rival_hits: int) -> None:
-        """A part of it, the candidate predicted at each step, and how many choices the rival predicts."""
-
-    def end_episode(self, *, rival_sampled: bool) -> None:
-        """It is over; whether the choice model that rivals the model in the next one saw a part of it only."""
-
-
 class Judging:
-    """Gathers what a verdict goes by.
+    """Gathers what a verdict goes by; a ``listener`` is told of it part by part, see `ibcb.report.walking.Walking`.
 
     Attributes
     ----------
@@ -60,7 +47,7 @@ class Judging:
         Choices that do not fit the rest of their episode, so far.
     """
 
-    def __init__(self, listener: Listener | None = None, *, excused: bool = False) -> None:
+    def __init__(self, listener: Any = None, *, excused: bool = False) -> None:
         self.misfits = 0
         self._listener, self._excused, self._late = listener, excused, LateHalf()
         self._rival: Vector | None = None
@@ -113,7 +100,7 @@ class Rejudging(Subscriber):
 
     differs: int | None
 
-    def __init__(self, fit: Fit, listener: Listener | None = None) -> None:
+    def __init__(self, fit: Fit, listener: Any = None) -> None:
         excused = explained_exactly(fit.evolution.theta, fit.evolution.diagnostics)
         self.fit, self.judging, self.warmup_steps = fit, Judging(listener, excused=excused), 0
         self.names, self.differs = list[str](), None

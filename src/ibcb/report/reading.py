@@ -1,6 +1,6 @@
 """An episode read alone, part by part, with the probability that each of its choices went astray.
 
-The weights that explain most of an episode's choices, of the width too, are found from the episode itself, so that
+The weights that explain most of an episode's choices, of the width too, are learned from the episode itself, so that
 nothing that the model assumes of learning is blamed on a choice. Of a long episode the beginning is enough for them. A
 choice that the policy of the time makes too did not go astray, nor did one that was made before there was any.
 """
@@ -28,7 +28,7 @@ __all__ = ["LIKELY", "Candidates", "ReadPart", "block_of", "in_double", "pick", 
 
 Candidates = NDArray[np.int64]
 
-#: numbers of an episode from which its weights are found, 8 MB; not tuned
+#: numbers of an episode from which its weights are learned, 8 MB; not tuned
 READ_NUMBERS = 1 << 20
 #: a choice does not fit where it more probably went astray than not
 LIKELY = 0.5

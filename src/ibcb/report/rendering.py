@@ -10,13 +10,14 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ibcb.report.facts import Facts
+from ibcb.report.feature_weights import weight_numbers
 from ibcb.report.writing import count, middle, number, percent
 
-__all__ = ["json_for_script", "render"]
+__all__ = ["json_for_script", "render", "template"]
 
 #: signs that could end a script element or a line of JavaScript, as JSON writes them harmlessly
 _HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
@@ -28,8 +29,8 @@ _SCRIPTS = ("basics.js", "charts.js", "figures.js", "explorer.js", "start.js")
 _DRAWN = ("n_episodes", "n_steps", "evolution", "lower", "upper", "forecast", "forecast_today")
 
 
-def render(facts: Facts) -> str:
-    """The whole page as text."""
+def template(name: str) -> Template:
+    """A file of this room to be laid out; what stands in it is escaped."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -38,13 +39,18 @@ def render(facts: Facts) -> str:
         loader=FunctionLoader(_read),
     )
     environment.filters |= {"percent": percent, "count": count, "middle": middle, "number": number, "share": _share}
+    return environment.get_template(name)
+
+
+def render(facts: Facts) -> str:
+    """The whole page as text."""
     script = '"use strict";\n(() => {\n' + "\n".join(_read(f"scripts/{name}") for name in _SCRIPTS) + "})();\n"
-    rows, zero = facts.weight_rows({} if facts.kind.motions.stays else facts.sparks)
-    return environment.get_template("page.html").render(
+    return template("page.html").render(
         facts=facts,
         kind=facts.kind,
-        rows=rows,
-        zero=zero,
+        sparks={} if facts.kind.motions.stays else facts.sparks,
+        groups={group.name: group for group in facts.groups},
+        numbers=weight_numbers,
         curve=None if facts.calibration is None else _curve(facts),
         misfit_csv=Markup(facts.misfit_csv),
         style=Markup(_read("page.css")),
@@ -86,15 +92,14 @@ def _data(facts: Facts) -> dict[str, Any]:
         "spread": facts.kind.words.spread,
         "names": [weight.name for weight in shown],
         "told": [facts.determined(weight) for weight in shown],
-        "episodes": [{name: _six(x) for name, x in each.items() if name not in left_out} for each in episodes],
+        "episodes": [
+            {name: round(x, 6) if isinstance(x, float) else x for name, x in each.items() if name not in left_out}
+            for each in episodes
+        ],
         "counts": {**facts.counts._asdict(), "misfits": facts.misfits.total},
         "columns": facts.columns if facts.sample is not None else (),
         "sample": None if facts.sample is None else sample,
     }
-
-
-def _six(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def _curve(facts: Facts) -> dict[str, Any]:

@@ -83,11 +83,8 @@ class Scores(NamedTuple):
     @property
     def sums(self) -> Any:
         """What is added up over the parts of an episode: a Counter."""
-        sums: Any = Counter()
-        sums.update(steps=len(self.explored), explored=int(self.explored.sum()))
-        sums.update(unexplained=int(self.unexplained.sum()), regret=float(self.regret.sum()))
-        sums.update(random_regret=self.random_regret)
-        return sums
+        told = {name: getattr(self, name).sum().item() for name in ("explored", "unexplained", "regret")}
+        return Counter({"steps": len(self.explored), **told, "random_regret": self.random_regret})
 
 
 class EpisodeThoughts(NamedTuple):
@@ -167,11 +164,9 @@ def _slack(total: Vector, part: BehaviorLog) -> float:
 
 
 def _best_rows(scores: Vector, part: BehaviorLog) -> NDArray[np.int64]:
-    rows: NDArray[np.int64] = part.step_offsets[:-1] + argmax_per_step(scores, part)
-    return rows
+    return np.asarray(part.step_offsets[:-1] + argmax_per_step(scores, part))
 
 
 def _best(scores: Vector, part: BehaviorLog) -> Vector:
     """The largest score of each step."""
-    best: Vector = scores[_best_rows(scores, part)]
-    return best
+    return np.asarray(scores[_best_rows(scores, part)])

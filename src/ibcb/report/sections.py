@@ -26,7 +26,7 @@ from ibcb.report.shown_steps import SampledEpisode
 from ibcb.report.times import episode_times
 from ibcb.report.verdict import Verdict, statements
 from ibcb.report.walking import Counts, EpisodeFacts, Walking
-from ibcb.report.writing import decimals, exact, number
+from ibcb.report.writing import decimals, exact
 from ibcb.tracking import Interval
 
 __all__ = [
@@ -195,15 +195,10 @@ class EvolutionSection:
             learns=model.forecast_note_ is not None and model.forecast_note_.code == "learner-forecast",
         )
 
-    def evolution_rows(self, labels: Sequence[int]) -> list[tuple[str, list[str]]]:
-        """Weights by episode, and by update after the log; each column with its own decimals."""
-        history = [*self.evolution, *self.forecast]
-        digits = [decimals(column) for column in zip(*history, strict=True)]
-        names = [*map(str, labels), *(f"+{place}" for place in range(1, len(self.forecast) + 1))]
-        return [
-            (name, [number(x, digit) for x, digit in zip(row, digits, strict=True)])
-            for name, row in zip(names, history, strict=True)
-        ]
+    @property
+    def digits(self) -> list[int]:
+        """Decimals of each of ``lines``, by episode and by update after the log."""
+        return [decimals(column) for column in zip(*self.evolution, *self.forecast, strict=True)]
 
     @property
     def sparks(self) -> dict[int, str]:
@@ -264,29 +259,6 @@ class PredictionSection:
         )
         counts = Counts(*(view.counts[name] for name in Counts._fields))
         return cls(episodes, exploration(model, LEVEL), compared(model), counts)
-
-    @property
-    def explores(self) -> bool:
-        """Whether it is known how much the decider explores."""
-        return any(episode.exploration is not None for episode in self.episodes)
-
-    @property
-    def evidence(self) -> list[dict[str, Any]]:
-        """The kinds compared, each with a bar from the least likely one to certainty."""
-        span = -1.05 * min((row.best.log_likelihood for row in self.compared), default=0.0) or 1.0
-        return [
-            {
-                "name": row.best.name,
-                "tried": row.tried,
-                "log_likelihood": number(row.best.log_likelihood, 4),
-                "agreement": row.best.agreement,
-                "outcome": row.outcome,
-                "chosen": row.best.chosen,
-                "out": bool(row.best.out_after),
-                "width": round(100 * (row.best.log_likelihood + span) / span, 2),
-            }
-            for row in self.compared
-        ]
 
 
 @dataclass(frozen=True)

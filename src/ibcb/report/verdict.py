@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from scipy.stats import binom
 
 from ibcb.numerics.arrays import Vector
+from ibcb.report.writing import count
 
 __all__ = ["Figures", "Verdict", "explained_exactly", "judge", "of_another_log", "statements"]
 
@@ -206,38 +207,20 @@ class _Judged(NamedTuple):
 def _judged(model: Any, figures: Figures | None) -> _Judged:
     """The level, what decided it, and what to do now: the first rule that applies."""
     if not model.next_policy_coef_.any():
-        return _nothing_learned(model)
-    if figures is None:
-        return _not_predicted(model)
-    for rule in (_too_few_steps, _chance, _outdone, _refuted):
-        judged = rule(model, figures)
-        if judged is not None:
-            return judged
-    return _supported(model, figures)
-
-
-def _nothing_learned(model: Any) -> _Judged:
-    steps = sum(entry.steps for entry in model.diagnostics_)
-    return _Judged(
-        "unknown" if steps < BARS.many_steps else "poor",
-        ["Nothing was learned: zero weights explain every choice."],
-        "Check that candidates differ in their features (ibcb validate), and fit a longer log.",
-    )
-
-
-def _not_predicted(model: Any) -> _Judged:
-    if model.incremental:
+        reason = "Nothing was learned: zero weights explain every choice."
+        level = "unknown" if sum(entry.steps for entry in model.diagnostics_) < BARS.many_steps else "poor"
+        next_step = "Check that candidates differ in their features (ibcb validate), and fit a longer log."
+        return _Judged(level, [reason], next_step)
+    if figures is None and model.incremental:
         reason = "No episode could be predicted: it takes two that were chosen after something had been learned."
         return _Judged("unknown", [reason], "Fit a log with more episodes.")
-    reason = "All episodes were solved at once, so none could be predicted."
-    return _Judged("unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know.")
-
-
-def _too_few_steps(model: Any, figures: Figures) -> _Judged | None:
-    if figures.steps >= BARS.some_steps:
-        return None
-    reason = f"{_counted(figures.steps, 'step')} to judge by: too few to tell a model from luck."
-    return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
+    if figures is None:
+        reason = "All episodes were solved at once, so none could be predicted."
+        return _Judged("unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know.")
+    if figures.steps < BARS.some_steps:
+        reason = f"{count(figures.steps, 'step')} to judge by: too few to tell a model from luck."
+        return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
+    return _chance(model, figures) or _refuted(model, figures) or _supported(model, figures)
 
 
 def _chance(model: Any, figures: Figures) -> _Judged | None:
@@ -262,14 +245,13 @@ def _chance(model: Any, figures: Figures) -> _Judged | None:
     return None
 
 
-def _outdone(model: Any, figures: Figures) -> _Judged | None:
-    if figures.episodes < BARS.some_episodes or min(_rival_lead(figures), figures.greedy_lead) <= BARS.outdone:
-        return None
-    reason = f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
-    return _Judged("poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}.")
-
-
 def _refuted(model: Any, figures: Figures) -> _Judged | None:
+    """Whether a rival, or what came next, speaks against it."""
+    if figures.episodes >= BARS.some_episodes and min(_rival_lead(figures), figures.greedy_lead) > BARS.outdone:
+        reason = (
+            f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
+        )
+        return _Judged("poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}.")
     best = max(figures.kept, figures.borne_out)
     error = math.sqrt(best * (1 - best) / figures.steps)
     if best + BARS.luck * error >= BARS.refuted:
@@ -316,7 +298,7 @@ def _supported(model: Any, figures: Figures) -> _Judged:
         if low < BARS.agreement:
             steps.append("Use predict where certainty is high (model.certainty); more episodes would settle the rest.")
     if figures.steps < BARS.many_steps:
-        reasons.append(f"{_counted(figures.steps, 'step')} to judge by: too few for more.")
+        reasons.append(f"{count(figures.steps, 'step')} to judge by: too few for more.")
         steps.append("Fit a longer log to know more.")
     if steps:
         return _Judged("fair", reasons, steps[0])
@@ -372,10 +354,6 @@ def _misfits(model: Any, misfits: int) -> list[str]:
     return [f"{misfits:,} of {steps:,} choices ({misfits / steps:.1%}) do not fit the rest; ibcb.explain names them."]
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def _or_auto(model: Any) -> str:
     return "" if model.expert == "auto" else ", or fit with expert='auto', l2='auto'"
 
@@ -393,7 +371,7 @@ def statements(model: Any) -> list[str]:
         return ["There are reward weights that explain every logged choice exactly."]
     named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
     violated = sum(entry.violated for entry in model.diagnostics_)
-    left = f"{_counted(violated, 'comparison')} of a chosen candidate with another"
+    left = f"{count(violated, 'comparison')} of a chosen candidate with another"
     goes = "goes" if violated == 1 else "go"
     misfit = model.decider_.words.misfit
     if misfit:

@@ -19,7 +19,7 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.published import unit_of
 from ibcb.log import BehaviorLog
 from ibcb.numerics.metric import direction
-from ibcb.report.influence import StepSpread
+from ibcb.report.feature_weights import StepSpread
 from ibcb.report.judging import Outlook
 from ibcb.report.lessons import Lessons
 from ibcb.report.misfits import MisfitList
@@ -143,12 +143,9 @@ class Walking:
         self.sizes.append(episode.lesson.counts)
 
     def add(self, part: ReadPart, predicted: NDArray[np.int64] | None, rival_hits: int) -> None:
-        """One more part."""
-        log, scores, luck = (
-            part.log,
-            score(self._decider, part.number, part.log, part.width),
-            self._decider.alpha is None,
-        )
+        """A part of it, the candidate predicted at each step, and how many choices the rival predicts."""
+        log, luck = part.log, self._decider.alpha is None
+        scores = score(self._decider, part.number, log, part.width)
         if part.first == 0:
             self._time = None if log.timestamps is None else log.timestamps[0]
             self._shown = self._sampler(log)
@@ -200,7 +197,7 @@ class Walking:
         self._sums.update(drawn=steps - float(p[best].sum()), drawn_steps=steps)
 
     def end_episode(self, *, rival_sampled: bool) -> None:
-        """The episode is over."""
+        """It is over; whether the choice model that rivals the model in the next one saw a part of it only."""
         number, sums, outlook = self._number, self._sums, self._outlook
         entry, thoughts = self._fit.evolution.diagnostics[number], EpisodeThoughts.of(self._decider, number, sums)
         steps, explored = thoughts.steps, _known(thoughts.explored)

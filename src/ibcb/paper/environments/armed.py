@@ -7,6 +7,7 @@ varies by about 1. The contexts of candidates are those of `ibcb.BehaviorLog.fro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ibcb.log.arms import arm_rows
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.checks import whole
 from ibcb.numerics.contexts import dense
-from ibcb.paper.environments.world import Offers, Phase, Streams, World, check_room, check_sizes
+from ibcb.paper.environments.world import Offers, Phase, Streams, World, check_room, check_sizes, noisy_world
 
 __all__ = ["Arms"]
 
@@ -56,17 +57,9 @@ class Arms:
         steps = self.n_episodes * self.batch_size
         check_room(self.warmup + 2 * steps, self.n_available or self.n_arms, self.n_arms * self.n_features)
         weights = streams["reward parameters"].normal(size=(self.n_arms, self.n_features)) / np.sqrt(self.n_features)
-        noise = self.noise * streams["log noise"].standard_normal(self.warmup + steps)
-        test_noise = self.noise * streams["test noise"].standard_normal(steps)
-        return World(
-            warmup=self._phase(streams, "warm-up", weights, noise[: self.warmup]) if self.warmup else None,
-            learning=self._phase(streams, "log", weights, noise[self.warmup :]),
-            batch_size=self.batch_size,
-            test=self._phase(streams, "test", weights, test_noise),
-            ood=None,
-        )
+        return noisy_world(self, streams, partial(self._phase, streams, weights))
 
-    def _phase(self, streams: Streams, name: str, weights: Matrix, noise: Vector) -> Phase:
+    def _phase(self, streams: Streams, weights: Matrix, name: str, noise: Vector) -> Phase:
         steps, arms = len(noise), self.n_arms
         features = np.ones((steps, self.n_features))
         features[:, 1:] = streams[f"{name} contexts"].standard_normal((steps, self.n_features - 1))

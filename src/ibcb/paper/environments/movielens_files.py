@@ -187,10 +187,9 @@ class MovieLensFiles:
         return table
 
     def _check_rated_once(self, pairs: NDArray[np.int64], n_items: int) -> None:
-        order = np.argsort(pairs, kind="stable")
-        again = order[1:][pairs[order][1:] == pairs[order][:-1]]
+        again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])
         if len(again):
-            row = int(again.min())
+            row = int(again[0])
             user, item = divmod(int(pairs[row]), n_items)
             first = int(np.argmax(pairs == pairs[row]))
             expected = f"one rating of an item by a user (user {user + 1} rated item {item + 1} in row {first + 1})"

@@ -7,14 +7,13 @@ sigmoid(<w, s>) plus noise, with w drawn around 0.1. Out of distribution, the fi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.checks import finite, whole
-from ibcb.paper.environments.world import Phase, Streams, World, check_room, check_sizes
+from ibcb.paper.environments.world import Phase, Streams, World, check_room, check_sizes, noisy_world
 
 __all__ = ["Synthetic"]
 
@@ -60,31 +59,17 @@ class Synthetic:
         steps = self.n_episodes * self.batch_size
         check_room(self.warmup + 3 * steps, self.n_candidates, self.n_features)
         w = streams["reward parameters"].normal(0.1, 0.01, self.n_features)
-        means = 1.0 - 0.4 * np.arange(self.n_candidates)
-        shifted = means.copy()
-        shifted[0] = self.ood_mean
-        learning = self._contexts(streams["log contexts"], steps, means)
-        cloned = self.dup * self.batch_size
-        learning[cloned : 2 * cloned] = learning[:cloned]
-        noise = self.noise * streams["log noise"].standard_normal(self.warmup + steps)
-        test_noise = self.noise * streams["test noise"].standard_normal(steps)
-        start = self._contexts(streams["warm-up contexts"], self.warmup, means)
-        test = self._contexts(streams["test contexts"], steps, means)
-        ood = self._contexts(streams["out-of-distribution contexts"], steps, shifted)
-        return World(
-            warmup=_phase(start, w, noise[: self.warmup]) if self.warmup else None,
-            learning=_phase(learning, w, noise[self.warmup :]),
-            batch_size=self.batch_size,
-            test=_phase(test, w, test_noise),
-            ood=_phase(ood, w, test_noise),
-        )
 
-    def _contexts(self, rng: np.random.Generator, steps: int, means: NDArray[Any]) -> NDArray[np.float64]:
-        contexts = rng.standard_normal((steps, self.n_candidates, self.n_features))
-        contexts *= 0.05
-        contexts += means[:, None]
-        return contexts
+        def phase(name: str, noise: Vector) -> Phase:
+            means = 1.0 - 0.4 * np.arange(self.n_candidates)
+            if name == "out-of-distribution":
+                means[0] = self.ood_mean
+            contexts = streams[f"{name} contexts"].standard_normal((len(noise), self.n_candidates, self.n_features))
+            contexts *= 0.05
+            contexts += means[:, None]
+            if name == "log":
+                cloned = self.dup * self.batch_size
+                contexts[cloned : 2 * cloned] = contexts[:cloned]
+            return Phase(contexts, expit(contexts @ w), noise)
 
-
-def _phase(contexts: NDArray[np.float64], w: NDArray[np.float64], noise: NDArray[np.float64]) -> Phase:
-    return Phase(contexts, expit(contexts @ w), noise)
+        return noisy_world(self, streams, phase, ood=True)

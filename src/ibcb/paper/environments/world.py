@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.memory import machine_memory
+from ibcb.numerics.arrays import Vector
 from ibcb.numerics.checks import at_least_zero, whole
 
-__all__ = ["Offers", "Phase", "Streams", "World", "check_room", "check_sizes"]
+__all__ = ["Offers", "Phase", "Streams", "World", "check_room", "check_sizes", "noisy_world"]
 
 _NAMES = (
     "reward parameters",
@@ -62,6 +64,20 @@ class Streams:
 
     def __getitem__(self, name: str) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(_NAMES.index(name),)))
+
+
+def noisy_world(setting: Any, streams: Streams, phase: Callable[[str, Vector], Phase], *, ood: bool = False) -> World:
+    """The world of a setting with ``noise`` on its rewards; a phase is made of its name and the noise."""
+    steps, warmup = setting.n_episodes * setting.batch_size, setting.warmup
+    noise = setting.noise * streams["log noise"].standard_normal(warmup + steps)
+    test_noise = setting.noise * streams["test noise"].standard_normal(steps)
+    return World(
+        warmup=phase("warm-up", noise[:warmup]) if warmup else None,
+        learning=phase("log", noise[warmup:]),
+        batch_size=setting.batch_size,
+        test=phase("test", test_noise),
+        ood=phase("out-of-distribution", test_noise) if ood else None,
+    )
 
 
 class Offers(NamedTuple):

@@ -32,7 +32,7 @@ from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.paper.rivals.sampled import Sampled, progress
 
-__all__ = ["BIRL", "Chain", "ChainState", "Target", "draws", "init", "sample", "step"]
+__all__ = ["BIRL", "ChainState", "Target", "draws", "init", "sample", "step"]
 
 #: passes that the bounds may cost before they are built anew where the chain is now; building them costs
 #: about seven; not tuned finely
@@ -139,14 +139,6 @@ def draws(rng: np.random.Generator, d: int, step_size: float) -> Iterator[tuple[
         yield from zip(moves, rng.standard_exponential(_DRAW_BLOCK).tolist(), strict=True)
 
 
-class Chain(NamedTuple):
-    """What a chain leaves: samples of shape (n, d), the share of steps that moved, and passes over the log."""
-
-    samples: Matrix
-    acceptance_rate: float
-    passes: int
-
-
 def sample(
     target: Target,
     rng: np.random.Generator,
@@ -155,8 +147,11 @@ def sample(
     n_samples: int,
     thin: int,
     verbose: bool = False,
-) -> Chain:
-    """Walk from -1/d plus one step of noise; after the burn-in keep the first state, and every ``thin``-th from it."""
+) -> tuple[Matrix, float, int]:
+    """Walk from -1/d plus one step of noise; after the burn-in keep the first state, and every ``thin``-th from it.
+
+    Gives the samples, shape (n, d), the share of steps that moved, and passes over the log.
+    """
     d = target.loss.n_features
     state = init(np.full(d, -1 / d) + step_size * rng.standard_normal(d), target)
     samples, accepted, passes = np.empty((n_samples, d)), 0, 0
@@ -168,7 +163,7 @@ def sample(
         passes += cost
         if number >= burn_in and (number - burn_in) % thin == 0:
             samples[(number - burn_in) // thin] = state.rho
-    return Chain(samples, accepted / n_steps, passes)
+    return samples, accepted / n_steps, passes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -238,7 +233,8 @@ class BIRL(Sampled):
             )
         with one_blas_thread():
             chain = sample(Target(loss), rng, step_size, burn_in, n_samples, thin, bool(self.verbose))
-        mean = chain.samples.mean(axis=0)
+        mean = chain[0].mean(axis=0)
         coef = mean / np.abs(mean).sum() if normalise else mean
-        chained = {"samples_": chain.samples, "acceptance_rate_": chain.acceptance_rate, "n_passes_": chain.passes}
-        return self._recovered(log, coef, **chained)
+        return self._recovered(
+            log, coef, **dict(zip(("samples_", "acceptance_rate_", "n_passes_"), chain, strict=True))
+        )

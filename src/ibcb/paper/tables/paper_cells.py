@@ -29,6 +29,8 @@ TABLES = tuple(range(1, 21))
 #: shown beside the paper's algorithms in every table
 OURS = ("IBCB, ours", "ChoiceModel, last episode", "ChoiceModel, last 3", "ChoiceModel, all")
 
+#: how the settings that not all have stand in the ids of cells
+_IDS = {"noise": "std={:g}", "top_k": "top{}", "dup": "dup={}", "head": "half", "batch_size": "B={}"}
 _SMOKE_WORLD = {"n_episodes": 4, "batch_size": 60, "n_candidates": 4}
 
 
@@ -47,13 +49,8 @@ class PaperSetting:
     @property
     def id(self) -> str:
         """Such as ``synthetic/sbucb/std=0.03/top2``."""
-        parts = [self.environment, self.expert]
-        parts += [] if self.noise is None else [f"std={self.noise:g}"]
-        parts += [] if self.top_k is None else [f"top{self.top_k}"]
-        parts += [] if self.dup is None else [f"dup={self.dup}"]
-        parts += [] if self.head is None else ["half"]
-        parts += [] if self.batch_size is None else [f"B={self.batch_size}"]
-        return "/".join(parts)
+        parts = [form.format(value) for name, form in _IDS.items() if (value := getattr(self, name)) is not None]
+        return "/".join([self.environment, self.expert, *parts])
 
     def simulate(self, seed: int, *, smoke: bool = False) -> Run:
         """The run of a seed; tiny if it is only to see smoke."""
@@ -94,7 +91,11 @@ class Figure:
     setting: PaperSetting
     ours: str
     mean: float | None
-    sd: float | None
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Our own algorithms, where the table compares like with like."""
+        return () if self.variant == "per_episode_average" else OURS
 
 
 @functools.cache
@@ -110,8 +111,7 @@ def cells(tables: Iterable[int], seeds: int) -> list[Cell]:
     chosen = [figure for figure in figures() if figure.table in set(tables)]
     for seed in range(seeds):
         for figure in chosen:
-            names = [figure.ours, *OURS] if figure.variant != "per_episode_average" else [figure.ours]
-            wanted |= {Cell(figure.setting, name, seed): None for name in names}
+            wanted |= {Cell(figure.setting, name, seed): None for name in (figure.ours, *figure.beside)}
     order = {setting: place for place, setting in enumerate(dict.fromkeys(figure.setting for figure in chosen))}
     return sorted(wanted, key=lambda cell: (cell.seed, order[cell.setting]))
 
@@ -156,18 +156,17 @@ def make(algorithm: str, run: Run, *, smoke: bool = False) -> Imitator | None:
 def _locate(row: dict[str, str]) -> Figure:
     scenario, expert = row["scenario"], row["expert"].lower()
     environment = "movielens" if row["dataset"] == "ml100k" else "synthetic"
-    options: dict[str, Any] = {}
-    if environment == "synthetic":
-        # The figures at dup=0 are those at std=0.03 in the main tables.
-        options["noise"] = 0.03 if scenario == "dup" else float(row["condition"].removeprefix("std="))
-    if scenario == "dup":
-        options["dup"] = int(row["condition"].removeprefix("dup="))
-    if scenario.startswith("fair_top"):
-        options["top_k"] = int(scenario.removeprefix("fair_top"))
-    if scenario == "half_log":
-        options["head"] = 0.5
-    if scenario == "batch_size":
-        options["batch_size"] = int(row["variant"].removeprefix("B="))
+    # Such as std=0.03, dup=2 and B=500. The figures at dup=0 are those at std=0.03 in the main tables.
+    named = dict(part.split("=") for part in (row["condition"], row["variant"]) if "=" in part)
+    setting = PaperSetting(
+        environment,
+        expert,
+        noise=float(named.get("std", 0.03)) if environment == "synthetic" else None,
+        top_k=int(scenario.removeprefix("fair_top")) if scenario.startswith("fair_top") else None,
+        dup=int(named["dup"]) if scenario == "dup" else None,
+        head=0.5 if scenario == "half_log" else None,
+        batch_size=int(named["B"]) if scenario == "batch_size" else None,
+    )
     algorithm = row["algorithm"]
     ours = "expert" if algorithm == row["expert"] else algorithm
     if row["variant"] == "per_episode_average" and algorithm not in ("IBCB", row["expert"]):
@@ -180,8 +179,7 @@ def _locate(row: dict[str, str]) -> Figure:
         condition=row["condition"],
         algorithm=algorithm,
         metric=metric,
-        setting=PaperSetting(environment, expert, **options),
+        setting=setting,
         ours=ours,
         mean=float(row["mean"]) if row["mean"] else None,
-        sd=float(row["sd"]) if row["sd"] else None,
     )

@@ -5,16 +5,16 @@ function ticks(low, high, about) {
   const rough = (high - low) / about;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-  const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(k * step);
+  const marks = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) marks.push(k * step);
   const extra = step / power === 2.5 ? 1 : 0;
-  return { found, decimals: Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + extra) };
+  return { marks, decimals: Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + extra) };
 }
 
 // The first tick at or above a share, so that no line leaves the grid.
 function roundUp(share) {
-  const { found } = ticks(0, share, 4);
-  const step = found[1] - found[0];
+  const { marks } = ticks(0, share, 4);
+  const step = marks[1] - marks[0];
   return Math.min(1, Math.ceil(share / step - 1e-9) * step);
 }
 
@@ -94,8 +94,8 @@ function lineChart(figure, chart) {
 
 function addAxes(svg, chart, { left, right, bottom, last, tickCount, xOf, y }) {
   const [low, high] = chart.y;
-  const { found, decimals } = ticks(low, high, tickCount);
-  for (const tick of found) {
+  const { marks, decimals } = ticks(low, high, tickCount);
+  for (const tick of marks) {
     const kind = Math.abs(tick) < 1e-12 * (high - low) ? "base" : "grid";
     const text = chart.share ? `${Math.round(100 * tick)}%` : number(tick, decimals);
     add(svg, "line", { class: kind, x1: left, x2: right, y1: y(tick), y2: y(tick) });
@@ -109,7 +109,7 @@ function addAxes(svg, chart, { left, right, bottom, last, tickCount, xOf, y }) {
   const dated = chart.times && chart.times[0] !== null;
   const longest = dated ? Math.max(...chart.times.map((time) => (time || "").length)) : 0;
   const pitch = dated ? Math.max(70, 7 * longest + 14) : chart.small ? 60 : 80;
-  const episodes = ticks(first, Math.max(end, first + 1), Math.max(1, (right - left) / pitch)).found;
+  const episodes = ticks(first, Math.max(end, first + 1), Math.max(1, (right - left) / pitch)).marks;
   for (const tick of episodes) {
     if (!Number.isInteger(tick) || tick > end) continue;
     const place = chart.x.indexOf(tick);

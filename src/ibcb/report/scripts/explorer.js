@@ -136,12 +136,12 @@ function go(what, by) {
 
 // Shows a step by its numbers, among all steps unless it is of the filter; whether it is shown at all.
 function jump(number, step) {
-  const found = () => {
+  const placed = () => {
     const at = lists.findIndex((each) => each.number === number);
     return [at, at < 0 ? -1 : lists[at].steps.findIndex((each) => each.step === step)];
   };
-  if (found()[1] < 0 && state.filter !== FILTERS[0]) setFilter(FILTERS[0]);
-  const [episode, place] = found();
+  if (placed()[1] < 0 && state.filter !== FILTERS[0]) setFilter(FILTERS[0]);
+  const [episode, place] = placed();
   if (place < 0) return false;
   moveTo(episode, place);
   return true;
@@ -572,9 +572,9 @@ function startFilters() {
       state.touched = true;
       setFilter(filter);
     };
-    const found = sample.reduce((sum, episode) => sum + episode.steps.filter(filter.test).length, 0);
+    const matching = sample.reduce((sum, episode) => sum + episode.steps.filter(filter.test).length, 0);
     label.append(filter.name);
-    add(label, "b", {}, found === filter.whole ? count(found) : `${count(found)} shown of ${count(filter.whole)}`);
+    add(label, "b", {}, matching === filter.whole ? count(matching) : `${count(matching)} shown of ${count(filter.whole)}`);
   }
 }
 

@@ -8,11 +8,11 @@ const MULTIPLES = 12;
 let allMultiples = false;
 
 // Without the year where there is but one.
-function shortTimes(found) {
-  if (!found.length || found[0] === null) return null;
-  const year = found[0].slice(0, 5);
-  if (!found.every((time) => time.startsWith(year))) return found;
-  return found.map((time) => `${MONTHS[Number(time.slice(5, 7)) - 1]} ${Number(time.slice(8, 10))}${time.slice(10)}`);
+function shortTimes(dates) {
+  if (!dates.length || dates[0] === null) return null;
+  const year = dates[0].slice(0, 5);
+  if (!dates.every((time) => time.startsWith(year))) return dates;
+  return dates.map((time) => `${MONTHS[Number(time.slice(5, 7)) - 1]} ${Number(time.slice(8, 10))}${time.slice(10)}`);
 }
 
 function when(place) {
