@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import plain
-from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, stacked, taken
+from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, stacked, step_counts, taken
 from ibcb.numerics.ridge import Ridge, Whitener
 
 __all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks", "reblocked"]
@@ -95,7 +95,8 @@ class Block:
 
     def with_work(self, work: Workup | None) -> Block:
         """The same rows, with what has been worked out for them."""
-        return replace(self, work=work)
+        place = (self.width, self.first_step, self.first_row)
+        return Block(self.contexts, self.chosen_rows, self.offsets, *place, work)
 
     def first(self, steps: int) -> Block:
         """The first so many steps."""
@@ -163,6 +164,8 @@ def block_edges(offsets: NDArray[np.int64]) -> list[int]:
     Wherever the rows live, the blocks are the same, so that all sums are.
     """
     steps, edges = len(offsets) - 1, [0]
+    if steps <= BLOCK_STEPS and offsets[-1] - offsets[0] <= BLOCK_ROWS:
+        return [0, steps]
     while edges[-1] < steps:
         first = edges[-1]
         full = int(np.searchsorted(offsets, offsets[first] + BLOCK_ROWS, side="right")) - 1
@@ -172,7 +175,31 @@ def block_edges(offsets: NDArray[np.int64]) -> list[int]:
 
 def blocks(episode: BehaviorLog) -> list[Block]:
     """The blocks of a log of one episode; they share its arrays."""
-    return list(reblocked([episode]))
+    edges = block_edges(episode.step_offsets)
+    return [_block(episode.contexts, episode.step_offsets, episode.chosen, *pair) for pair in pairwise(edges)]
+
+
+def _block(
+    contexts: Contexts,
+    offsets: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    first: int,
+    end: int,
+    *,
+    before: tuple[int, int] = (0, 0),
+) -> Block:
+    """Some steps of a part of an episode; ``before``: steps and rows before that part."""
+    start, stop = int(offsets[first]), int(offsets[end])
+    own = offsets[first : end + 1] - start
+    counts = step_counts(own)
+    return Block(
+        contexts=contexts[start:stop],
+        chosen_rows=own[:-1] + chosen[first:end],
+        offsets=own,
+        width=int(counts[0]) if (counts == counts[0]).all() else None,
+        first_step=before[0] + first,
+        first_row=before[1] + start,
+    )
 
 
 def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
@@ -188,16 +215,7 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         offsets = np.concatenate([[0], np.cumsum(counts)])
         edges = block_edges(offsets)
         for first, end in pairwise(edges if last else edges[:-1]):
-            start, stop = int(offsets[first]), int(offsets[end])
-            own = counts[first:end]
-            yield Block(
-                contexts=contexts[start:stop],
-                chosen_rows=offsets[first:end] + chosen[first:end] - start,
-                offsets=offsets[first : end + 1] - start,
-                width=int(own[0]) if (own == own[0]).all() else None,
-                first_step=first_step + first,
-                first_row=first_row + start,
-            )
+            yield _block(contexts, offsets, chosen, first, end, before=(first_step, first_row))
         rest = edges[-1] if last else edges[-2]
         first_step, first_row = first_step + rest, first_row + int(offsets[rest])
         contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]

@@ -49,7 +49,7 @@ class MemoryRows:
         self._team = team if len(self._blocks) > 1 else None
 
     def map(self, kernel: Callable[[Block], T]) -> Iterator[T]:
-        return in_order(self._team, kernel, self._blocks)
+        return map(kernel, self._blocks) if self._team is None else in_order(self._team, kernel, self._blocks)
 
     def head(self, kernel: Callable[[Block], T]) -> T:
         return kernel(self._blocks[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
@@ -12,6 +13,7 @@ from ibcb.engine import Episode, Experience, History
 from ibcb.inverse.constraints import EpisodeView, JointView, Tally, View
 from ibcb.inverse.solvers import Certificate, Solution, Solver, SolverError
 from ibcb.numerics.arrays import Matrix, Stored, Vector
+from ibcb.numerics.lazy import changed
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
@@ -82,8 +84,7 @@ class Evolution:
         if view is not None:
             solution = self._solve(view, solver)
             predicted = solution.before.agreeing / len(episode.lesson.chosen) if self.theta.any() else None
-            solved = replace(self, theta=solution.theta)
-            state = solved._recorded(episode.lesson, now, solution, solution.after, predicted)
+            state = self._recorded(episode.lesson, now, solution, solution.after, predicted)
         elif episode.by_policy:
             state = self._recorded(episode.lesson, now)
         # After the episode: its own choices were made before this update.
@@ -104,16 +105,14 @@ class Evolution:
         """
         views, state = [view for _, _, view in known if view is not None], self
         solution = self._solve(JointView(views), solver) if views else None
-        if solution is not None:
-            state = replace(state, theta=solution.theta)
         for experience, now, view in known:
-            tally = None if view is None else view.tally(state.theta)
+            tally = None if view is None or solution is None else view.tally(solution.theta)
             state = state._recorded(experience, now, solution, tally)
         return state
 
     def passed(self, episode: Episode) -> Evolution:
         """With what an episode taught the decider, and nothing of what it says."""
-        return replace(self, history=episode.after, names=(*self.names, episode.after.fingerprint))
+        return changed(self, history=episode.after, names=(*self.names, episode.after.fingerprint))
 
     def with_certificate(self, certificate: Certificate) -> Evolution:
         """With a certificate noted at the episodes it speaks of."""
@@ -121,7 +120,7 @@ class Evolution:
         entries = (
             entry._replace(certificate=certificate) if entry.episode in named else entry for entry in self.diagnostics
         )
-        return replace(self, diagnostics=tuple(entries))
+        return changed(self, diagnostics=tuple(entries))
 
     def _solve(self, view: View, solver: Solver) -> Solution:
         solution = solver(view, self.theta)
@@ -143,7 +142,7 @@ class Evolution:
         if solution is None or after is None:
             entry = EpisodeDiagnosis(number, len(experience.chosen), "no history", 0, 0, 0.0, 0.0, None, None)
         else:
-            if not np.isfinite([after.max_violation, solution.gap]).all():
+            if not (math.isfinite(after.max_violation) and math.isfinite(solution.gap)):
                 raise SolverError(
                     f"episode {number}: a solution was found ({solution.status}), but its largest violation, "
                     f"{after.max_violation:.3g}, and duality gap, {solution.gap:.3g}, prove nothing: numbers leave the "
@@ -151,5 +150,6 @@ class Evolution:
                 )
             solved = (solution.status, solution.iterations, after.violated, after.max_violation, solution.gap)
             entry = EpisodeDiagnosis(number, len(experience.chosen), *solved, predicted, None)
-        policies = np.vstack([self.policies, now.shrinkage @ self.theta])
-        return replace(self, policies=policies, diagnostics=(*self.diagnostics, entry))
+        theta = self.theta if solution is None else solution.theta
+        policies = np.concatenate([self.policies, (now.shrinkage @ theta)[None]])
+        return changed(self, theta=theta, policies=policies, diagnostics=(*self.diagnostics, entry))

@@ -298,7 +298,7 @@ def _hinge(excess: Vector, lead: Matrix, slope: float, bend: float) -> Penalty:
     """Penalty of rows with these violations (negative: none), and its derivatives in what ``lead`` multiplies."""
     bent = excess.clip(0.0, bend)
     value = slope * (float(bent @ excess) - float(bent @ bent) / 2)
-    curved = lead.take((bent == excess).nonzero()[0], axis=0)
+    curved = lead.compress(bent == excess, axis=0)
     return Penalty(value, slope * (bent @ lead), slope * (curved.T @ curved))
 
 

@@ -23,6 +23,7 @@ its Hessian is positive semidefinite, and never below that of f.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -208,7 +209,7 @@ class ChoiceLoss:
         free = min(self.top_k - 1, len(scores))
         if free:
             best = np.argpartition(-scores, free - 1, axis=0)[:free]
-            np.put_along_axis(scores, best, -np.inf, axis=0)
+            scores[best, np.arange(scores.shape[1])] = -np.inf
         return scores
 
     def _blamed(self, w: Vector) -> list[tuple[Vector, Vector]]:
@@ -223,7 +224,7 @@ class ChoiceLoss:
     def _blame(self, drawn: _Drawn, candidates: int) -> tuple[Vector, Vector]:
         best = min(self.top_k, candidates)
         if self.stray == 0:
-            return drawn.losses + np.log(best) if best > 1 else drawn.losses, np.empty(0)
+            return drawn.losses + math.log(best) if best > 1 else drawn.losses, np.empty(0)
         meant = (1 - self.stray) / best * drawn.chosen
         total = meant + self.stray / candidates
         return -np.log(total), meant / total

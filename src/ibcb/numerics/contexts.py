@@ -58,7 +58,7 @@ _PRODUCT_NUMBERS = 1 << 18
 
 def is_sparse(contexts: Contexts) -> bool:
     """Whether contexts are stored sparsely."""
-    return bool(sparse.issparse(contexts))
+    return not isinstance(contexts, np.ndarray) and bool(sparse.issparse(contexts))
 
 
 def dense(contexts: Contexts) -> NDArray[Any]:

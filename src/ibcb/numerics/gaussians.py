@@ -91,9 +91,9 @@ class Beliefs:
 
     def mixed(self, weights: Vector) -> Beliefs:
         """One belief with the mean and the covariance of all of them, each with a weight; weights add up to 1."""
-        mean = weights @ self.mean
+        mean, D = weights @ self.mean, self.mean.shape[1]
         apart = self.mean - mean
-        covariance = np.tensordot(weights, self.covariance, axes=1) + (weights * apart.T) @ apart
+        covariance = (weights @ self.covariance.reshape(len(self), -1)).reshape(D, D) + (weights * apart.T) @ apart
         return Beliefs(mean[None], covariance[None])
 
     def given(self, site: Site) -> tuple[Beliefs, Vector]:
@@ -119,8 +119,8 @@ class Beliefs:
         beside = (wide.reshape(K * D, D) @ T.T).reshape(K, D, d)
         own = T @ beside + noise
         wide[:, :, :d] = beside
-        wide[:, :d] = np.swapaxes(beside, 1, 2)
-        wide[:, :d, :d] = (own + np.swapaxes(own, 1, 2)) / 2
+        wide[:, :d] = beside.swapaxes(1, 2)
+        wide[:, :d, :d] = (own + own.swapaxes(1, 2)) / 2
         return Beliefs(np.concatenate([self.mean @ T.T, self.mean[:, d:]], axis=1), wide)
 
 
@@ -137,7 +137,7 @@ def condition(families: Sequence[Beliefs], site: Site) -> tuple[list[Beliefs], V
     if not r:
         return list(families), np.full(K, site.constant)
     C = np.concatenate([each.covariance[:, :o, :o] for each in families])
-    gain = np.swapaxes((C.reshape(K * o, o) @ R).reshape(K, o, r), 1, 2)
+    gain = (C.reshape(K * o, o) @ R).reshape(K, o, r).swapaxes(1, 2)
     L = _roots_above_one(gain @ R)
     # L^-1 of R' and of what is surprising about y.
     white = np.empty((K, r, o + 1))
@@ -150,7 +150,7 @@ def condition(families: Sequence[Beliefs], site: Site) -> tuple[list[Beliefs], V
     for each in families:
         own = slice(first, first + len(each))
         whole = white[own, :, :o] @ each.covariance[:, :o]
-        taken = np.swapaxes(whole, 1, 2)
+        taken = whole.swapaxes(1, 2)
         covariance = taken @ whole
         np.subtract(each.covariance, covariance, out=covariance)
         # However much was told, what is left is more than the rounding of what was there.
@@ -194,7 +194,9 @@ def site_at(point: Vector, information: Matrix, slope: Vector, loss: float, *, l
 
 def _bends(information: Matrix, slope: Vector, least: float) -> tuple[Vector, Matrix, Vector]:
     """Directions in which a loss bends by more than a share of the most: how much, which, and its slope along each."""
-    values, V = np.linalg.eigh(information)
+    values, V, failed = lapack.dsyevd(information, lower=1)
+    if failed:
+        raise FloatingPointError(BEYOND_NUMBERS)
     kept = values > max(least * values[-1], 0.0)
     V = V[:, kept]
     return values[kept], V, slope @ V
@@ -249,7 +251,7 @@ def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
 def symmetric_inverse(matrices: Matrix) -> Matrix:
     """Inverses of symmetric matrices, symmetric to the bit; shape (..., d, d)."""
     inverse = np.linalg.inv(matrices).astype(np.float64, copy=False)
-    return (inverse + np.swapaxes(inverse, -1, -2)) / 2
+    return (inverse + inverse.swapaxes(-1, -2)) / 2
 
 
 def _diagonals(matrices: Matrix) -> Matrix:
@@ -259,7 +261,8 @@ def _diagonals(matrices: Matrix) -> Matrix:
 
 def _roots_above_one(information: Matrix) -> Matrix:
     """Cholesky factors of I + matrices without negative eigenvalues, up to rounding; shape (K, r, r)."""
-    spread = (information + np.swapaxes(information, 1, 2)) / 2 + np.eye(information.shape[1])
+    spread = (information + information.swapaxes(1, 2)) / 2
+    _diagonals(spread)[:] += 1.0
     try:
         return np.linalg.cholesky(spread).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:

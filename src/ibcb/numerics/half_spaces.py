@@ -200,7 +200,7 @@ class _DenseRows:
         reached = blas.dtrsv(C, half, lower=1, trans=1)
         step, self._v = blas.dtrmv(C, reached - self._v, lower=1, trans=1), reached
         white = blas.dtrsm(1.0, C, B.T, lower=1)
-        self.middle, self.marginal = half @ white, np.einsum("on,on->n", white, white)
+        self.middle, self.marginal = half @ white, np.add.reduce(white * white, axis=0)
         return math.sqrt(float(step @ step))
 
     @property
@@ -316,8 +316,9 @@ def _tilt(x: Vector, spread: Vector, odds: Matrix) -> tuple[Vector, Vector, Vect
     likelihood: Vector = np.logaddexp(wrong, right + log_ndtr(z))
     r = np.exp(right - _LOG_ROOT - 0.5 * z * z - likelihood)
     # A row that is more probably wrong than right would widen the belief: it is left alone.
-    r *= r + z > 0
-    return likelihood, r / deviation, np.minimum(r * (r + z), 0.999)
+    ahead = r + z
+    r *= ahead > 0
+    return likelihood, r / deviation, np.minimum(r * ahead, 0.999)
 
 
 def row_likelihoods(x: Vector, spread: Vector, times: Vector, stray: float) -> Vector:

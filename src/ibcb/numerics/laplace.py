@@ -12,6 +12,7 @@ contexts with a column H(s); its weight over the others' is then alpha.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -216,8 +217,8 @@ def stray_rate(meant: Vector, astray: Vector) -> float:
         low, high = (e, high) if slope > 0 else (low, e)
         # Newton's step in log e, in which the slope is about straight; in the middle of what is left if it leaves that.
         bend = e * fall - slope
-        stepped = e * np.exp(min(slope / bend, 20.0)) if bend > 0 else 0.0
-        before, e = e, float(stepped if low < stepped < high else np.sqrt(low * high))
+        stepped = e * math.exp(min(slope / bend, 20.0)) if bend > 0 else 0.0
+        before, e = e, stepped if low < stepped < high else math.sqrt(low * high)
         if abs(e - before) <= _STRAY_SETTLED * e:
             break
     return e

@@ -1,11 +1,11 @@
-"""Values that are worked out when they are first asked for."""
+"""Values that are worked out when they are first asked for, and records that differ in some parts."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["lazy"]
+__all__ = ["changed", "lazy"]
 
 T = TypeVar("T")
 
@@ -26,3 +26,12 @@ class lazy(cached_property[T]):  # noqa: N801 - a decorator
             if self.attrname not in known:
                 known[self.attrname] = self.func(instance)
             return known[self.attrname]
+
+
+def changed(record: T, **parts: Any) -> T:
+    """A frozen dataclass without lazy values, with some of its parts; as `dataclasses.replace`, but nothing is checked,
+    in a tenth of the time.
+    """
+    other = object.__new__(type(record))
+    vars(other).update(vars(record), **parts)
+    return other

@@ -15,6 +15,7 @@ alone. Shrinkage is the same in both; widths are those of the decider over sqrt(
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -264,7 +265,7 @@ def ridge(phi: Matrix, l2: float | Vector, origin: Vector | None = None) -> Ridg
     l2 : float or ndarray of shape (d,)
     origin : ndarray of shape (d,), optional
     """
-    penalty = np.broadcast_to(np.asarray(l2, dtype=np.float64), len(phi))
+    penalty = np.full(len(phi), l2, dtype=np.float64)
     psi = phi.copy()
     psi.flat[:: len(psi) + 1] += penalty
     # LAPACK itself: the checks of its wrappers cost more than the algebra at d = 10.
@@ -288,7 +289,7 @@ def _condition(factor: Matrix, matrix: Matrix) -> float:
     """Estimated reciprocal condition number of a positive matrix, from its Cholesky factor; 0 if it is not finite."""
     with np.errstate(over="ignore"):
         trace = float(matrix.trace())  # not below the largest eigenvalue, and cheap
-    return float(lapack.dpocon(factor, trace, uplo="L")[0]) if np.isfinite(trace) else 0.0
+    return float(lapack.dpocon(factor, trace, uplo="L")[0]) if math.isfinite(trace) else 0.0
 
 
 def gram(chosen_contexts: Contexts) -> Matrix:

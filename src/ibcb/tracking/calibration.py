@@ -18,7 +18,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import CubicSpline, PPoly
 
 from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Columns, Kind, Share
 from ibcb.numerics.arrays import Matrix, Stored, Vector
@@ -31,7 +31,9 @@ _LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode
 _POWERS, _FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 #: first values of epsilon that are weighed: closer to each other than any log tells; not tuned
-_FIRSTS = 256
+_FIRSTS = np.geomspace(RANDOM_SHARES[0], RANDOM_SHARES[-1], 256)
+#: the cubic splines through 1 at one of `RANDOM_SHARES` and 0 at the others, of which any other is a sum
+_SPLINES = CubicSpline(np.log(RANDOM_SHARES), np.eye(len(RANDOM_SHARES))).c
 #: log-likelihood that a falling epsilon has to add; not tuned
 _FALLS = 3.0
 
@@ -78,14 +80,14 @@ class Exploration:
     @classmethod
     def begin(cls) -> Exploration:
         """Before anything is seen."""
-        evidence = np.zeros((1 + len(_POWERS) + len(_FACTORS), _FIRSTS))
+        evidence = np.zeros((1 + len(_POWERS) + len(_FACTORS), len(_FIRSTS)))
         # All that fall share what is believed of falling at all.
         evidence[1:] -= _FALLS
         return cls(0, evidence)
 
     def after(self, likelihoods: Vector) -> Exploration:
         """One more episode, by the log-likelihood of its choices for each of `RANDOM_SHARES`."""
-        told = CubicSpline(np.log(RANDOM_SHARES), likelihoods)(np.log(_weighed(self.episodes)))
+        told = PPoly(_SPLINES @ likelihoods, np.log(RANDOM_SHARES))(np.log(_weighed(self.episodes)))
         return Exploration(self.episodes + 1, self.evidence + told)
 
     def share(self, episode: int) -> Share:
@@ -101,8 +103,7 @@ class Exploration:
 def _weighed(episode: int) -> Matrix:
     """The shares in an episode that are weighed against each other."""
     falls = [1.0, *((episode + 1.0) ** -power for power in _POWERS), *(factor**episode for factor in _FACTORS)]
-    least, most = RANDOM_SHARES[0], RANDOM_SHARES[-1]
-    shares: Matrix = np.maximum(np.outer(falls, np.geomspace(least, most, _FIRSTS)), least)
+    shares: Matrix = np.maximum(np.outer(falls, _FIRSTS), RANDOM_SHARES[0])
     # Whoever asks again gets the same array.
     shares.flags.writeable = False
     return shares

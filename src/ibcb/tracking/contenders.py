@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial, reduce
 from operator import add
 from typing import Annotated, NamedTuple
@@ -17,6 +17,7 @@ from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.contexts import best_rows, step_counts
+from ibcb.numerics.lazy import changed
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample
@@ -189,8 +190,8 @@ class Tracks:
             )
         judged = (*self.judged, Comparison.of(looks)) if episode.by_policy else self.judged
         lost = [place for place, track in enumerate(self.tracks) if track is not None and tracks[place] is None]
-        return replace(
-            self.without({place: Out.of(judged, place) for place in lost}),
+        return changed(
+            self.without({place: Out.of(judged, place) for place in lost}) if lost else self,
             tracks=tracks,
             failures=failures,
             changes=changes,
@@ -219,7 +220,7 @@ class Tracks:
         """Without going on with some of the kinds, by place."""
         out = tuple(given_up.get(place, each) for place, each in enumerate(self.out))
         tracks = tuple(track if each is None else None for each, track in zip(out, self.tracks, strict=True))
-        return replace(self, out=out, tracks=tracks)
+        return changed(self, out=out, tracks=tracks)
 
     def steadiness(self, place: int) -> float:
         """How often a kind's policies of consecutive episodes prefer the same candidate, lately, errors of estimation

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
+from scipy.linalg import lapack
 
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
@@ -177,5 +178,8 @@ def _weight(within: Matrix, covariance: Matrix, size: float) -> Matrix:
     """W, without inverting V, which may lack directions."""
     room = covariance @ within
     room.flat[:: len(room) + 1] += _MISFIT**2 * size
-    W = np.linalg.solve(room.T, within).astype(np.float64, copy=False)
-    return (W + W.T) / 2
+    _, _, W, singular = lapack.dgesv(room.T, within)
+    if singular:
+        raise np.linalg.LinAlgError("what is known of a policy is singular in floating point")
+    weight: Matrix = (W + W.T) / 2
+    return weight

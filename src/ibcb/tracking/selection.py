@@ -13,7 +13,7 @@ these and the log, a selection that was stopped goes on to the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from ibcb.engine import Episode, Past, Subscriber
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.laplace import draw_scale
+from ibcb.numerics.lazy import changed
 from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
@@ -147,7 +148,7 @@ class Selecting(Subscriber):
         with np.errstate(all="ignore"):
             if not is_ahead:
                 tracks = tracks.after(episode)
-            state = replace(self, tracks=tracks, episodes=self.episodes + episode.by_policy)
+            state = changed(self, tracks=tracks, episodes=self.episodes + episode.by_policy)
             if episode.by_policy:
                 state = state._drawn_with(episode)
                 # Of tracks that are ahead it has been decided.
@@ -165,7 +166,7 @@ class Selecting(Subscriber):
         ]
         if not asked:
             return self
-        return replace(self, drawn=(*self.drawn, episode.rows.head(partial(scored, asked=asked)))[-_DRAWN_EPISODES:])
+        return changed(self, drawn=(*self.drawn, episode.rows.head(partial(scored, asked=asked)))[-_DRAWN_EPISODES:])
 
     @property
     def _drawing(self) -> list[int]:
@@ -205,7 +206,7 @@ class Selecting(Subscriber):
             for place in sorted(behind)
             if place not in kept
         }
-        return replace(self, tracks=tracks.without(out))
+        return changed(self, tracks=tracks.without(out))
 
     @property
     def _unpredictable(self) -> bool:

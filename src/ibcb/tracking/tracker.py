@@ -19,7 +19,7 @@ from ibcb.engine import ALL, Episode, candidate_moments
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import Beliefs, Site, condition, symmetric_inverse
-from ibcb.numerics.lazy import lazy
+from ibcb.numerics.lazy import changed, lazy
 from ibcb.numerics.ridge import Chosen
 from ibcb.tracking.calibration import Exploration, no_evidence, share_of
 from ibcb.tracking.context_sample import ContextSample, picked
@@ -175,12 +175,12 @@ class Track:
             }
         if seen.at_random is not None and now.exploration is not None and number >= now.blank:
             known["exploration"] = now.exploration.after(seen.at_random)
-        learned = now.with_(known)
+        learned = changed(now, **known)
         best = preferred(models, learned, number + 1)
         believed = self.believed_of(learned, last, best)
         policy = _per_unit(self, believed, best)
         rewards = _rewarding(self, learned, best, believed, policy, episode)
-        learned = learned.with_({"best": best, "rewards": rewards})
+        learned = changed(learned, best=best, rewards=rewards)
         own_moves = self.own_moves
         if number and not self.kind.learns:
             own_moves = (*own_moves, _own_move(self, now, learned, policy))
@@ -206,7 +206,7 @@ class Track:
             added=_with_row(self.added, np.zeros(len(self.kind.added)) if nothing else self.next_added),
             policies=_with_row(self.policies, policy),
             own_moves=own_moves,
-            now=learned.with_({"families": moved}),
+            now=changed(learned, families=moved),
         )
         # Nobody need name them again.
         track.__dict__["models"] = models
