@@ -117,6 +117,17 @@ def test_a_fit_with_its_verdict_and_its_warnings(path, passes, given, expected):
     assert passes() == expected
 
 
+def test_features_without_names_are_counted_without_reading(tmp_path, passes):
+    X = np.random.default_rng(0).normal(size=(4, 120, 5, 3))
+    ibcb.write_log(
+        BehaviorLog.from_episodes([(each, each[..., 0].argmax(axis=1)) for each in X]), tmp_path / "x.parquet"
+    )
+    log = ibcb.open_log(tmp_path / "x.parquet")
+    assert (log.n_features, len(log), passes()) == (3, 4, 0)
+    ibcb.IBCB(expert="softmax", l2=0.3, solver="robust").fit(log)
+    assert passes() == 1
+
+
 @pytest.mark.parametrize("given, expected", FITS)
 def test_in_memory(path, passes, memory_passes, given, expected):
     log = ibcb.read_log(path)

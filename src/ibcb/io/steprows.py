@@ -109,9 +109,10 @@ class StepRows:
             tables = groups.read(["n_candidates"], row_groups)
             return np.concatenate([whole_column(table, "n_candidates", 0) for table in tables])
 
-        return EpisodeIndex(
-            index, [rows for rows, _ in sizes], lambda some: self._batches(groups.read(self._columns, some)), counts
-        )
+        def read(row_groups: Sequence[int]) -> Iterator[Steps]:
+            return self._batches(groups.read(self._columns, row_groups))
+
+        return EpisodeIndex(index, [rows for rows, _ in sizes], read, counts, self._d)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 

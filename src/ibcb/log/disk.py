@@ -219,6 +219,8 @@ class DiskLog(Log):
     def n_features(self) -> int:
         if self.feature_names is not None:
             return len(self.feature_names)
+        if self._index is not None and self._index.n_features is not None:
+            return self._index.n_features
         with self._named():
             return int(next(iter(self._source.batches())).contexts.shape[1])
 

@@ -103,13 +103,15 @@ class EpisodeIndex(NamedTuple):
     """Where episodes stand in a source whose rows come in groups, of which no two episodes share one.
 
     ``episodes`` has the number of each and its row groups, ``sizes`` how many steps every row group has. Of some row
-    groups ``read`` gives the steps, ``counts`` only how many candidates each step has.
+    groups ``read`` gives the steps, ``counts`` only how many candidates each step has. ``n_features`` is None where
+    only reading would tell.
     """
 
     episodes: list[tuple[int, list[int]]]
     sizes: list[int]
     read: Callable[[Sequence[int]], Iterator[Steps]]
     counts: Callable[[Sequence[int]], NDArray[np.int64]]
+    n_features: int | None
 
 
 def index_of(source: Source) -> EpisodeIndex | None:
