@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line; see `ibcb.cli`."""

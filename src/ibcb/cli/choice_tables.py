@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ibcb.estimators.imitator import Imitator
 from ibcb.log import Log, argmax_per_step
 
-__all__ = ["predictions"]
-
 
 def predictions(
     model: Imitator,

@@ -14,8 +14,6 @@ from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
 from ibcb.cli.printing import print_json, say, say_notes
 from ibcb.log.option import FLAG, option
 
-__all__ = ["convert"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _ConvertOptions(Printed):

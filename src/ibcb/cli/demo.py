@@ -17,8 +17,6 @@ from ibcb.log.option import COUNT, Form, one_of, option, text, whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["demo"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _DemoOptions(Printed):

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ibcb.log.notes import Note
     from ibcb.report.scanning import Validating
 
-__all__ = ["known_of", "refuse_doubts"]
-
 #: findings of `ibcb.validate` that are repeated though they are no warnings: units matter to an l2 that is a number
 _REPEATED = ("scales",)
 #: findings of `ibcb.validate` that say of features what a model's note on undetermined ones says

@@ -17,8 +17,6 @@ import ibcb
 from ibcb.cli.inputs import files_of_a_command
 from ibcb.cli.printing import escaping_stdout, let_go, say
 
-__all__ = ["reports_errors"]
-
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Turn the errors that users can cause into one line and exit code 1."""
@@ -109,7 +107,7 @@ def _users_can_cause(error: Exception) -> bool:
     if isinstance(error, (ImportError, MemoryError, ValueError, OSError)):
         return True
     from ibcb.engine.cluster import ClusterError
-    from ibcb.numerics.checks import WrongTypeError
+    from ibcb.numerics.refusals import WrongTypeError
 
     return isinstance(error, (WrongTypeError, ibcb.SolverError, ClusterError))
 

@@ -13,8 +13,6 @@ from ibcb.cli.inputs import model_of
 from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
 from ibcb.cli.printing import print_json, print_table, say_notes
 
-__all__ = ["evaluate"]
-
 _METRICS = {
     "bt_fitness": "same choice as the final expert",
     "bt_ar": "mean reward of these choices",
@@ -72,7 +70,7 @@ def _read_run(folder: Path) -> ibcb.Run:
     """Simulate again what `ibcb simulate` wrote, and check that it is the same."""
     import numpy as np
 
-    from ibcb.numerics.checks import WrongTypeError
+    from ibcb.numerics.refusals import WrongTypeError
 
     description = folder / "run.json"
     if not description.exists():

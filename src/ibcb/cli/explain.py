@@ -14,8 +14,6 @@ from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
 from ibcb.cli.printing import Row, print_facts, print_json, print_table, say_notes, write_tables
 from ibcb.log.option import COUNT, PATH, option, whole
 
-__all__ = ["explain"]
-
 #: characters of a step's id or time that fit beside the other columns
 _WIDEST = 28
 

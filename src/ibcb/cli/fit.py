@@ -23,8 +23,6 @@ from ibcb.log.option import FLAG, PATH, option, text
 if TYPE_CHECKING:
     from ibcb.report.kinds_compared import Compared
 
-__all__ = ["fit"]
-
 #: what the forecast is, by the code of the note that explains it
 _FORECASTS = {
     "learner-forecast": "a learner, projected forward",

@@ -19,17 +19,6 @@ import typer
 
 from ibcb.log.option import nearest
 
-__all__ = [
-    "check_input",
-    "check_output",
-    "files_of_a_command",
-    "is_model",
-    "model_of",
-    "reads",
-    "reads_tables",
-    "saved",
-]
-
 #: options of reading that may name files
 _TABLES = ("items", "arm_features")
 

@@ -19,8 +19,6 @@ from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.read_options import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = ["HOW_TO_READ", "REMEMBERED", "LogPath", "ModelPath", "Printed", "Verb", "bad_usage", "prepared", "takes"]
-
 _LOG = "The log: a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
 LogPath = Annotated[Path, typer.Argument(help=_LOG, readable=False)]
 ModelPath = Annotated[Path, typer.Argument(help="A saved model, as ibcb fit writes it.", readable=False)]

@@ -14,8 +14,6 @@ from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, 
 from ibcb.cli.printing import columns_of, print_json, say, say_notes, write_tables
 from ibcb.log.option import COUNT, FLAG, PATH, option, whole
 
-__all__ = ["predict"]
-
 #: updates after the log that are predicted at most
 _FURTHEST = 1000
 

@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from ibcb.log.notes import Note
     from ibcb.report.verdict import Verdict
 
-__all__ = [
-    "Row",
-    "columns_of",
-    "escaping_stdout",
-    "let_go",
-    "print_facts",
-    "print_json",
-    "print_table",
-    "printable",
-    "program",
-    "say",
-    "say_notes",
-    "size",
-    "wrapped",
-    "write_tables",
-]
-
 Row = dict[str, Any]
 #: how unencodable signs are handled, by the name that Python knows it by
 _ESCAPED = "ibcb-escaped"

@@ -18,8 +18,6 @@ from ibcb.log.option import FLAG, PATH, option
 if TYPE_CHECKING:
     from ibcb.cli.propensity_tables import Told
 
-__all__ = ["propensities"]
-
 _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
 

@@ -20,8 +20,6 @@ from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
 from ibcb.tracking.choice_probabilities import Next
 
-__all__ = ["Overlap", "Told", "not_drawn", "of_another_log", "recover_tables", "worth"]
-
 #: below it a single choice weighs more than a hundred
 _RARE = 0.01
 

@@ -15,8 +15,6 @@ from ibcb.cli.options import REMEMBERED, Printed, prepared, takes
 from ibcb.cli.printing import print_facts, print_json, say, say_notes
 from ibcb.log.option import FLAG, PATH, option, text
 
-__all__ = ["report"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _ReportOptions(Printed):

@@ -13,8 +13,6 @@ from ibcb.cli.options import Printed, takes
 from ibcb.cli.printing import print_json, say
 from ibcb.log.option import COUNT, FLAG, PATH, Form, option, whole, whole_number
 
-__all__ = ["reproduce"]
-
 
 def _numbers(texts: Sequence[str]) -> list[int]:
     return [whole_number(text) for text in texts]

@@ -18,8 +18,6 @@ from ibcb.estimators.parameters import MEANT_KINDS
 from ibcb.log.option import COUNT, NUMBER, Form, declared, number, one_of, option, text, whole, whole_number
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = ["simulate"]
-
 
 def _experts() -> tuple[str, ...]:
     from ibcb.deciders import POLICIES

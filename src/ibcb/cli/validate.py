@@ -14,8 +14,6 @@ from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, prepared, takes
 from ibcb.cli.printing import print_json, print_table, printable, say_notes, wrapped
 from ibcb.log.option import FLAG, PATH, option
 
-__all__ = ["validate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _ValidateOptions(Printed):

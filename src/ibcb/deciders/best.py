@@ -22,8 +22,6 @@ from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.contexts import best_rows
 from ibcb.numerics.gaussians import Beliefs, Site
 
-__all__ = ["Best"]
-
 #: factors are found with this much more variance than a family's leader has: its other models are to learn from them
 #: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
 _WIDENING = 3.0

@@ -31,8 +31,6 @@ from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scal
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
 
-__all__ = ["Cone", "RowSearch", "cone_sites"]
-
 
 @dataclass(frozen=True)
 class RowSearch:

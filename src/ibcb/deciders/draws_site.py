@@ -46,8 +46,6 @@ from ibcb.numerics.laplace import WithPrior
 from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["draws_site", "length_factor"]
-
 #: the logistic function of 1.7 x is the normal distribution function of x to within .01
 PROBIT = 1.7
 #: rows that hold by more than this over k add less than exp(-8) to the cost of a step

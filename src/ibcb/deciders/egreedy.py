@@ -24,8 +24,6 @@ from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 from ibcb.numerics.newton import SolverError
 
-__all__ = ["BestOrRandom", "EGreedy"]
-
 #: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule has no
 #: luck of its own (judged by benchmarks/propensities.py; 30 is as good)
 _LENGTH = 10.0

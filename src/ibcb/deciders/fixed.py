@@ -9,8 +9,6 @@ from scipy.special import softmax
 from ibcb.deciders.policy import Policy, as_candidate_sets, with_random_share
 from ibcb.numerics.checks import finite_array, positive, probability
 
-__all__ = ["FixedPolicy"]
-
 
 class FixedPolicy(Policy):
     """Fixed weights: a draw from the softmax of <coef, s> / temperature, and with probability epsilon any candidate.

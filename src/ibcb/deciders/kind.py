@@ -17,8 +17,6 @@ from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Frame, Regularization, Ridge
 
-__all__ = ["Family", "Kind", "Motions", "Scales", "grid"]
-
 
 @dataclass(frozen=True)
 class Scales:

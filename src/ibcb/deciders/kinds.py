@@ -19,8 +19,6 @@ from ibcb.deciders.sbucb import UpperBound
 from ibcb.deciders.softmax import SoftmaxOfAnyone, SoftmaxOfScores
 from ibcb.deciders.topk import OneOfBest
 
-__all__ = ["ROWS", "usual"]
-
 _MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: Evidence of long ago fades, because deciders change most in their youth. Judged by benchmarks/deciders.py, reverting
 #: by the Open Bandit Dataset: short episodes of a sample, in which what came long ago tells as much as what came last.

@@ -10,8 +10,6 @@ from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Ridge, gram, ridge
 
-__all__ = ["Learning"]
-
 
 @dataclass(frozen=True)
 class Learning:

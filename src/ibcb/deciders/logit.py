@@ -15,8 +15,6 @@ from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 
-__all__ = ["MOST_STRAY", "observed", "policy_alone"]
-
 #: the largest share of steps that is taken to stray while an episode is learned from, where nothing else is known
 MOST_STRAY = 0.5
 #: the prediction of an episode's policy is trusted this much less than itself (judged by benchmarks/deciders.py)

@@ -20,19 +20,6 @@ import numpy as np
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.gaussians import Beliefs
 
-__all__ = [
-    "Estimate",
-    "Interval",
-    "Known",
-    "Parameter",
-    "PolicyLength",
-    "RandomShare",
-    "Setting",
-    "Share",
-    "Unit",
-    "Weight",
-]
-
 
 class Interval(NamedTuple):
     """Values between which the true ones lie with the asked probability, an array of one shape each."""

@@ -13,8 +13,6 @@ from ibcb.log.array_checks import candidate_array
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
 
-__all__ = ["Policy", "as_candidate_sets", "as_choice", "best", "draw", "with_random_share"]
-
 
 class Policy(ABC):
     """A linear policy that draws its choices from its propensities; subclasses say which those are.

@@ -18,8 +18,6 @@ from ibcb.deciders.parameter import Parameter
 from ibcb.deciders.rule import PARTS, Rule, Words
 from ibcb.engine import ALL, Past
 
-__all__ = ["KINDS", "Register", "experts", "register"]
-
 _GROUP = "ibcb.deciders"
 #: what stands for no kind where one is named
 _TAKEN = ("auto",)

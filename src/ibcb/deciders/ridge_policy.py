@@ -15,8 +15,6 @@ from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.checks import at_least_zero, finite_array, gram_matrix, positive, whole
 
-__all__ = ["IndexPolicy", "RidgePolicy"]
-
 
 class RidgePolicy(Policy):
     """One shared ridge model: Phi = S'S, b = S'R and theta = Psi^-1 b, kept as ``gram_``, ``moment_`` and ``coef_``.

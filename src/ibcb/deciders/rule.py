@@ -27,22 +27,6 @@ from ibcb.numerics.gaussians import Beliefs, Site
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Ridge
 
-__all__ = [
-    "FIRST_STRAY",
-    "PARTS",
-    "RANDOM_SHARES",
-    "Believed",
-    "Column",
-    "Columns",
-    "Life",
-    "Observed",
-    "Rule",
-    "Values",
-    "Width",
-    "Words",
-    "share_likelihoods",
-]
-
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it
 FIRST_STRAY = 0.01
 #: shares of choices at random between which is told; the least cannot be told from none

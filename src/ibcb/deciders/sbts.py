@@ -27,8 +27,6 @@ from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.checks import one_of
 from ibcb.numerics.gaussians import Beliefs
 
-__all__ = ["DRAWS", "SBTS", "BestOfDraw"]
-
 #: variance of a belief over that of the draws that is believed where choices are predicted (judged by
 #: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
 _WIDEST = 3.0

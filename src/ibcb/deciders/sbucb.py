@@ -18,8 +18,6 @@ from ibcb.deciders.rule import Columns, Life, Width, Words
 from ibcb.engine import Block
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["SBUCB", "UpperBound"]
-
 
 @dataclass(frozen=True)
 class UpperBound(Best):

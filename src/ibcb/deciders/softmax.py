@@ -25,8 +25,6 @@ from ibcb.numerics.averages import softmax_of_draws
 from ibcb.numerics.checks import positive
 from ibcb.numerics.gaussians import Beliefs
 
-__all__ = ["TEMPERATURE", "Softmax", "SoftmaxOfAnyone", "SoftmaxOfScores"]
-
 #: the unit of the policies of whoever draws by a softmax
 TEMPERATURE = Parameter(
     "temperature",

@@ -19,10 +19,9 @@ from ibcb.engine import Block
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import top_k_of_draws
-from ibcb.numerics.checks import WrongTypeError, positive, whole
+from ibcb.numerics.checks import positive, whole
 from ibcb.numerics.gaussians import Beliefs
-
-__all__ = ["OneOfBest", "TopK", "top_k_softmax"]
+from ibcb.numerics.refusals import WrongTypeError
 
 
 @dataclass(frozen=True)

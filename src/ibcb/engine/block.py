@@ -15,8 +15,6 @@ from ibcb.numerics.arrays import plain
 from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, stacked, step_counts, taken
 from ibcb.numerics.ridge import Ridge, Whitener
 
-__all__ = ["BLOCK_ROWS", "BLOCK_STEPS", "Block", "Workup", "block_edges", "blocks", "reblocked"]
-
 #: a block ends after so many steps, or before the step that would give it more than so many rows (decision 0007);
 #: results depend on these in their last bits
 BLOCK_STEPS, BLOCK_ROWS = 4096, 1 << 16

@@ -13,8 +13,6 @@ from ibcb.numerics.contexts import SMALLEST, dense, is_sparse, scaled_rows, show
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Frame
 
-__all__ = ["CandidateMoments", "candidate_moments", "first_look"]
-
 #: a feature's own share of the second moment that every direction has at least, so that it can be inverted; not tuned
 _RIDGE_SHARE = 0.05
 #: features whose sizes are further apart than this factor have different units: contexts that are merely unlike each

@@ -26,8 +26,6 @@ from ibcb.engine.threads import one_blas_thread
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.disk import gathered
 
-__all__ = ["ClusterError", "DaskRows", "distributed_rows"]
-
 T = TypeVar("T")
 
 #: seconds after which a result that does not come is looked into (decision 0007); not tuned

@@ -9,8 +9,6 @@ from ibcb.engine.block import Block, blocks
 from ibcb.engine.threads import Workers, in_order
 from ibcb.log import BehaviorLog
 
-__all__ = ["MemoryRows", "Rows"]
-
 T = TypeVar("T")
 
 

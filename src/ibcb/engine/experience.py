@@ -12,8 +12,6 @@ from ibcb.engine.block import Block
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.ridge import Chosen, gram
 
-__all__ = ["Experience", "experienced"]
-
 
 class Experience(NamedTuple):
     """What an episode teaches its decider: Gram matrix and sum of its chosen contexts; with it, what names the episode.

@@ -10,8 +10,6 @@ from ibcb.engine.stream import StreamedRows
 from ibcb.engine.threads import Workers
 from ibcb.log import Log
 
-__all__ = ["StoredEpisode", "stored_episodes"]
-
 
 class StoredEpisode(NamedTuple):
     """One stored episode: its number in the log, negative in the warm-up, and its rows."""

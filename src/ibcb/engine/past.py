@@ -8,8 +8,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALL", "Past"]
-
 
 @dataclass(frozen=True)
 class Past:

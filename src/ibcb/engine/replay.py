@@ -30,8 +30,6 @@ from ibcb.numerics.arrays import Matrix
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Chosen, Regularization, Ridge
 
-__all__ = ["Episode", "Heading", "History", "Subscriber", "replay"]
-
 
 @dataclass(frozen=True)
 class History:

@@ -14,8 +14,6 @@ from ibcb.log import BehaviorLog, Log
 from ibcb.log.disk import gathered
 from ibcb.numerics.contexts import nbytes
 
-__all__ = ["StreamedRows", "ahead", "checked"]
-
 T = TypeVar("T")
 
 #: an episode of fewer bytes stays in memory after its first pass, and so does what was worked out for its rows;

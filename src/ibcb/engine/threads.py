@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["Workers", "in_order", "one_blas_thread", "workers"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 

@@ -36,8 +36,6 @@ from ibcb.tracking import (
 )
 from ibcb.tracking.selection import Candidate
 
-__all__ = ["Answering"]
-
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
 _STEPS_AT_ONCE = 1024
 #: updates that a forecast may be ahead: seconds of work

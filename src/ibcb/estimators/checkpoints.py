@@ -24,8 +24,6 @@ from ibcb.estimators.state import number, pack, unpack
 from ibcb.io.locks import sole_writer
 from ibcb.log import Log
 
-__all__ = ["Unfinished", "checkpoint_of", "fit_in_steps"]
-
 #: parameters that do not change the result
 _HOW = ("verbose", "n_jobs")
 #: bytes of a model's name that stay within that of its checkpoint, of which file systems take 255

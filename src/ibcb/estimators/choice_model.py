@@ -20,8 +20,6 @@ from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
 from ibcb.numerics.ridge import Regularization
 
-__all__ = ["ChoiceModel"]
-
 #: Far below what the rounding of a score does to a choice. Passes are not tuned: 5 to 30 are needed, most by separable
 #: choices.
 _STOPPING = Stopping(gain=1e-11, slack=1e-12, max_passes=200)

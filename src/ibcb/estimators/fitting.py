@@ -36,8 +36,6 @@ from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks, UntrackedError
 from ibcb.tracking.selection import Candidate, Selecting, Selection
 
-__all__ = ["AnotherLogError", "Fit", "Fitted", "Judge", "Progress", "continued", "fit_logs"]
-
 
 @dataclass(frozen=True)
 class Fit:

@@ -32,8 +32,6 @@ from ibcb.log.fingerprint import Naming, log_fingerprint
 from ibcb.log.option import documented
 from ibcb.numerics.checks import gram_matrix
 
-__all__ = ["IBCB"]
-
 #: parameters that a fitted model depends on: `partial_fit` goes on with the same
 _MEANING = (
     *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "draws"),

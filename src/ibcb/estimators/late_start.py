@@ -13,8 +13,6 @@ from ibcb.log.notes import Note
 from ibcb.log.validation.first_episode import missing_past
 from ibcb.numerics.contexts import dense
 
-__all__ = ["late_start"]
-
 
 def late_start(heading: Heading, kind: Kind, settings: Settings) -> tuple[Note, ...]:
     """A note where it does, in whichever units the decider had its features."""

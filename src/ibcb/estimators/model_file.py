@@ -19,8 +19,6 @@ from safetensors.numpy import save
 
 from ibcb.io.files import atomic
 
-__all__ = ["ModelFileError", "content_digest", "read_model_file", "write_model_file"]
-
 _KEY = "ibcb"
 _DIGEST = "blake2b"
 _VERSION = 3

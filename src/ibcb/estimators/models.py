@@ -14,11 +14,9 @@ from ibcb.deciders import KINDS, experts
 from ibcb.estimators.imitator import Imitator
 from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
 from ibcb.estimators.state import Named, parameters
-from ibcb.log.array_checks import shown
-from ibcb.numerics.checks import WrongTypeError
+from ibcb.numerics.printable import shown
+from ibcb.numerics.refusals import WrongTypeError
 from ibcb.version import __version__
-
-__all__ = ["load_model", "save_model"]
 
 #: where each class that can be stored lives; the paper's baselines are named, not imported, because they live above
 _HOMES = {

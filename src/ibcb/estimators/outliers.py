@@ -14,8 +14,6 @@ from scipy import sparse
 from ibcb.engine import Block, Episode, Subscriber, replay
 from ibcb.log import Log
 
-__all__ = ["largest_outlier"]
-
 #: times the typical size of its feature above which a number stands out; not tuned
 _FAR = 1e4
 

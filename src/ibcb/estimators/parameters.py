@@ -22,8 +22,6 @@ from ibcb.log.option import (
 )
 from ibcb.numerics.printable import shown
 
-__all__ = ["FITTING", "MEANT_KINDS", "PARAMETERS", "Parameters"]
-
 #: kinds of deciders by names of the field that are none of ours
 MEANT_KINDS = {
     **dict.fromkeys(["ts", "lints", "thompson", "thompson-sampling", "linear-thompson-sampling"], "sbts"),

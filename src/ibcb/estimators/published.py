@@ -26,8 +26,6 @@ from ibcb.tracking import (
     unidentified,
 )
 
-__all__ = ["added_weights", "exploration_weight", "policy_ahead", "published", "rewards", "unit_of"]
-
 #: attributes that every model has, and only some rules have a value for
 _OF_SOME_RULES = ("epsilon_", "temperature_", "top_k_", "draws_")
 

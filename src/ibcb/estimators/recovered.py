@@ -11,8 +11,6 @@ from ibcb.log import Log
 from ibcb.numerics.arrays import Vector
 from ibcb.tracking.choice_probabilities import Ahead, InForce, Next
 
-__all__ = ["NotTheFittedLogError", "Recovered", "Recovering", "recovered"]
-
 
 class Recovered(NamedTuple):
     """What was recovered.

@@ -29,8 +29,6 @@ from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, shown_co
 from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
-__all__ = ["WIDE", "Lens", "Reduction", "lens_of"]
-
 #: features up to which all are tracked, and how many are of a log with more: a fit in seconds (benchmarks/arms.py)
 WIDE, _TRACKED = 1024, 128
 #: steps of the log that the logit is fitted to; not tuned

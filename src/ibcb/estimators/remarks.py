@@ -7,17 +7,6 @@ from ibcb.inverse.solvers import InfeasibleError, SolverError
 from ibcb.log.notes import Note
 from ibcb.tracking import Track, learns, projects
 
-__all__ = [
-    "NOTHING_LEARNED",
-    "few_steps",
-    "how_it_moves",
-    "no_exact_solution",
-    "not_tracked",
-    "policy_is_coef",
-    "reason",
-    "undetermined",
-]
-
 #: names in a note
 _MOST_NAMES = 12
 

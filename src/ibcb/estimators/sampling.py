@@ -20,8 +20,6 @@ from ibcb.log.notes import Note
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks, UntrackedError
 
-__all__ = ["Sampling"]
-
 #: the rate that is tried first, and the others
 _MIDDLE, _OTHERS = 0.1, (0.3, 0.03)
 #: episodes that are looked at: the first, in which l2 still matters

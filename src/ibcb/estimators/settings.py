@@ -12,8 +12,6 @@ from ibcb.estimators.parameters import Parameters
 from ibcb.inverse.solvers import SOLVERS, Solver, SolverSettings
 from ibcb.numerics.ridge import Frame
 
-__all__ = ["Settings"]
-
 #: values of top_k that "auto" chooses from: the fair deciders of the paper's tables
 BEST_OF = (2, 3, 4)
 

@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import KINDS, Kind
-from ibcb.log.array_checks import shown
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Stored
+from ibcb.numerics.printable import shown
 from ibcb.numerics.ridge import Frame
-
-__all__ = ["Arrays", "Named", "number", "pack", "parameters", "unpack"]
 
 Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")

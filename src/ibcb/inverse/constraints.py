@@ -32,8 +32,6 @@ from ibcb.numerics.arrays import Vector
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["EpisodeView", "JointView", "Penalty", "RowSet", "Tally", "View"]
-
 #: rows hold when violated by less than this share of the typical bonus: far above the rounding of float64, and of no
 #: effect on any choice
 RELATIVE_TOLERANCE = 1e-9

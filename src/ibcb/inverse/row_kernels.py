@@ -19,22 +19,6 @@ from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, is_sparse, taken
 from ibcb.numerics.ridge import Whitener, widths
 
-__all__ = [
-    "Probe",
-    "Penalty",
-    "RowSet",
-    "Bonus",
-    "Tally",
-    "all_rows",
-    "measure",
-    "penalty_at",
-    "row_places",
-    "total",
-    "without_violated_rows",
-    "worked_up",
-    "worst_at",
-]
-
 #: lengths whose squares can be summed in single precision, which ends at 3e38
 _LARGEST_IN_SINGLE = 1e15
 #: numbers squared and summed at a time; not tuned finely: fewer are slower, more bound a context's length less closely

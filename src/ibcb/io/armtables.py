@@ -26,13 +26,13 @@ from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import with_moments
 from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
-from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import ArmSet, Preparation
-from ibcb.log.steps import ReadOptions, Steps
+from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import dense, sparse_pays
-
-__all__ = ["ArmRows"]
+from ibcb.numerics.printable import shown
 
 #: roles that a table of arms may have
 _ROLES = ("episode", "timestamp", "step", "step_id", "propensity")

@@ -15,13 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ibcb.io.written import KEY
-from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.memory import amount, beyond
-
-__all__ = ["as_objects", "as_texts", "changes", "check_digits", "check_size", "complete", "flags", "flat_fields"]
-__all__ += ["flat_struct", "flattened", "is_list", "is_number", "is_ours", "is_quantity", "is_text", "marked"]
-__all__ += ["named_by", "names_of", "one_array", "parsed_times", "plain_table", "plain_values", "shown_type", "sound"]
-__all__ += ["time_of", "value_counts", "values_of", "whole_column"]
+from ibcb.numerics.printable import shown
 
 _YES = "true yes y t 1 on chosen selected ja j wahr oui vrai sí si verdadero sì vero sim verdadeiro tak да 是 はい"
 _NO = "false no n f 0 off nein falsch non faux falso não nao nej nee nie нет 否 いいえ"

@@ -20,14 +20,12 @@ from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
 from ibcb.io.words import Problems, argument, dropped, listed, no_column, taken_back
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ROLES, ReadOptions
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ROLES, ReadOptions
 from ibcb.numerics.contexts import Contexts, ordered, sparse_pays
-
-__all__ = ["ROW_NUMBERS", "Plan", "as_text", "category_codes", "check_followed", "check_one_hot"]
-__all__ += ["feature_matrix", "kept_categories", "matches", "plan_features"]
+from ibcb.numerics.printable import shown
 
 #: what came of a choice, by the names that it usually has: what a decider learned from, which it cannot have known
 _OUTCOMES = "reward rewards click clicks clicked conversion converted purchase outcome label rating cost regret"

@@ -20,13 +20,13 @@ from scipy import sparse
 from ibcb.io.columns import matches
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
 from ibcb.io.words import listed
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import Cross, FeatureColumn, Preparation
-from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.log.steps import Source, Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
-
-__all__ = ["crossed"]
+from ibcb.numerics.printable import shown
 
 #: rows that tell whether products are mostly 0
 _SAMPLE = 4096

@@ -21,10 +21,9 @@ from ibcb.io.roles import normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, plural, shown
-from ibcb.log.steps import ROLES, ReadOptions
-
-__all__ = ["FORMAT"]
+from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.read_options import ROLES, ReadOptions
+from ibcb.numerics.printable import shown
 
 #: rows may not be longer than a block, which is this, or less where memory is scarce
 _CSV_BLOCK, _LEAST_BLOCK = 1 << 24, 1 << 20

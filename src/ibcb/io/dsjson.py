@@ -44,12 +44,11 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.sources import refuse_roles, refused, some, unlabelled_steps
 from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.disk import DAMAGE
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions
-
-__all__ = ["FORMAT", "DSJsonSource", "looks_like_dsjson", "write_dsjson"]
+from ibcb.log.read_options import ReadOptions
+from ibcb.numerics.printable import shown
 
 #: what a line says of its step: the role, the key that we write, and the usual one
 _EXTRAS = (

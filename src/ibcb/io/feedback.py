@@ -21,12 +21,12 @@ from ibcb.io.rows import Tables
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
 from ibcb.io.tables import table_source
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, first_true, float_array, plural, shown, whole_numbers
+from ibcb.log.array_checks import LogFormatError, first_true, float_array, plural, whole_numbers
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.log.read_options import ReadOptions
+from ibcb.log.steps import Source, Steps
 from ibcb.numerics.contexts import dense
-
-__all__ = ["FORMAT", "to_feedback"]
+from ibcb.numerics.printable import shown
 
 _STEP, _ACTION, _CHOSEN, _PSCORE = "step", "action", "chosen", "pscore"
 #: numbers that ``context`` and ``pi_b`` may have together, 1.6 GB

@@ -16,8 +16,6 @@ from ibcb.io.opened import Opened
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.memory import amount, beyond
 
-__all__ = ["atomic", "beginning", "binary", "refuse_disguise", "regular", "text_blocks", "text_lines"]
-
 #: blank lines one after the other
 _MOST_BLANK = 1_000_000
 #: how files of other kinds begin

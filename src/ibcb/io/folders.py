@@ -14,11 +14,10 @@ from ibcb.io.cells import shown_type
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.rows import Tables
 from ibcb.io.written import metadata
-from ibcb.log.array_checks import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import named, short_message
-from ibcb.log.steps import ReadOptions
-
-__all__ = ["folder_format"]
+from ibcb.log.read_options import ReadOptions
+from ibcb.numerics.printable import shown
 
 
 def folder_format(formats: Sequence[Format]) -> Format:

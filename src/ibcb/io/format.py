@@ -10,9 +10,8 @@ from typing import Any
 from ibcb.io.rows import Tables, sound_columns
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
-from ibcb.log.steps import ReadOptions, Source
-
-__all__ = ["Format", "has_suffix"]
+from ibcb.log.read_options import ReadOptions
+from ibcb.log.steps import Source
 
 _Writer = Callable[[Iterable[tuple[int, BehaviorLog]], Path], None]
 

@@ -26,7 +26,7 @@ from ibcb.io.standardize import standardized
 from ibcb.io.tables import table_source
 from ibcb.io.watched import Watched
 from ibcb.log import BehaviorLog, Log, is_log
-from ibcb.log.array_checks import LogFormatError, shown, warmup_count
+from ibcb.log.array_checks import LogFormatError, warmup_count
 from ibcb.log.behavior_log import dense_pieces
 from ibcb.log.disk import DiskLog, named
 from ibcb.log.notes import Note
@@ -34,10 +34,8 @@ from ibcb.log.option import did_you_mean, documented
 from ibcb.log.read_options import OPTIONS_FILE, READING, ReadOptions
 from ibcb.log.steps import Source
 from ibcb.log.validation.updates import find_updates
-from ibcb.numerics.checks import WrongTypeError
-
-__all__ = ["FORMATS", "LOST", "WRITABLE", "format_called", "is_member", "known_by_name", "log_files"]
-__all__ += ["open_log", "read_log", "write_log"]
+from ibcb.numerics.printable import shown
+from ibcb.numerics.refusals import WrongTypeError
 
 #: tables in memory: of pandas, polars, DuckDB, pyarrow, or whatever else has the Arrow interface
 _FRAMES = Format(

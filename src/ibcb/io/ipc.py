@@ -21,10 +21,9 @@ from ibcb.io.files import beginning, refuse_disguise
 from ibcb.io.format import Format
 from ibcb.io.longform import long_tables, write_tables
 from ibcb.io.rows import Tables
-from ibcb.log.array_checks import LogFormatError, shown
-from ibcb.log.steps import ReadOptions
-
-__all__ = ["FORMAT"]
+from ibcb.log.array_checks import LogFormatError
+from ibcb.log.read_options import ReadOptions
+from ibcb.numerics.printable import shown
 
 #: the key of a record batch under which the digests of its columns stand
 _DIGESTS = b"ibcb digests"

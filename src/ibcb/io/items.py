@@ -14,11 +14,10 @@ from ibcb.io.columns import ROW_NUMBERS
 from ibcb.io.roles import assign_roles, normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed, name_it
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
-from ibcb.log.steps import ROLES, ReadOptions
-
-__all__ = ["with_items"]
+from ibcb.log.read_options import ROLES, ReadOptions
+from ibcb.numerics.printable import shown
 
 
 def with_items(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions]:

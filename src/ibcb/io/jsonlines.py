@@ -18,10 +18,9 @@ from ibcb.io.files import beginning, refuse_disguise, text_blocks
 from ibcb.io.format import Format
 from ibcb.io.opened import Opened
 from ibcb.io.rows import Tables
-from ibcb.log.array_checks import LogFormatError, shown
-from ibcb.log.steps import ReadOptions
-
-__all__ = ["FORMAT"]
+from ibcb.log.array_checks import LogFormatError
+from ibcb.log.read_options import ReadOptions
+from ibcb.numerics.printable import shown
 
 #: lines are parsed in blocks of about so many bytes
 _BLOCK = 1 << 24

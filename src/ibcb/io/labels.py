@@ -10,9 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import complete, named_by, values_of
-from ibcb.log.array_checks import LogFormatError, shown
-
-__all__ = ["Labels", "StepOrder", "plain_label", "read_labels"]
+from ibcb.log.array_checks import LogFormatError
+from ibcb.numerics.printable import shown
 
 #: steps without an episode column are looked for among the last so many, to find one that comes back
 _REMEMBERED = 1 << 20

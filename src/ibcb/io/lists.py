@@ -20,10 +20,9 @@ from ibcb.io.roles import assign_roles, fitted_roles, normal_name
 from ibcb.io.rows import Tables
 from ibcb.io.unfold import Candidates, unfolded
 from ibcb.io.words import listed, name_it
-from ibcb.log.array_checks import LogFormatError, plural, shown
-from ibcb.log.steps import ROLES, ReadOptions
-
-__all__ = ["candidate_lists", "listed_rows"]
+from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.read_options import ROLES, ReadOptions
+from ibcb.numerics.printable import shown
 
 #: what lists of candidates are called
 _LISTS = ("candidates", "items", "actions", "alternatives", "options", "arms", "choices", "slate", "impressions")

@@ -27,8 +27,6 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-__all__ = ["HeldError", "made_folders", "sole_writer", "system_lock"]
-
 _SUFFIX = ".ibcb-lock"
 
 

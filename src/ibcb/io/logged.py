@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_quantity, one_array, shown_type
 from ibcb.io.words import dropped, taken_back
-from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
-
-__all__ = ["Logged", "of_every_candidate"]
+from ibcb.numerics.printable import shown
 
 
 class Logged(NamedTuple):

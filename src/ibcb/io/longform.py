@@ -12,8 +12,6 @@ import pyarrow as pa
 from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
 
-__all__ = ["extras", "long_tables", "write_tables"]
-
 
 def extras(log: BehaviorLog) -> dict[str, pa.Array]:
     """The columns that not every log has."""

@@ -20,14 +20,14 @@ from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import Problems, dropped, taken_back
 from ibcb.io.written import metadata, selected
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ReadOptions, Steps
-
-__all__ = ["CandidateRows"]
+from ibcb.log.steps import Steps
+from ibcb.numerics.printable import shown
 
 #: copies of the rows of a step that are made until a policy is fitted to it
 _STEP_COPIES = 16

@@ -67,11 +67,10 @@ from ibcb.log.choice_propensities import row_propensities
 from ibcb.log.disk import short_message
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import Preparation
-from ibcb.log.steps import ReadOptions, Steps
+from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered
-
-__all__ = ["FORMAT", "NpzSource", "write_npz"]
 
 _INDEX = ("iuf", "whole numbers")
 _LABEL = ("iufMU", "numbers, times or text (dtype 'U')")

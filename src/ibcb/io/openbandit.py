@@ -39,16 +39,16 @@ from ibcb.io.logged import Logged
 from ibcb.io.rows import Tables, whole_table
 from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
 from ibcb.io.words import dropped
-from ibcb.log.array_checks import LogFormatError, first_true, plural, shown
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen, wrong_propensity
 from ibcb.log.disk import DAMAGE, named
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ReadOptions, Steps
+from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
-
-__all__ = ["FORMAT", "OpenBanditSource", "looks_like_openbandit"]
+from ibcb.numerics.printable import shown
 
 _TABLES = (csvfiles.FORMAT, parquet.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
 _ITEMS = "item_context"

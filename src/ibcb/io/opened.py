@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ibcb.log.array_checks import LogFormatError, plural
 
-__all__ = ["Opened"]
-
 #: bytes at both ends of a file by which one that was added to is told from one that was written anew; not tuned
 _ENDS = 4096
 _BUFFER = 1 << 20

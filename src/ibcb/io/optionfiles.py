@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ibcb.io.files import atomic, regular
-from ibcb.log.array_checks import shown
 from ibcb.log.option import did_you_mean
 from ibcb.log.read_options import READING, ReadOptions
+from ibcb.numerics.printable import shown
 from ibcb.numerics.refusals import WrongTypeError
-
-__all__ = ["load_options", "save_options"]
 
 #: those with a form in writing: not whether choices are needed, nor how another log was made
 _KNOWN = {each.name: each.default for each in READING if each.form is not None}

@@ -33,13 +33,12 @@ from ibcb.io.parquet_footer import pages, row_groups
 from ibcb.io.rows import RowGroups, Tables
 from ibcb.io.written import KEY, VERSION
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import gathered
 from ibcb.log.memory import amount, beyond
-from ibcb.log.steps import ReadOptions
+from ibcb.log.read_options import ReadOptions
 from ibcb.numerics.contexts import is_sparse
-
-__all__ = ["FORMAT", "write_steps"]
+from ibcb.numerics.printable import shown
 
 #: numbers in a row group; an episode with more gets several
 _GROUP_NUMBERS = 1 << 24

@@ -12,8 +12,6 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ibcb.log.array_checks import LogFormatError
 
-__all__ = ["Chunk", "Pages", "RowGroup", "pages", "row_groups"]
-
 T = TypeVar("T")
 
 #: structures in structures; those of Parquet have five

@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from ibcb.io.cells import shown_type
 from ibcb.io.words import Problems, listed, name_it, no_column
-from ibcb.log.array_checks import LogFormatError, shown
-from ibcb.log.steps import ROLES, ReadOptions
-
-__all__ = ["assign_roles", "check_roles", "fitted_roles", "named_features", "normal_name", "role_missing"]
+from ibcb.log.array_checks import LogFormatError
+from ibcb.log.read_options import ROLES, ReadOptions
+from ibcb.numerics.printable import shown
 
 
 def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, str], list[str]]:

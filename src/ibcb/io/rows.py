@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ibcb.log.array_checks import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
-
-__all__ = ["RowGroups", "Tables", "in_memory", "sound_columns", "whole_table"]
+from ibcb.numerics.printable import shown
 
 
 class Tables(NamedTuple):

@@ -12,33 +12,13 @@ from numpy.typing import NDArray
 
 from ibcb.io.files import regular
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import Preparation
-from ibcb.log.steps import EpisodeIndex, ReadOptions, Source, Steps, index_of
-
-__all__ = [
-    "BATCH_NUMBERS",
-    "MOST_FEATURES",
-    "OTHER_KINDS",
-    "MappedSource",
-    "asked_names",
-    "cuts",
-    "existing",
-    "in_order",
-    "kept_features",
-    "labelled",
-    "refuse_keep",
-    "refuse_one_hot",
-    "refuse_roles",
-    "refused",
-    "same_features",
-    "shared_features",
-    "some",
-    "source_name",
-    "unlabelled_steps",
-]
+from ibcb.log.steps import EpisodeIndex, Source, Steps, index_of
+from ibcb.numerics.printable import shown
 
 #: contexts are handed on in batches of about so many numbers
 BATCH_NUMBERS = 4_000_000

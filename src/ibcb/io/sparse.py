@@ -36,11 +36,10 @@ from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.choice_propensities import wrong_propensity
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ReadOptions, Steps
+from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
-
-__all__ = ["NO_CHOICE", "Decision", "SparseSource", "steps_to_write"]
 
 #: why a decision was left out: it does not say what was chosen
 NO_CHOICE = "no choice"

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.io.sources import MappedSource
-from ibcb.log.array_checks import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import FeatureColumn, Preparation
-from ibcb.log.steps import ReadOptions, Source, Steps
+from ibcb.log.steps import Source, Steps
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, ordered, sparse_pays
-
-__all__ = ["Moments", "standardized", "with_moments"]
+from ibcb.numerics.printable import shown
 
 _BLOCK = 1 << 14
 

@@ -26,10 +26,9 @@ from ibcb.io.written import metadata, selected
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.notes import Note
-from ibcb.log.steps import EpisodeIndex, ReadOptions, Steps
+from ibcb.log.read_options import ReadOptions
+from ibcb.log.steps import EpisodeIndex, Steps
 from ibcb.numerics.contexts import Contexts
-
-__all__ = ["StepRows"]
 
 #: columns of this form that play no role
 _OWN = ("contexts", "n_candidates", "columns", "sizes", "candidate_ids")

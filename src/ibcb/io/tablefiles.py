@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 
 from ibcb.io.files import atomic
 
-__all__ = ["TableWriter", "table_file"]
-
 
 class TableWriter:
     """Writes tables of one schema to an open file, as CSV or as Parquet; `begin` again writes it anew."""

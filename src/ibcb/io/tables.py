@@ -27,9 +27,8 @@ from ibcb.io.words import name_it
 from ibcb.io.written import KEY
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
-from ibcb.log.steps import ReadOptions, Source
-
-__all__ = ["table_source"]
+from ibcb.log.read_options import ReadOptions
+from ibcb.log.steps import Source
 
 
 def table_source(tables: Tables, options: ReadOptions) -> Source:

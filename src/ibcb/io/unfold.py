@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from ibcb.io.rows import Tables
 from ibcb.io.words import listed
 from ibcb.log.array_checks import LogFormatError
-from ibcb.log.steps import ReadOptions
-
-__all__ = ["Candidates", "unfolded"]
+from ibcb.log.read_options import ReadOptions
 
 
 class Candidates(NamedTuple):

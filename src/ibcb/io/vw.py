@@ -34,12 +34,11 @@ from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused
 from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
 from ibcb.io.words import dropped
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
-from ibcb.log.steps import ReadOptions
-
-__all__ = ["FORMAT", "VWSource", "looks_like_vw", "write_vw"]
+from ibcb.log.read_options import ReadOptions
+from ibcb.numerics.printable import shown
 
 _ESCAPES = {"%": "%25", " ": "%20", "\t": "%09", "\n": "%0A", "\r": "%0D", "\0": "%00", ":": "%3A", "|": "%7C"}
 _CHARACTERS = {code: character for character, code in _ESCAPES.items()}

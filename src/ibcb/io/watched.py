@@ -11,11 +11,10 @@ from pathlib import Path
 
 from ibcb.io.opened import Opened
 from ibcb.io.sources import MappedSource
-from ibcb.log.array_checks import plural, shown
+from ibcb.log.array_checks import plural
 from ibcb.log.notes import Note
 from ibcb.log.steps import Source, Steps
-
-__all__ = ["Watched"]
+from ibcb.numerics.printable import shown
 
 
 class Watched(MappedSource):

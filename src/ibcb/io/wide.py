@@ -23,11 +23,10 @@ from ibcb.io.roles import assign_roles, fitted_roles, named_features, normal_nam
 from ibcb.io.rows import Tables
 from ibcb.io.unfold import Candidates, unfolded
 from ibcb.io.words import argument, enumerated, listed, no_column
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
-from ibcb.log.steps import ROLES, ReadOptions
-
-__all__ = ["wide_rows"]
+from ibcb.log.read_options import ROLES, ReadOptions
+from ibcb.numerics.printable import shown
 
 _AVAILABLE = frozenset(["av", "avail", "availability", "available"])
 _ALTERNATIVE = "alternative"

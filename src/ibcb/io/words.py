@@ -7,9 +7,8 @@ import difflib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ibcb.log.array_checks import LogFormatError, shown
-
-__all__ = ["Problems", "argument", "dropped", "enumerated", "listed", "name_it", "no_column", "taken_back"]
+from ibcb.log.array_checks import LogFormatError
+from ibcb.numerics.printable import shown
 
 #: names and problems in a message
 _MOST = 12

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from ibcb.io.sources import kept_features, refuse_keep, refuse_one_hot
 from ibcb.io.words import listed
-from ibcb.log.array_checks import LogFormatError, plural, shown
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
+from ibcb.log.read_options import ROLES, ReadOptions
 from ibcb.log.recipe import Preparation
-from ibcb.log.steps import ROLES, ReadOptions
-
-__all__ = ["KEY", "VERSION", "Written", "metadata", "selected"]
+from ibcb.numerics.printable import shown
 
 #: schema metadata of files that we wrote
 KEY = b"ibcb"

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
-    from ibcb.log.behavior_log import BehaviorLog, LogFormatError, argmax_per_step
+    from ibcb.log.array_checks import LogFormatError
+    from ibcb.log.behavior_log import BehaviorLog, argmax_per_step
     from ibcb.log.protocol import Log
 
 __all__ = ["BehaviorLog", "Log", "LogFormatError", "argmax_per_step", "is_log"]

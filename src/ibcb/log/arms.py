@@ -23,8 +23,6 @@ from scipy import sparse
 from ibcb.log.notes import Note
 from ibcb.numerics.contexts import Contexts, ordered
 
-__all__ = ["arm_feature_names", "arm_rows", "never_chosen"]
-
 
 def arm_rows(
     features: NDArray[Any], available: NDArray[np.bool_], arm_features: NDArray[Any] | None = None

@@ -11,30 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ibcb.numerics.arrays import plain
-from ibcb.numerics.checks import WrongTypeError, number_array, unmasked
+from ibcb.numerics.checks import number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered
 from ibcb.numerics.printable import printable, shown
-
-__all__ = [
-    "LogFormatError",
-    "candidate_array",
-    "checked",
-    "context_array",
-    "distinct_names",
-    "first_steps",
-    "first_true",
-    "float_array",
-    "frozen",
-    "joined_arrays",
-    "offsets_of",
-    "per_step",
-    "plural",
-    "rising_offsets",
-    "runs",
-    "shown",
-    "warmup_count",
-    "whole_numbers",
-]
+from ibcb.numerics.refusals import WrongTypeError
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 

@@ -48,10 +48,8 @@ from ibcb.log.pairs import arm_count, arm_steps, read_arm_pair, read_pairs, read
 from ibcb.log.protocol import Log
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import Steps
-from ibcb.numerics.checks import WrongTypeError
 from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse
-
-__all__ = ["BehaviorLog", "LogFormatError", "argmax_per_step", "dense_pieces"]
+from ibcb.numerics.refusals import WrongTypeError
 
 _FINITE_CHECK_ROWS = 65_536
 _PART_ROWS = 1 << 18

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.array_checks import LogFormatError, frozen
-from ibcb.numerics.checks import WrongTypeError, number_array
-
-__all__ = ["of_chosen", "row_propensities", "sum_tolerance", "wrong_propensity"]
+from ibcb.numerics.checks import number_array
+from ibcb.numerics.refusals import WrongTypeError
 
 #: what the sum of probabilities may exceed 1 by for being computed in single precision
 _ROUNDING = 1e-6

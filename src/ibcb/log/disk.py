@@ -15,17 +15,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.log.array_checks import LogFormatError, joined_arrays, offsets_of, plural, runs, shown
+from ibcb.log.array_checks import LogFormatError, joined_arrays, offsets_of, plural, runs
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.protocol import Log
-from ibcb.log.steps import EpisodeIndex, ReadOptions, Source, Steps, index_of, numbered
-from ibcb.numerics.checks import WrongTypeError
+from ibcb.log.read_options import ReadOptions
+from ibcb.log.steps import EpisodeIndex, Source, Steps, index_of, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
 from ibcb.numerics.lazy import lazy
-
-__all__ = ["DAMAGE", "DiskLog", "gathered", "named", "short_message"]
+from ibcb.numerics.printable import shown
+from ibcb.numerics.refusals import WrongTypeError
 
 #: what is raised where a file is cut off, damaged, or of another kind
 DAMAGE = (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error)

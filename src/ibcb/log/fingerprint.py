@@ -22,8 +22,6 @@ from ibcb.numerics.ridge import gram
 if TYPE_CHECKING:
     from ibcb.log.behavior_log import BehaviorLog
 
-__all__ = ["NO_LOG", "Naming", "is_fingerprint", "log_fingerprint", "with_episode"]
-
 #: the name of a log without episodes, with which every chain begins
 NO_LOG = ""
 _BYTES = 16

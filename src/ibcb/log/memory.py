@@ -7,9 +7,8 @@ import os
 import re
 from pathlib import Path
 
-from ibcb.log.array_checks import LogFormatError, shown
-
-__all__ = ["amount", "beyond", "machine_memory", "memory_budget"]
+from ibcb.log.array_checks import LogFormatError
+from ibcb.numerics.printable import shown
 
 #: of the machine's memory, what reading may take where nobody says
 _SHARE = 0.5

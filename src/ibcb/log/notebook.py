@@ -9,8 +9,6 @@ import numpy as np
 
 from ibcb.numerics.contexts import is_sparse
 
-__all__ = ["log_html", "validation_html"]
-
 #: features that are named
 _MOST = 8
 _CELL = "text-align:left;padding:1px 1.2em 1px 0;border:0;vertical-align:top"

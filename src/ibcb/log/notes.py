@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Figure", "Note"]
-
 Figure = float | int | str | tuple[float | int | str, ...]
 
 

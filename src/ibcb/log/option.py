@@ -19,29 +19,6 @@ from typing import Any, TypeVar
 from ibcb.numerics.printable import shown
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = [
-    "COUNT",
-    "FLAG",
-    "NUMBER",
-    "PATH",
-    "Form",
-    "Option",
-    "boolean",
-    "check_all",
-    "declared",
-    "did_you_mean",
-    "documented",
-    "names",
-    "nearest",
-    "number",
-    "one_of",
-    "option",
-    "positive",
-    "text",
-    "whole",
-    "whole_number",
-]
-
 #: raises ValueError or WrongTypeError, with value, reason and remedy, where an option called so cannot have this value
 _Check = Callable[[str, Any], object]
 #: what stands for all options in a docstring

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_rows
-from ibcb.log.array_checks import LogFormatError, checked, context_array, float_array, plural, shown, whole_numbers
+from ibcb.log.array_checks import LogFormatError, checked, context_array, float_array, plural, whole_numbers
 from ibcb.log.steps import Steps
-from ibcb.numerics.checks import WrongTypeError, unmasked
+from ibcb.numerics.checks import unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
-
-__all__ = ["ArmPair", "arm_count", "arm_steps", "read_arm_pair", "read_pairs", "read_sets"]
+from ibcb.numerics.printable import shown
+from ibcb.numerics.refusals import WrongTypeError
 
 T = TypeVar("T")
 #: each arm has columns of its own; a number beyond is no number of an arm but an id

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from ibcb.log.notebook import log_html
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.checks import WrongTypeError
+from ibcb.numerics.refusals import WrongTypeError
 
 if TYPE_CHECKING:
     from ibcb.log.behavior_log import BehaviorLog
-
-__all__ = ["Log", "check_is_log"]
 
 
 class Log(ABC):

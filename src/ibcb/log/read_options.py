@@ -34,8 +34,6 @@ from ibcb.numerics.refusals import WrongTypeError
 if TYPE_CHECKING:
     from ibcb.log.recipe import Preparation
 
-__all__ = ["CUTS", "OPTIONS_FILE", "READING", "ROLES", "STORED", "ReadOptions", "window_seconds"]
-
 #: what a column can be, and names that are recognised, the likelier first; in lower case with _ for - and space
 ROLES: dict[str, tuple[str, ...]] = {
     "episode": ("episode", "episode_id", "batch", "batch_id", "policy_version", "model_version"),

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_feature_names
-from ibcb.log.array_checks import LogFormatError, shown
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import READING
-
-__all__ = ["ArmSet", "Cross", "FeatureColumn", "Preparation"]
+from ibcb.numerics.printable import shown
 
 #: options of `ibcb.read_log` that say where things stand in a file
 _PLACES = frozenset(each.name for each in READING if each.kept == "place")

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.array_checks import LogFormatError, first_steps, joined_arrays, runs, shown
+from ibcb.log.array_checks import LogFormatError, first_steps, joined_arrays, runs
 from ibcb.log.notes import Note
-from ibcb.log.read_options import ROLES, ReadOptions, window_seconds
+from ibcb.log.read_options import ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
-
-__all__ = ["ROLES", "EpisodeIndex", "ReadOptions", "Source", "Steps", "index_of", "numbered", "seconds_since_1970"]
-__all__ += ["window_seconds"]
+from ibcb.numerics.printable import shown
 
 _LARGEST = int(np.iinfo(np.int64).max)
 #: the year 5138: numbers beyond it are no seconds since 1970 but milliseconds or less

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Matrix", "Stored", "Vector", "plain"]
-
 #: in double precision; docstrings have the shapes, in which a matrix may stand for several of them
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -19,8 +19,6 @@ from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, sizes_of, step_counts
 from ibcb.numerics.gaussians import draws_root
 
-__all__ = ["best_of_draws", "softmax_of_draws", "top_k_of_draws"]
-
 Offsets = NDArray[np.int64]
 #: scores of the candidates of some steps by each column of weights
 ScoresOf = Callable[[Matrix], Matrix]

@@ -12,22 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from ibcb.numerics.printable import shown
 from ibcb.numerics.refusals import WrongTypeError
 
-__all__ = [
-    "WrongTypeError",
-    "at_least_zero",
-    "boolean",
-    "finite",
-    "finite_array",
-    "generator",
-    "gram_matrix",
-    "number_array",
-    "one_of",
-    "positive",
-    "probability",
-    "unmasked",
-    "whole",
-]
-
 _NUMBERS = "give real numbers, float32 or float64"
 
 _LARGEST_WHOLE = 2**63 - 1

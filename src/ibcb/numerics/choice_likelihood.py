@@ -34,9 +34,6 @@ from scipy.linalg import solve_triangular
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, sizes_of, step_counts, taken
 
-__all__ = ["ChoiceLoss", "Expansion"]
-
-
 #: of leads in float64: a block and what a pass makes of it stay in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
 #: exp of a score below this is finite, and so are sums of it: exp(709.7) is the largest double

@@ -16,32 +16,6 @@ from scipy import sparse
 
 from ibcb.numerics.arrays import plain
 
-__all__ = [
-    "LARGEST",
-    "SMALLEST",
-    "Contexts",
-    "arranged",
-    "best_rows",
-    "compact",
-    "dense",
-    "few_pairs",
-    "is_sparse",
-    "nbytes",
-    "ordered",
-    "repeated",
-    "row_lengths",
-    "scaled_rows",
-    "shown_counts",
-    "sparse_pays",
-    "stacked",
-    "sizes_of",
-    "step_counts",
-    "step_products",
-    "step_sums",
-    "taken",
-    "with_column",
-]
-
 #: ndarray of shape (rows, d), or `scipy.sparse.csr_array` of the same shape with its columns in order
 Contexts = Any
 

@@ -16,8 +16,6 @@ from scipy.linalg import blas, lapack
 
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 
-__all__ = ["Beliefs", "Site", "condition", "draws_root", "factor", "site_at", "symmetric_inverse"]
-
 #: by this factor the estimate of a condition number is safe
 _SURELY = 1e3
 #: share of a variance that no observation takes away

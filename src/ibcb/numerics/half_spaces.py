@@ -23,8 +23,6 @@ from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts, dense, few_pairs, stacked
 from ibcb.numerics.gaussians import BEYOND_NUMBERS
 
-__all__ = ["EP", "ConeRows", "EPSettings", "Posterior", "propagate", "row_likelihoods"]
-
 
 @dataclass(frozen=True)
 class EPSettings:

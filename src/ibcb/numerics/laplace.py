@@ -27,18 +27,6 @@ from ibcb.numerics.contexts import step_counts
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.newton import Stopping, descend
 
-__all__ = [
-    "DrawScale",
-    "ChoiceFit",
-    "Summary",
-    "WithPrior",
-    "draw_scale",
-    "read_choices",
-    "stray_rate",
-    "summarise",
-    "summarise_straying",
-]
-
 #: A likelihood known to 1e-9 is known far better than any comparison of models needs. Passes are not tuned: 2 to 12
 #: are usual, and kinks (top_k > 1) may take more.
 _FILTERING = Stopping(gain=1e-9, slack=1e-10, max_passes=300, floor=1.0)

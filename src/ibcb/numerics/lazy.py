@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["changed", "lazy"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from scipy.linalg import lapack
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.lazy import lazy
 
-__all__ = ["Metric", "direction"]
-
 
 @dataclass(frozen=True)
 class Metric:

@@ -12,8 +12,6 @@ from scipy.linalg import lapack
 
 from ibcb.numerics.arrays import Matrix, Vector
 
-__all__ = ["Descent", "Point", "SolverError", "Stopping", "descend"]
-
 #: share of the decrease that the slope promises which a step must bring; not tuned: the usual constant of Armijo's rule
 _SUFFICIENT_DECREASE = 1e-4
 

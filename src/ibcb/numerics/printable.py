@@ -6,8 +6,6 @@ import math
 import sys
 from typing import Any
 
-__all__ = ["printable", "shown"]
-
 
 def printable(text: str) -> str:
     r"""The text with line breaks, control characters and halves of characters written as escapes.

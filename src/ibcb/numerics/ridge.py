@@ -27,8 +27,6 @@ from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
 from ibcb.numerics.lazy import lazy
 
-__all__ = ["Chosen", "Frame", "Regularization", "Ridge", "Whitener", "gram", "ridge", "widths"]
-
 #: of whitened rows, so that they stay in the processor's cache; not tuned finely
 _CACHE_BYTES = 400_000
 #: below this reciprocal condition less than three digits of l2 survive the rounding of Phi

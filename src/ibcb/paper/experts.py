@@ -13,8 +13,6 @@ from ibcb.deciders import KINDS, POLICIES, SBTS, SBUCB, EGreedy, FixedPolicy, Le
 from ibcb.numerics.checks import positive
 from ibcb.paper.environments import Streams
 
-__all__ = ["EXPERTS", "Expert", "ExpertSettings", "Walker", "usual"]
-
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 

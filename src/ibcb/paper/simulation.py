@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from ibcb.deciders import DRAWS, TopK
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import WrongTypeError, one_of
+from ibcb.numerics.checks import one_of
+from ibcb.numerics.refusals import WrongTypeError
 from ibcb.paper.environments import Arms, MovieLens, Offers, Phase, Streams, Synthetic, World
 from ibcb.paper.experts import EXPERTS, Expert, ExpertSettings, usual
-
-__all__ = ["Run", "simulate"]
 
 Environment = Synthetic | MovieLens | Arms
 

@@ -19,8 +19,6 @@ from ibcb.log.choice_propensities import sum_tolerance
 from ibcb.numerics.arrays import Vector
 from ibcb.tracking.choice_probabilities import Next
 
-__all__ = ["Bin", "Calibrating", "Calibration", "EpisodeCalibration", "calibration"]
-
 #: equally many candidates each, so that no point of a curve is a matter of chance; not tuned
 _BINS = 10
 #: below it a propensity counts as this much: one impossible choice would outweigh all others

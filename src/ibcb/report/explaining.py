@@ -25,8 +25,6 @@ from ibcb.report.reading import in_double, read_parts
 from ibcb.report.scores import Decider, EpisodeThoughts, Scores, score
 from ibcb.report.verdict import explained_exactly
 
-__all__ = ["EpisodeThoughts", "Explanation", "StepThoughts", "explain"]
-
 
 class StepThoughts(NamedTuple):
     """The two parts of every candidate's score at one step, shape (M,) each.

@@ -15,7 +15,7 @@ import numpy as np
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.log import Log, is_log
-from ibcb.numerics.checks import WrongTypeError
+from ibcb.numerics.refusals import WrongTypeError
 from ibcb.report.calibrating import Calibrating, Calibration, calibration
 from ibcb.report.feature_weights import LEVEL, StepSpread, WeightsSection, feature_names, groups_of
 from ibcb.report.judging import Judging, Rejudging
@@ -32,8 +32,6 @@ from ibcb.report.sections import (
 )
 from ibcb.report.verdict import Verdict, judge, of_another_log
 from ibcb.report.walking import Walking
-
-__all__ = ["Facts", "facts", "verdict"]
 
 _ANOTHER = (
     "This log is as large as the one that the model was fitted to, but not the same: its fingerprint is {}, that of "

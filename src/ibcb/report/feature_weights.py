@@ -20,18 +20,6 @@ from ibcb.report.reading import in_double
 from ibcb.report.writing import decimals, exact, number
 from ibcb.tracking import Interval, undetermined
 
-__all__ = [
-    "LEVEL",
-    "FeatureWeight",
-    "StepSpread",
-    "WeightsSection",
-    "feature_names",
-    "groups_of",
-    "intervals",
-    "told",
-    "weight_numbers",
-]
-
 #: probability of the intervals
 LEVEL = 0.9
 #: of what a group adds to scores, the share that may be lost without its being undetermined; rounding

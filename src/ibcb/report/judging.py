@@ -17,8 +17,6 @@ from ibcb.report.reading import LIKELY, pick, picked_by, read_parts
 from ibcb.report.rivals import choice_weights, hits
 from ibcb.report.verdict import Figures, explained_exactly
 
-__all__ = ["Judging", "Outlook", "Rejudging"]
-
 
 class Outlook(NamedTuple):
     """What is known of an episode before its choices are seen.

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from ibcb.estimators.ibcb import IBCB
 from ibcb.tracking.selection import Candidate
 
-__all__ = ["Compared", "compared", "exploration"]
-
 #: how many times as often one candidate is drawn as another, up to which the number is said
 _MOST_TIMES = 1000
 

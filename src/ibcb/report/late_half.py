@@ -28,8 +28,6 @@ from ibcb.report.reading import ReadPart, block_of
 from ibcb.report.rivals import ItemShares, choice_weights, hits
 from ibcb.report.verdict import Figures
 
-__all__ = ["LateHalf", "Seen"]
-
 #: how rivals are called
 _LAST, _ALL, _ITEMS = "choice model of the last episode", "choice model of all episodes before", "item shares"
 #: the choice model of all episodes before is fitted again when they have grown by this factor

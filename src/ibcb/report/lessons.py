@@ -9,8 +9,6 @@ from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.report.reading import in_double
 
-__all__ = ["MOST_NUMBERS", "Lessons", "step_keys"]
-
 #: numbers (steps x candidates x features) of a sample unless said, 8 MB
 MOST_NUMBERS = 1 << 20
 #: steps that are kept at least, however large they are

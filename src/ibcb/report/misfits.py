@@ -10,8 +10,6 @@ import numpy as np
 from ibcb.report.reading import LIKELY, ReadPart
 from ibcb.report.shown_steps import step_names
 
-__all__ = ["Misfit", "MisfitList", "Misfits"]
-
 #: steps that are listed
 _MOST_LISTED = 1000
 

@@ -9,8 +9,6 @@ from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.tracking import Track, next_models
 
-__all__ = ["agreement"]
-
 #: policies drawn from what is believed of the next one, and how many of them are in memory at once
 _DRAWS, _AT_ONCE = 400, 20
 #: a cautious bound leaves this share of the draws below it, at so many times the deviation believed: beliefs are too

@@ -12,8 +12,6 @@ import numpy as np
 from ibcb.numerics.metric import direction
 from ibcb.report.verdict import Verdict, statements
 
-__all__ = ["summary_html", "verdict_html"]
-
 _MOST = 8
 _ASK = "model.verdict(log) says how far to rely on it."
 

@@ -24,8 +24,6 @@ from ibcb.numerics.laplace import read_choices
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import logged_policies
 
-__all__ = ["LIKELY", "Candidates", "ReadPart", "block_of", "in_double", "pick", "picked_by", "read_parts"]
-
 Candidates = NDArray[np.int64]
 
 #: numbers of an episode from which its weights are learned, 8 MB; not tuned

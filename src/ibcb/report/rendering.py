@@ -17,8 +17,6 @@ from ibcb.report.facts import Facts
 from ibcb.report.feature_weights import weight_numbers
 from ibcb.report.writing import count, middle, number, percent
 
-__all__ = ["json_for_script", "render", "template"]
-
 #: signs that could end a script element or a line of JavaScript, as JSON writes them harmlessly
 _HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 #: length of the axes of the calibration curve

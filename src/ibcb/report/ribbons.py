@@ -18,8 +18,6 @@ from ibcb.tracking import Interval, Track
 from ibcb.tracking.choice_probabilities import Retraced
 from ibcb.tracking.intervals import interval
 
-__all__ = ["Ribbons", "agreements", "ribbons", "today_begins"]
-
 #: steps that agreement is counted on: a standard error of .007 in a share of .9
 _TODAY = 2000
 #: policies whose scores are in memory at once

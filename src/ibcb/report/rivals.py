@@ -17,8 +17,6 @@ from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.numerics.arrays import Vector
 from ibcb.report.lessons import Lessons
 
-__all__ = ["ItemShares", "choice_weights", "hits"]
-
 Hits = NDArray[np.bool_]
 
 #: distinct candidates that are counted, and rows after which they must have come back twice on average

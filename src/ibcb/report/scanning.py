@@ -7,8 +7,6 @@ from ibcb.log import Log
 from ibcb.log.validation import Validation, validated
 from ibcb.log.validation.scan import Scan
 
-__all__ = ["Validating"]
-
 
 class Validating(Subscriber):
     """Scans a log while it goes by."""

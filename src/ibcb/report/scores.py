@@ -24,8 +24,6 @@ from ibcb.report.reading import in_double
 if TYPE_CHECKING:
     from ibcb.estimators.ibcb import IBCB
 
-__all__ = ["Decider", "EpisodeThoughts", "Scores", "score"]
-
 #: scores that differ by less than this share of the largest are equal
 _TIE = 1e-8
 

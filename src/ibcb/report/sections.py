@@ -29,18 +29,6 @@ from ibcb.report.walking import Counts, EpisodeFacts, Walking
 from ibcb.report.writing import decimals, exact
 from ibcb.tracking import Interval
 
-__all__ = [
-    "Contradicting",
-    "EvolutionSection",
-    "ExplorerSection",
-    "MisfitsSection",
-    "OverviewSection",
-    "PredictionSection",
-    "contradictions",
-    "episodes_shown",
-    "forecasts",
-]
-
 #: updates after the log that the evolution goes on for
 FORECAST = 5
 _MOST_LINES, _MOST_EPISODES = 40, 400

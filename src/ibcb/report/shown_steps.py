@@ -15,17 +15,6 @@ from ibcb.report.lessons import step_keys
 from ibcb.report.reading import LIKELY, ReadPart
 from ibcb.report.scores import Scores
 
-__all__ = [
-    "EpisodeSample",
-    "Picks",
-    "SampledEpisode",
-    "SampledStep",
-    "Smallest",
-    "room_per_episode",
-    "step_names",
-    "within_budget",
-]
-
 #: numbers of an episode's sampled steps in memory
 _SAMPLE_NUMBERS = 1 << 22
 #: characters of step data on a page

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["episode_times"]
-
 
 def episode_times(times: Sequence[Any]) -> list[str | None]:
     """The first times of episodes as text, no finer than it takes to tell them apart; None where they are no dates.

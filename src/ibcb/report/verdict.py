@@ -18,8 +18,6 @@ from scipy.stats import binom
 from ibcb.numerics.arrays import Vector
 from ibcb.report.writing import count
 
-__all__ = ["Figures", "Verdict", "explained_exactly", "judge", "of_another_log", "statements"]
-
 _HEADLINES = {
     "good": "The log supports this model well.",
     "fair": "The log supports this model in part.",

@@ -29,8 +29,6 @@ from ibcb.report.scores import Decider, EpisodeThoughts, score
 from ibcb.report.shown_steps import EpisodeSample, Picks, SampledEpisode, room_per_episode, within_budget
 from ibcb.report.writing import exact
 
-__all__ = ["Counts", "EpisodeFacts", "Walking", "decider"]
-
 #: steps of an episode that tell how far the decider's own draws decide, and draws for each; a standard error of .03
 _DRAWN_STEPS, _DRAWS = 200, 64
 #: numbers and steps of the sample on which past policies are compared with today's

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["count", "decimals", "exact", "middle", "number", "percent"]
-
 
 def exact(value: Any) -> float:
     """Nine digits: more than the page shows, fewer than rounding disturbs."""

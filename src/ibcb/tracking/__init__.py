@@ -1,8 +1,8 @@
 """How a decider's policy evolved and what it will be next: beliefs move by a motion and learn by a choice rule."""
 
+from ibcb.deciders.parameter import Interval
 from ibcb.tracking.forecast import forecast, learns, logged_policies, projects, rewards
 from ibcb.tracking.intervals import (
-    Interval,
     certainty,
     exploration_interval,
     identified,

@@ -24,8 +24,6 @@ from ibcb.deciders import FIRST_STRAY, RANDOM_SHARES, Columns, Kind, Share
 from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs
 
-__all__ = ["Exploration", "no_evidence", "probable", "share_of", "with_share"]
-
 #: deviation of log e before anything is seen, about `FIRST_STRAY`; not tuned: a few hundred choices tell more
 _LOG_SHARE = 2.0
 #: how epsilon may fall: as a power of the number of the episode, or by a factor with every episode

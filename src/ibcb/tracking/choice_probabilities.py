@@ -22,8 +22,6 @@ from ibcb.tracking.calibration import probable, with_share
 from ibcb.tracking.smoothing import smoothed
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Ahead", "InForce", "Next", "Retraced"]
-
 #: draws from a belief: probabilities are exact to about .01 (tests/numerics/test_averages.py)
 _DRAWS = 512
 

@@ -24,8 +24,6 @@ from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.look import Look
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Comparison", "Out", "Scored", "Tracks", "UntrackedError", "scored"]
-
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
 _LAST_MOVES = 3
 #: of a log-likelihood per choice; what comes after is rounding, which another order of candidates changes

@@ -12,8 +12,6 @@ from ibcb.engine import Block
 from ibcb.numerics.arrays import Stored
 from ibcb.numerics.contexts import step_counts, taken
 
-__all__ = ["ContextSample", "picked"]
-
 #: numbers kept after a cut, half a megabyte; a cut comes at half as many more
 MOST = 1 << 17
 #: sizes of features for which single precision will do: weights are about as small as these are large

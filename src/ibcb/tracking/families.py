@@ -16,8 +16,6 @@ from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.lazy import lazy
 from ibcb.tracking.motions import Models, Motion, motions_of
 
-__all__ = ["Families", "Model"]
-
 T = TypeVar("T", bound=np.generic)
 Flags = NDArray[np.bool_]
 

@@ -12,8 +12,6 @@ from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import unit_doubt, unit_of
 
-__all__ = ["forecast", "learns", "logged_policies", "projects", "rewards"]
-
 #: draws of the decider's own behind what it is expected to choose in an update that is imagined
 _OWN_DRAWS = 64
 

@@ -18,21 +18,6 @@ from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import LEAST_UNIT, unit_column
 
-__all__ = [
-    "Interval",
-    "Undetermined",
-    "certainty",
-    "exploration_interval",
-    "identified",
-    "interval",
-    "next_models",
-    "parameter_intervals",
-    "reward_interval",
-    "spread_to_one",
-    "undetermined",
-    "unidentified",
-]
-
 #: policies drawn for a probability (a standard error of .01 in a single step), and for the quantiles of an interval
 _DRAWS, _INTERVAL_DRAWS = 1000, 4000
 #: deviation of the logarithm of a policy's length per unit of alpha, beyond what a belief says of it (judged

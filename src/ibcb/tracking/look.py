@@ -21,8 +21,6 @@ from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.motions import Models, Update, motions_of
 from ibcb.tracking.reward_fit import RewardFit
 
-__all__ = ["Look", "Passed", "Tracked", "look_at"]
-
 #: steps of an episode on which the models' predictions are compared: a standard error of .03 at most in each episode
 _COMPARED_STEPS = 256
 #: steps of an episode whose propensities are predicted while a log is tracked, and draws from the belief for them: more

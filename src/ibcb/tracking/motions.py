@@ -36,19 +36,6 @@ from ibcb.numerics.arrays import Matrix, Stored, Vector
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge
 
-__all__ = [
-    "MOTIONS",
-    "Learner",
-    "Models",
-    "Motion",
-    "Reverting",
-    "PosteriorSampler",
-    "Update",
-    "RandomWalk",
-    "models_of",
-    "motions_of",
-]
-
 #: the parameters of each of some models of one motion
 Models = tuple[tuple[float, ...], ...]
 

@@ -14,8 +14,6 @@ from ibcb.numerics.arrays import Vector
 from ibcb.tracking.families import Families
 from ibcb.tracking.look import Tracked
 
-__all__ = ["asked", "leaders", "preferred", "weights", "without_hopeless"]
-
 #: standard errors of a sign test at which a model that is less likely, but predicts more, is believed instead
 _SIGNIFICANT = 2.0
 

@@ -31,8 +31,6 @@ from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import symmetric_inverse
 from ibcb.numerics.ridge import Ridge
 
-__all__ = ["RewardFit", "Rewards"]
-
 #: the share e; and the weight of the first policy (judged by benchmarks/rewards.py)
 _MISFIT, _FIRST = 0.03, 0.03
 #: weights of theta's and of c's not being far beyond the size of the scores (the latter judged by

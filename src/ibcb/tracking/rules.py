@@ -19,8 +19,6 @@ from ibcb.log.notes import Note
 from ibcb.tracking.contenders import Comparison, Tracks
 from ibcb.tracking.tracker import Track
 
-__all__ = ["GROWN_UP", "STEADY", "choose", "followed", "given_l2"]
-
 #: lead in standard errors below which two kinds are about as likely (judged by benchmarks/selection.py)
 _EQUAL = 2.0
 #: lead, and share of what is told of the choices, at which a ridge in units of the features is believed instead of one

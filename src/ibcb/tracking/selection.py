@@ -30,8 +30,6 @@ from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedE
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track
 
-__all__ = ["Candidate", "Selecting", "Selection"]
-
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
 #: by benchmarks/selection.py
 _RACES = (2, 3, 4, 7, 14, 28, 56, 112)

@@ -17,8 +17,6 @@ from ibcb.tracking.motions import MOTIONS
 from ibcb.tracking.preference import weights as weights_of
 from ibcb.tracking.tracker import Track
 
-__all__ = ["smoothed"]
-
 #: numbers of covariances that are kept on the way, a gigabyte; beyond it policies stay as they were tracked
 MOST_NUMBERS = 1 << 27
 #: directions in which a state is less uncertain than this share of its largest, at unit diagonal, are taken as known

@@ -30,8 +30,6 @@ from ibcb.tracking.preference import asked, leaders, preferred, weights, without
 from ibcb.tracking.reward_fit import RewardFit
 from ibcb.tracking.units import unit_of
 
-__all__ = ["Predicted", "Track"]
-
 #: numbers of the episodes passed that are kept, 16 MB; not tuned
 _KEPT_NUMBERS = 1 << 21
 

@@ -10,8 +10,6 @@ from ibcb.numerics.gaussians import Beliefs
 from ibcb.tracking.families import Families
 from ibcb.tracking.look import Tracked
 
-__all__ = ["LEAST_UNIT", "unit_column", "unit_doubt", "unit_of"]
-
 #: a weight that policies are divided by is not believed to be less, with a prior deviation of 2: a decider whose
 #: choices deny that it explores would have weights beyond all bounds; not tuned
 LEAST_UNIT = 0.01

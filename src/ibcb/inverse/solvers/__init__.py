@@ -16,7 +16,8 @@ from ibcb.inverse.constraints import View
 from ibcb.inverse.solvers.admm import paper
 from ibcb.inverse.solvers.cutting_plane import hard
 from ibcb.inverse.solvers.hinge import robust, soft
-from ibcb.inverse.solvers.solution import Certificate, Contradiction, InfeasibleError, Solution, SolverError
+from ibcb.inverse.solvers.solution import Certificate, Contradiction, InfeasibleError, Solution
+from ibcb.numerics.newton import SolverError
 
 __all__ = [
     "SOLVERS",

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ibcb.inverse.constraints import View
-from ibcb.inverse.solvers.solution import Solution, SolverError
-
-__all__ = ["paper"]
+from ibcb.inverse.solvers.solution import Solution
+from ibcb.numerics.newton import SolverError
 
 #: the paper's; it says nothing of a limit, and this is OSQP's own (decision 0003)
 _SECOND_TOLERANCE = 8e-1

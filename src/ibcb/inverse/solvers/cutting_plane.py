@@ -17,10 +17,10 @@ import daqp
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.inverse.constraints import RowSet, View
-from ibcb.inverse.solvers.solution import InfeasibleError, Solution, SolverError, contradiction
-
-__all__ = ["hard"]
+from ibcb.inverse.constraints import View
+from ibcb.inverse.row_kernels import RowSet
+from ibcb.inverse.solvers.solution import InfeasibleError, Solution, contradiction
+from ibcb.numerics.newton import SolverError
 
 #: not tuned: two are usual, and a problem that takes so many is lost to rounding
 _MAX_ROUNDS = 200

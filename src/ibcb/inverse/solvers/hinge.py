@@ -24,12 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.inverse.constraints import RowSet, View
+from ibcb.inverse.constraints import View
+from ibcb.inverse.row_kernels import RowSet
 from ibcb.inverse.solvers.solution import Solution
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.newton import Descent, Stopping, descend
-
-__all__ = ["robust", "soft"]
 
 #: not tuned: two are usual, up to 10 where every step is a pass
 _MAX_PASSES = 300

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from ibcb.inverse.constraints import RowSet, Tally, View
+from ibcb.inverse.constraints import View
+from ibcb.inverse.row_kernels import RowSet, Tally
 from ibcb.numerics.newton import SolverError
-
-__all__ = ["Certificate", "Contradiction", "InfeasibleError", "Solution", "SolverError", "contradiction"]
 
 #: combinations of rows that reach 0 <= -1 within this are contradictions: the rounding that non-negative least squares
 #: may add up

@@ -17,8 +17,6 @@ from ibcb.log.validation.scan import ROUNDING, EpisodeScan, Scan
 from ibcb.log.validation.updates import Updates
 from ibcb.numerics.contexts import LARGEST
 
-__all__ = ["LEAKS", "findings"]
-
 Mask = NDArray[np.bool_]
 
 #: findings of features that may tell the choice: a model of them may know nothing else

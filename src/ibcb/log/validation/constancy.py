@@ -29,8 +29,6 @@ from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
 
-__all__ = ["ROUGHLY", "Change", "change_at", "find_change", "log10_chi2", "whitening"]
-
 Matrix = NDArray[np.float64]
 
 #: for the tail to be nearly that of the limit; decision 0006 tells the false alarms that all of these leave

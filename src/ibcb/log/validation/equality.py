@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["compare", "keys", "row_hashes"]
-
 #: 2^64 over the golden ratio, odd: Knuth's multiplicative hash
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

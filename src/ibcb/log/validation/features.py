@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-__all__ = ["EXACT", "Relation", "relations"]
-
 #: a relation between features holds where its variance, of features with unit variance, is below: it holds to
 #: a thousandth of their spread, and to rounding
 _COLLINEAR, EXACT = 1e-6, 1e-12

@@ -8,8 +8,6 @@ from typing import Any, cast
 from ibcb.log.validation.findings import Finding, Severity
 from ibcb.log.validation.first_episode import RANDOM_START
 
-__all__ = ["says"]
-
 _MORE_EPISODES = "Add episodes; if the log spans several updates, cut it where the policy was updated."
 _WITHOUT_PROPENSITIES = "read the log without them: drop=[...] (--drop) with the name of their column."
 #: by code and, behind a slash, which of several: "severity: message -> remedy"

@@ -10,8 +10,6 @@ from ibcb.log.array_checks import plural
 from ibcb.log.notebook import validation_html
 from ibcb.log.notes import Figure, Note
 
-__all__ = ["SEVERITIES", "Finding", "LogSummary", "Severity", "Validation"]
-
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 #: what fits on a line

@@ -13,8 +13,6 @@ from ibcb.log.notes import Note
 from ibcb.log.validation.constancy import whitening
 from ibcb.numerics.ridge import Frame
 
-__all__ = ["FEW_STEPS", "RANDOM_P", "RANDOM_START", "lean_test", "missing_past"]
-
 #: what to do about a random start that is not marked
 RANDOM_START = "If that was a random start, mark it: warmup={total} (--warmup {total})."
 #: probability of what choices show that are drawn evenly from the candidates, above which they look so; not tuned

@@ -12,8 +12,6 @@ from scipy.special import xlogy
 from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.choice_propensities import sum_tolerance
 
-__all__ = ["LoggedScan"]
-
 #: how far a propensity may be from 1 / candidates, as a share of it, to be even: they are often rounded
 _EVEN = 0.02
 

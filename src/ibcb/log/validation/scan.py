@@ -20,8 +20,6 @@ from ibcb.log.validation.logged_scan import LoggedScan
 from ibcb.log.validation.step_sample import Sample, Sampler, due
 from ibcb.numerics.contexts import LARGEST, nbytes
 
-__all__ = ["EpisodeScan", "Scan", "StepCount", "scan"]
-
 #: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
 #: beyond it eigenvalues take long, and fewer episodes are judged; not tuned finely

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ibcb.log import BehaviorLog
 from ibcb.numerics.contexts import taken
 
-__all__ = ["Sample", "Sampler", "due", "per_step", "probabilities"]
-
 #: of a sample; decision 0006 tells what is found with so many steps and candidates. Numbers: 8 MB
 _MOST_STEPS, _MOST_CANDIDATES, _MOST_NUMBERS = 768, 16, 2**20
 

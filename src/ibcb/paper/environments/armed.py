@@ -17,8 +17,6 @@ from ibcb.numerics.checks import whole
 from ibcb.numerics.contexts import dense
 from ibcb.paper.environments.world import Offers, Phase, Streams, World, check_room, check_sizes, noisy_world
 
-__all__ = ["Arms"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Arms:

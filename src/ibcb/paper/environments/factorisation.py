@@ -16,8 +16,6 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit, logit
 
-__all__ = ["Factorisation", "Feedback", "factorise"]
-
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -19,8 +19,6 @@ from ibcb.paper.environments.factorisation import Factorisation, Feedback, facto
 from ibcb.paper.environments.movielens_files import N_OCCUPATIONS, Ratings, find_files
 from ibcb.paper.environments.world import Phase, Streams, World, check_room, check_sizes
 
-__all__ = ["MovieLens"]
-
 #: stars, of five, from which a rating is a like: the paper's
 _LIKED = 4
 #: the age groups of MovieLens-1M

@@ -20,8 +20,6 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MovieLensFiles", "MovieLensFormatError", "Ratings", "find_files"]
-
 URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
 VARIABLE = "IBCB_ML100K"
 N_GENRES, N_OCCUPATIONS = 19, 21

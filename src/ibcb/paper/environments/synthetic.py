@@ -15,8 +15,6 @@ from ibcb.numerics.arrays import Vector
 from ibcb.numerics.checks import finite, whole
 from ibcb.paper.environments.world import Phase, Streams, World, check_room, check_sizes, noisy_world
 
-__all__ = ["Synthetic"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:

@@ -13,8 +13,6 @@ from ibcb.log.memory import machine_memory
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.checks import at_least_zero, whole
 
-__all__ = ["Offers", "Phase", "Streams", "World", "check_room", "check_sizes", "noisy_world"]
-
 _NAMES = (
     "reward parameters",
     "warm-up contexts",

@@ -9,9 +9,7 @@ from sklearn.base import clone
 
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import WrongTypeError
-
-__all__ = ["Averaged"]
+from ibcb.numerics.refusals import WrongTypeError
 
 
 class Averaged(Imitator):

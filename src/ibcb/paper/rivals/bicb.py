@@ -21,8 +21,6 @@ from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.paper.rivals.gibbs import GibbsBeliefs, GibbsSteps, draws, init, prepare, prior_slope, step
 from ibcb.paper.rivals.sampled import Sampled, progress
 
-__all__ = ["BICB", "expectation"]
-
 #: the public code learns log(b) / 20, by RMSProp with these settings
 _LOG_PRIOR_UNIT = 20.0
 _LEARNING_RATE, _DECAY = 0.001, 0.9

@@ -32,8 +32,6 @@ from ibcb.numerics.checks import boolean, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.paper.rivals.sampled import Sampled, progress
 
-__all__ = ["BIRL", "ChainState", "Target", "draws", "init", "sample", "step"]
-
 #: passes that the bounds may cost before they are built anew where the chain is now; building them costs
 #: about seven; not tuned finely
 _PASSES_PER_BOUNDS = 15

@@ -22,8 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-__all__ = ["RewardChain"]
-
 Array = NDArray[np.float64]
 
 #: observations; not tuned finely: dense products of this size cost little, and steps between them are few

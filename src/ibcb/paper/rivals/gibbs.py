@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from ibcb.log import BehaviorLog
 from ibcb.paper.rivals.chain import RewardChain
 
-__all__ = ["GibbsBeliefs", "GibbsSteps", "SweepState", "draws", "init", "prepare", "prior_slope", "step"]
-
 Array = NDArray[np.float64]
 
 #: normal numbers drawn at a time: enough for efficient products, few enough to stay in the processor's cache;

@@ -13,8 +13,6 @@ from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.checks import generator, positive
 
-__all__ = ["Sampled", "progress"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Sampled(Imitator):

@@ -11,8 +11,6 @@ from sklearn.svm import LinearSVC
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 
-__all__ = ["BaseSVC"]
-
 #: liblinear squares squares, and never ends where these overflow
 _LARGEST = 1e60
 

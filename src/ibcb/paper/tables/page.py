@@ -15,8 +15,6 @@ from ibcb.log.array_checks import plural
 from ibcb.paper.tables.paper_cells import OURS, Figure, figures
 from ibcb.paper.tables.runner import Record, read_results
 
-__all__ = ["render", "write_page"]
-
 _METRICS = {
     "ol_fitness": "OL-Fitness",
     "bt_fitness": "BT-Fitness",

@@ -22,8 +22,6 @@ from ibcb.paper.environments import MovieLens
 from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
 from ibcb.paper.simulation import Run, simulate
 
-__all__ = ["OURS", "TABLES", "Cell", "Figure", "PaperSetting", "cells", "figures", "make"]
-
 TABLES = tuple(range(1, 21))
 
 #: shown beside the paper's algorithms in every table

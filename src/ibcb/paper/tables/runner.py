@@ -26,8 +26,6 @@ from ibcb.paper import metrics
 from ibcb.paper.simulation import Run
 from ibcb.paper.tables.paper_cells import OURS, TABLES, Cell, PaperSetting, cells, make
 
-__all__ = ["Outcome", "read_results", "reproduce"]
-
 Record = dict[str, Any]
 
 

@@ -28,8 +28,6 @@ from ibcb.log.validation.step_sample import Sample, per_step, probabilities
 from ibcb.numerics.choice_likelihood import ChoiceLoss
 from ibcb.numerics.laplace import stray_rate, summarise
 
-__all__ = ["PACES", "CutEvidence", "Pace"]
-
 Matrix = NDArray[np.float64]
 
 #: at most so many directions of the features, those of most variance

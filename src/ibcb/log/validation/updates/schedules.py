@@ -11,8 +11,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAY", "USUAL_PERIODS", "Schedule", "log_prior", "zones_that_shift"]
-
 HOUR, DAY, WEEK = 3600, 86_400, 7 * 86_400
 #: seconds between updates that people choose
 USUAL_PERIODS = (*(60 * k for k in (5, 10, 15, 20, 30)), *(HOUR * k for k in (1, 2, 3, 4, 6, 8, 12)), DAY, WEEK)

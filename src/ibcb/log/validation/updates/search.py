@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from ibcb.log.validation.updates.evidence import CutEvidence
 from ibcb.log.validation.updates.schedules import DAY, USUAL_PERIODS, Schedule, log_prior, zones_that_shift
 
-__all__ = ["BestCut", "Timeline", "find_cut"]
-
 Edges = NDArray[np.int64]
 
 #: places tried for a free edge, and what an edge must add to the evidence above log(steps)
