@@ -16,14 +16,15 @@ from documents import ROOT
 from replayed import tracked
 
 import ibcb
-from ibcb.deciders import KINDS, Family, Kind, Motions, Scales, Words
+from ibcb.deciders import KINDS, Family, Kind, Motions, Past, Rule, Scales, Words, experts
 from ibcb.deciders.kind import grid
 from ibcb.deciders.softmax import SoftmaxOfAnyone
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
 from ibcb.io.format import Format
 from ibcb.io.rows import Tables
-from ibcb.tracking.motions import MOTIONS, RandomWalk
+from ibcb.log import Log
+from ibcb.tracking.motions import MOTIONS, Motion, RandomWalk
 
 SOURCE = ROOT / "src" / "ibcb"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -228,6 +229,41 @@ def test_no_two_classes_share_a_name():
 def test_every_variable_says_what_it_is():
     assigned = [node.id for node in nodes(ast.Name) if isinstance(node.ctx, ast.Store)]
     assert "found" not in {*assigned, *(node.arg for node in nodes(ast.arg))}
+
+
+# -- what nobody asks --------------------------------------------------------------------------------------------------
+
+
+def subclasses(base):
+    return {one for each in base.__subclasses__() for one in (each, *subclasses(each))}
+
+
+def asked_for(classes):
+    """Rooms that ask with isinstance whether something is of one of these classes."""
+    names = {each.__name__ for each in classes}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                wanted = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node.args[1])}
+                if wanted & names:
+                    yield path.relative_to(SOURCE).parts[0]
+
+
+def test_only_the_room_of_logs_asks_which_log_something_is():
+    assert {each.__name__ for each in subclasses(Log)} >= {"BehaviorLog", "DiskLog"}
+    assert {*asked_for({Log, *subclasses(Log)})} == {"log"}
+
+
+def test_nobody_asks_which_part_a_decider_has():
+    parts = {each for base in (Rule, Motion, Past) for each in subclasses(base)}
+    assert parts >= {SoftmaxOfAnyone, RandomWalk}
+    assert {*asked_for(parts)} == set()
+
+
+def test_no_kind_is_told_by_its_name():
+    names = {*KINDS, *experts()}
+    asked = [(node, part) for node in nodes(ast.Compare) for part in ast.walk(node) if isinstance(part, ast.Constant)]
+    assert [ast.unparse(node) for node, part in asked if isinstance(part.value, str) and part.value in names] == []
 
 
 # -- names in documents ------------------------------------------------------------------------------------------------

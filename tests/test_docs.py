@@ -127,6 +127,7 @@ def test_a_rule_of_ones_own_is_fitted_named_and_by_auto_stored_and_alive(here):
         assert names["again"] < 0.05
         assert "softucb" in {candidate.expert for candidate in auto.evidence_}
         assert names["same"].decider_ == model.decider_
+        assert "draws by the softmax of its upper confidence bounds" in Path("softucb.html").read_text()
         assert_a_past_is_known_everywhere(names["forgetful"], names["log"])
         # Without its rule the file says what is missing.
         del KINDS["softucb"]

@@ -5,8 +5,10 @@ import contextlib
 import numpy as np
 import pytest
 from commands import succeeds
+from documents import ROOT, python_blocks
 
 import ibcb
+from ibcb.deciders import KINDS
 from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.steps import index_of
@@ -168,6 +170,31 @@ def test_what_is_asked_of_a_model_afterwards(path, passes, tmp_path):
         assert passes() == 1
     len(log)
     assert passes() == (path.suffix == ".csv")
+
+
+@pytest.fixture(params=["softucb", "forgetful"])
+def own(request):
+    """A rule and a past of one's own, as the documentation has them."""
+    names = {}
+    for code in python_blocks(ROOT / "docs" / "howto" / "add-a-decider.md"):
+        if "class " in code:
+            exec(code, names)
+    yield request.param
+    for kind in ("softucb", "forgetful"):
+        KINDS.pop(kind, None)
+
+
+def test_deciders_of_ones_own(path, passes, own):
+    log = ibcb.open_log(path)
+    for given, expected in (({"expert": own, "l2": 0.3, "solver": "robust"}, 1), ({"expert": "auto"}, 2)):
+        model = ibcb.IBCB(**given).fit_along(log, judge=True, also=[Validating()])
+        model.verdict(log)
+        assert passes() == expected
+        assert own in {model.expert_, *(each.expert for each in model.evidence_)}
+        model.propensities(log)
+        assert passes() == 1
+        facts(model, log)
+        assert passes() == 1
 
 
 def test_the_command_line(path, passes, tmp_path):
