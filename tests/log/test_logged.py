@@ -7,7 +7,7 @@ from commands import ibcb_command
 import ibcb
 from ibcb import BehaviorLog
 from ibcb.log.validation import LEAKS
-from ibcb.log.validation.logged_scan import LoggedScan
+from ibcb.log.validation.scan import LoggedScan
 
 EPISODES, STEPS, CANDIDATES = 4, 100, 5
 CODES = {

@@ -17,10 +17,9 @@ from ibcb.io import formats
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.steps import seconds_since_1970
 from ibcb.log.validation import updates as module
-from ibcb.log.validation.constancy import change_at, find_change
-from ibcb.log.validation.step_sample import Sample
+from ibcb.log.validation.constancy import Sample, change_at, find_change
 from ibcb.log.validation.updates.evidence import PACES, CutEvidence
-from ibcb.log.validation.updates.schedules import Schedule, log_prior
+from ibcb.log.validation.updates.search import Schedule, log_prior
 from ibcb.numerics.contexts import is_sparse
 
 DAY = 86_400

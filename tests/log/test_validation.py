@@ -11,9 +11,8 @@ from conftest import paper_run, ragged_log, slow, small_run
 import ibcb
 import ibcb.log.behavior_log as log_module
 from ibcb import BehaviorLog, validate
-from ibcb.log.validation.constancy import find_change
+from ibcb.log.validation.constancy import Sample, Sampler, due, find_change
 from ibcb.log.validation.first_episode import missing_past
-from ibcb.log.validation.step_sample import Sample, Sampler, due
 
 
 def changed(log, *, contexts=None, chosen=None, edges=None, warmup=None, **extras):

@@ -223,3 +223,8 @@ def candidate_array(candidates: Any) -> Contexts:
 def plural(count: int, noun: str) -> str:
     """ "1 step", "2 steps"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def step_place(episode: int, first: int, step: int) -> str:
+    """The name of a step, for messages, counted from the ``first`` one of a part of an episode."""
+    return f"episode {episode}{' (warm-up)' if episode < 0 else ''}, step {first + step}"

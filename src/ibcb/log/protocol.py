@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.notebook import log_html
+from ibcb.log.notebook import laid_out
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
 from ibcb.numerics.refusals import WrongTypeError
@@ -113,7 +113,7 @@ class Log(ABC):
         """Steps first to last - 1 of the episode with that number, in parts."""
 
     def _repr_html_(self) -> str:
-        return log_html(self)
+        return laid_out("log", self)
 
 
 def check_is_log(value: Any, asked: str) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 
 from ibcb.log.array_checks import plural
-from ibcb.log.validation.features import EXACT, relations
-from ibcb.log.validation.finding_words import says
-from ibcb.log.validation.findings import SEVERITIES, Finding
+from ibcb.log.validation.findings import SEVERITIES, Finding, says
 from ibcb.log.validation.first_episode import FEW_STEPS, RANDOM_P
 from ibcb.log.validation.scan import ROUNDING, EpisodeScan, Scan
 from ibcb.log.validation.updates import Updates
@@ -28,8 +27,13 @@ _MOST_OFFSET = {"float32": 1e4, "float64": 1e6}
 _LARGEST_SPREAD_RATIO = 1e4
 #: steps in which a feature varies, below which its weight is called uncertain; not tuned
 _FEW_STEPS_VARYING = 20
+#: a relation between features holds where its variance, of features with unit variance, is below: it holds to
+#: a thousandth of their spread, and to rounding
+_COLLINEAR, _EXACT = 1e-6, 1e-12
 #: what a reader takes in
 _RELATIONS_SHOWN = 8
+#: what is said of steps whose time is missing, runs backward, or lies in an earlier episode
+_OUT_OF_TIME = {"untimed": "missing-times", "backward": "unsorted-times", "overlaps": "overlapping-episodes"}
 #: deviations from which choices are not taken for draws: by chance 1 in a billion
 _DEVIATIONS = 6.0
 #: log10 of the probability below which a change of policy inside an episode is reported (decision 0006: the
@@ -47,7 +51,7 @@ def findings(scan: Scan, find_updates: Callable[[], Updates]) -> tuple[Finding, 
     varies = bool(scan.varying.any())
     if varies:
         said += [*_scales(scan), *_collinear(scan), *_leaks(scan)]
-    said += [*_steps(scan), *_times(scan), *_starts(scan), *_logged(scan)]
+    said += [*_steps(scan), *_starts(scan), *_logged(scan)]
     if varies:
         said += _policy(scan, find_updates)
     return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -103,27 +107,18 @@ def _steps(scan: Scan) -> Iterator[Finding]:
     if 0 < equal < scan.contests:
         yield says("equal-candidates", warns=equal > 0.5 * scan.steps, **counted("equal"))
     if twins > equal:
-        chosen = "none of them was chosen"
-        if twins_of_chosen:
-            chosen = (
-                f"in {twins_of_chosen} ({_percent(twins_of_chosen / scan.steps)}) the chosen one has a twin, so no "
-                "model can tell which of them was chosen, and agreement stays below 100%"
-            )
-        yield says(
-            "twin-candidates", warns=twins_of_chosen > 0.1 * scan.steps, chosen=chosen, **counted("twins", "have")
-        )
+        share = twins_of_chosen / scan.steps
+        case = "twin-candidates/chosen" if twins_of_chosen else "twin-candidates"
+        figures = counted("twins", "have") | {"chosen": twins_of_chosen, "share": _percent(share)}
+        yield says(case, warns=share > 0.1, **figures)
     if repeats > 3 + 3 * scan.chance_repeats:
         warns = repeats > 0.05 * scan.steps
         yield says("repeated-steps", warns=warns, chance=scan.chance_repeats, **counted("repeats"))
-    total = int(scan.positions.sum())
-    if total >= FEW_STEPS and scan.positions.max() >= 0.99 * total:
-        position = int(scan.positions.argmax())
-        yield says("same-position", position=position, share=_percent(scan.positions[position] / total))
-
-
-def _times(scan: Scan) -> Iterator[Finding]:
-    codes = {"untimed": "missing-times", "backward": "unsorted-times", "overlaps": "overlapping-episodes"}
-    for kind, code in codes.items():
+    total = scan.positions.total()
+    for position, times in scan.positions.most_common(1):
+        if total >= FEW_STEPS and times >= 0.99 * total:
+            yield says("same-position", position=position, share=_percent(times / total))
+    for kind, code in _OUT_OF_TIME.items():
         if scan.count[kind].count:
             yield says(code, scan.count[kind].place, steps=plural(scan.count[kind].count, "step"))
 
@@ -166,14 +161,8 @@ def _unmoved(scan: Scan) -> Iterator[Finding]:
         return
     fixed = still & (scan.low == scan.high)
     if fixed.any():
-        zero = bool((scan.high[fixed] == 0).all())
-        yield says(
-            "constant-feature",
-            **_many(scan, fixed),
-            value=" (0)" if zero else "",
-            them="it" if np.count_nonzero(fixed) == 1 else "them",
-            unless="" if zero else ", unless the decider's own model had it: an intercept widens the bonus",
-        )
+        case = "constant-feature" if scan.high[fixed].any() else "constant-feature/zero"
+        yield says(case, **_many(scan, fixed), them="it" if np.count_nonzero(fixed) == 1 else "them")
     shared = still & ~fixed
     if shared.any():
         yield says("constant-within-steps", **_many(scan, shared))
@@ -216,24 +205,61 @@ def _collinear(scan: Scan) -> Iterator[Finding]:
     # With fewer rows there would be relations by chance.
     if scan.overflows or scan.rows - scan.steps < 2 * len(columns):
         return
-    related = relations(scan.scatter[np.ix_(columns, columns)])
+    related = _relations(scan.scatter[np.ix_(columns, columns)])
     for relation in related[:_RELATIONS_SHOWN]:
         members, weights, variance = columns[relation.members], relation.weights, relation.variance
         about: dict[str, Any] = {"features": _names(scan, members), "number": len(members)}
-        if np.ptp(weights) <= 1e-4 * np.abs(weights).max() and variance <= EXACT:
+        if np.ptp(weights) <= 1e-4 * np.abs(weights).max() and variance <= _EXACT:
             yield says("sums-to-constant", **about)
             continue
-        yield says(
-            "collinear",
-            **about,
-            nearly="" if variance <= EXACT else "all but ",
-            free="" if variance <= EXACT else f" ({variance:.1g} of their variance is free)",
-            relation=relation.written([_name(scan, int(member)) for member in members]),
-        )
+        written = relation.written([_name(scan, int(member)) for member in members])
+        case = "collinear" if variance <= _EXACT else "collinear/nearly"
+        yield says(case, **about, variance=variance, relation=written)
     rest = related[_RELATIONS_SHOWN:]
     if rest:
         members = columns[np.unique(np.concatenate([relation.members for relation in rest]))]
         yield says("collinear/more", features=_names(scan, members), number=len(members), more=len(rest))
+
+
+class _Relation(NamedTuple):
+    """The features of a relation, by position, their weights in it, and how much variance it leaves."""
+
+    members: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    variance: float
+
+    def written(self, labels: list[str]) -> str:
+        """Such as "price + 2 tax - total"."""
+        least, most = np.abs(self.weights).min(), np.abs(self.weights).max()
+        weights = np.sign(self.weights[0]) * self.weights / (least if most <= 100 * least else most)
+        terms = []
+        for label, weight in zip(labels[:6], weights.tolist(), strict=False):
+            factor = f"{abs(weight):.3g}"
+            terms.append(f"{'-' if weight < 0 else '+'} {label if factor == '1' else f'{factor} {label}'}")
+        return " ".join(terms).removeprefix("+ ") + (" ..." if len(labels) > 6 else "")
+
+
+def _relations(scatter: NDArray[np.float64]) -> list[_Relation]:
+    """Linear relations of features with this scatter within steps.
+
+    They span the null space of the correlation matrix. A basis of it with the identity in some rows, which pivoted QR
+    finds, names few features in each relation: separate groups stay separate.
+    """
+    sd = np.sqrt(np.diag(scatter))
+    correlation = scatter / np.outer(sd, sd)
+    values, vectors = np.linalg.eigh(correlation)
+    null = vectors[:, values <= _COLLINEAR]
+    if null.shape[1] == 0:
+        return []
+    _, _, pivots = qr(null.T, mode="economic", pivoting=True)
+    basis = np.linalg.solve(null[pivots[: null.shape[1]]].T, null.T)
+    related = []
+    for weights in basis:
+        members = np.flatnonzero(np.abs(weights) > 1e-2 * np.abs(weights).max())
+        variance = float(weights @ correlation @ weights / (weights @ weights))
+        raw = weights[members] / sd[members]
+        related.append(_Relation(members, raw / np.abs(raw).max(), max(variance, 0.0)))
+    return sorted(related, key=lambda relation: int(relation.members[0]))
 
 
 def _leaks(scan: Scan) -> Iterator[Finding]:

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.special import chdtrc
 
-from ibcb.log.validation.step_sample import Sample, per_step, probabilities
+from ibcb.log.array_checks import offsets_of
+from ibcb.log.behavior_log import BehaviorLog
 from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.contexts import step_sums, taken
 from ibcb.numerics.laplace import summarise
 from ibcb.numerics.newton import SolverError, Stopping
 
@@ -43,6 +45,104 @@ _LEAST_STEPS_BEHIND_VARIANCE = 25
 _RIDGE = 0.1
 #: a test statistic needs no more
 ROUGHLY = Stopping(gain=1e-3, slack=1e-4, max_passes=60)
+#: of a sample; decision 0006 tells what is found with so many steps and candidates. Numbers: 8 MB
+_MOST_STEPS, _MOST_CANDIDATES, _MOST_NUMBERS = 768, 16, 2**20
+
+
+def due(number: int) -> bool:
+    """Whether an episode is looked at closely: the first 32, then 16 each time the number doubles."""
+    return number % (1 << max(0, abs(number).bit_length() - 5)) == 0
+
+
+class Sample(NamedTuple):
+    """Steps of one episode, with the chosen candidate first in each.
+
+    ``steps`` are their numbers within the episode; the t-th of them owns the rows offsets[t] to offsets[t + 1] - 1.
+    """
+
+    steps: NDArray[np.int64]
+    contexts: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, part: BehaviorLog, steps: NDArray[np.int64], first_step: int) -> Sample:
+        """Some steps of a part whose own first step has the number ``first_step``.
+
+        Of more than 16 candidates, the chosen one and 15 others: McFadden's sampling of alternatives.
+        """
+        M, c = np.diff(part.step_offsets)[steps], part.chosen[steps]
+        m = np.minimum(M, _MOST_CANDIDATES)
+        offsets = offsets_of(m)
+        k = np.arange(offsets[-1]) - np.repeat(offsets[:-1], m)
+        # Positions counted from the chosen candidate: 0 is itself, then m - 1 of the M - 1 others, evenly spread.
+        ahead = np.where(k > 0, 1 + (k - 1) * np.repeat(M - 1, m) // np.repeat(np.maximum(m - 1, 1), m), 0)
+        rows = np.repeat(part.step_offsets[steps], m) + (np.repeat(c, m) + ahead) % np.repeat(M, m)
+        return cls(steps + first_step, taken(part.contexts, rows).astype(np.float64), offsets)
+
+    def centred(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The contexts about the mean of their step, and the means."""
+        counts, chosen = np.diff(self.offsets), self.contexts[self.offsets[:-1]]
+        # First about the chosen candidate, which comes first: what all candidates share cancels without rounding.
+        centred = self.contexts - np.repeat(chosen, counts, axis=0)
+        means = step_sums(centred, self.offsets) / counts[:, None]
+        centred -= np.repeat(means, counts, axis=0)
+        return centred, means + chosen
+
+    def where(self, keep: NDArray[np.bool_]) -> Sample:
+        """Only the steps marked."""
+        counts = np.diff(self.offsets)
+        return Sample(self.steps[keep], self.contexts[np.repeat(keep, counts)], offsets_of(counts[keep]))
+
+    def between(self, first: int, last: int) -> Sample:
+        """Its steps first to last - 1."""
+        offsets = self.offsets[first : last + 1]
+        return Sample(self.steps[first:last], self.contexts[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def join(self, other: Sample) -> Sample:
+        """These steps and then the other's."""
+        return Sample(
+            np.concatenate([self.steps, other.steps]),
+            np.concatenate([self.contexts, other.contexts]),
+            np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+        )
+
+    def across(self, following: Sample) -> Sample:
+        """The end of this episode and the beginning of the next, equally many steps of both."""
+        half = min(len(self.steps), len(following.steps)) // 2
+        before = np.arange(len(self.steps)) >= len(self.steps) - half
+        return self.where(before).join(following.where(np.arange(len(following.steps)) < half))
+
+
+class Sampler:
+    """Every k-th step of an episode that comes in parts, k being the least power of two that keeps the sample small.
+
+    So the sample does not depend on where the parts were cut.
+    """
+
+    def __init__(self, most_steps: int = _MOST_STEPS, most_numbers: int = _MOST_NUMBERS) -> None:
+        self.sample: Sample | None = None
+        self._stride = 1
+        self._most_steps, self._most_numbers = most_steps, most_numbers
+
+    def add(self, part: BehaviorLog, first_step: int) -> None:
+        """The next part; ``first_step`` is the number of its first step within the episode."""
+        most = self._most_steps
+        for first in range(0, part.n_steps, most):
+            steps = np.arange(first, min(first + most, part.n_steps))
+            fresh = Sample.of(part, steps[(steps + first_step) % self._stride == 0], first_step)
+            sample: Sample = fresh if self.sample is None else self.sample.join(fresh)
+            while len(sample.steps) > most or (len(sample.steps) > 1 and sample.contexts.size > self._most_numbers):
+                self._stride *= 2
+                sample = sample.where(sample.steps % self._stride == 0)
+            self.sample = sample
+
+
+def probabilities(u: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each row's choice, by a logit with utilities u."""
+    counts = np.diff(offsets)
+    p: NDArray[np.float64] = np.exp(u - np.repeat(np.maximum.reduceat(u, offsets[:-1]), counts))
+    p /= np.repeat(step_sums(p, offsets), counts)
+    return p
 
 
 class Change(NamedTuple):
@@ -144,11 +244,11 @@ def _scores(Z: Matrix, offsets: NDArray[np.int64], w: Matrix, stray: float) -> t
     counts = np.diff(offsets)
     u = Z @ w
     p = probabilities(u, offsets)
-    mean = per_step(p[:, None] * Z, offsets)
-    spread = per_step(p[:, None] * Z**2, offsets) - mean**2
-    entropy = per_step(-p * np.log(np.maximum(p, 1e-300)), offsets)
+    mean = step_sums(p[:, None] * Z, offsets)
+    spread = step_sums(p[:, None] * Z**2, offsets) - mean**2
+    entropy = step_sums(-p * np.log(np.maximum(p, 1e-300)), offsets)
     evenly = counts[:, None]
-    expected = [mean, spread, per_step(Z**2, offsets) / evenly, per_step(u[:, None] * Z, offsets) / evenly]
+    expected = [mean, spread, step_sums(Z**2, offsets) / evenly, step_sums(u[:, None] * Z, offsets) / evenly]
     meant = (1 - stray) * p[offsets[:-1]]
     meant /= meant + stray / counts
     highest = np.maximum.reduceat(u, offsets[:-1])

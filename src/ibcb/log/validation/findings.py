@@ -1,13 +1,17 @@
-"""What `ibcb.validate` hands back: what a log holds, and what is to be said of it."""
+"""What `ibcb.validate` hands back: what a log holds, and what is to be said of it, in the words of `findings.toml`."""
 
 from __future__ import annotations
 
 import textwrap
+import tomllib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, cast
 
 from ibcb.log.array_checks import plural
-from ibcb.log.notebook import validation_html
+from ibcb.log.notebook import laid_out
 from ibcb.log.notes import Figure, Note
 
 Severity = Literal["error", "warning", "note"]
@@ -43,19 +47,42 @@ class Finding:
     features: tuple[str, ...] = ()
 
     @property
+    def named(self) -> str:
+        """The features in a sentence: some of them, and how many more there are."""
+        some, more = self.features, ""
+        if len(some) > _NAMES_SHOWN + 1:
+            some, more = some[:_NAMES_SHOWN], f" and {len(some) - _NAMES_SHOWN} more"
+        return f"Features: {', '.join(some)}{more}."
+
+    @property
     def note(self) -> Note:
         """The same as a note of whatever is made of the log; an error is a warning then, if anything was made."""
-        named = any(self.message.startswith(name) for name in self.features)
-        words = [self.message if named else self.message[:1].lower() + self.message[1:]]
+        text = self.message
+        if not text.startswith(self.features):
+            text = text[:1].lower() + text[1:]
+        figures: dict[str, Figure] = {}
         if self.place is not None:
-            words[0] = f"{self.place}: {words[0]}"
+            text, figures["place"] = f"{self.place}: {text}", self.place
         if self.features:
-            words.append(f"Features: {shown(self.features)}.")
-        figures: dict[str, Figure] = {} if self.place is None else {"place": self.place}
-        if self.features:
-            figures["features"] = self.features
-        severity: Literal["info", "warning"] = "info" if self.severity == "note" else "warning"
-        return Note(self.code, severity, " ".join([*words, self.remedy]), figures)
+            text, figures["features"] = f"{text} {self.named}", self.features
+        return Note(self.code, "info" if self.severity == "note" else "warning", f"{text} {self.remedy}", figures)
+
+
+@cache
+def words() -> dict[str, dict[str, str]]:
+    """What findings say, by code and, behind a slash, which of several: severity, message and remedy."""
+    return tomllib.loads(files("ibcb.log.validation").joinpath("findings.toml").read_text(encoding="utf-8"))
+
+
+def says(
+    case: str, /, place: str | None = None, *, warns: bool = False, features: Iterable[str] = (), **figures: Any
+) -> Finding:
+    """A finding of the table; ``warns`` where a note is a warning."""
+    code = case.partition("/")[0]
+    said = words().get(code, {}) | words()[case]
+    message, remedy = (said[part].format(**figures) for part in ("message", "remedy"))
+    severity = cast(Severity, "warning" if warns else said["severity"])
+    return Finding(severity, code, message, place, remedy, tuple(features))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +127,8 @@ class Validation:
     @property
     def verdict(self) -> str:
         """One line."""
-        counts = [
-            plural(number, severity)
-            for severity in SEVERITIES
-            if (number := sum(finding.severity == severity for finding in self.findings))
-        ]
+        severities = [finding.severity for finding in self.findings]
+        counts = [plural(severities.count(each), each) for each in SEVERITIES if each in severities]
         if not counts:
             return "Ready to fit: nothing wrong was found."
         listed = " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]]))
@@ -112,51 +136,51 @@ class Validation:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {
-            "ok": self.ok,
-            "summary": asdict(self.summary),
-            "findings": [asdict(finding) for finding in self.findings],
-        }
+        return {"ok": self.ok, **asdict(self)}
 
     def render(self, width: int = 80) -> str:
         """As text for a terminal: the verdict, what the log holds, then every finding."""
-        lines = [self.verdict, "", *_described(self.summary, width)]
+
+        def wrapped(text: str, first: str, later: str) -> list[str]:
+            # Long names of features may be broken: a line that is too long helps nobody.
+            return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later)
+
+        lines = [self.verdict, ""]
+        for name, text in _described(self.summary).items():
+            lines += wrapped(f"{name:<10}{text}", "", " " * 10)
         for finding in self.findings:
             place = f", {finding.place}" if finding.place else ""
-            lines += ["", *_wrapped(f"{finding.severity}: {finding.code}{place}", width, "")]
-            lines += _wrapped(finding.message, width, "  ")
+            lines += ["", *wrapped(f"{finding.severity}: {finding.code}{place}", "", "")]
+            lines += wrapped(finding.message, "  ", "  ")
             if finding.features:
-                lines += _wrapped(f"Features: {shown(finding.features)}.", width, "  ")
-            lines += _wrapped(f"-> {finding.remedy}", width, "  ", "     ")
+                lines += wrapped(finding.named, "  ", "  ")
+            lines += wrapped(f"-> {finding.remedy}", "  ", "     ")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return validation_html(self)
+        return laid_out("validation", self)
 
     def __str__(self) -> str:
         return self.render()
 
 
-def shown(names: tuple[str, ...]) -> str:
-    """Some names, and how many more there are."""
-    if len(names) <= _NAMES_SHOWN + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMES_SHOWN])} and {len(names) - _NAMES_SHOWN} more"
-
-
-def _described(summary: LogSummary, width: int) -> list[str]:
+def _described(summary: LogSummary) -> dict[str, str]:
     warmup = f" after {summary.warmup_episodes} of warm-up" if summary.warmup_episodes else ""
+    size, unit = float(summary.nbytes), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size >= 1000:
+            size, unit = size / 1000, larger
     entries = {
         "episodes": f"{summary.episodes}{warmup}{_spread(summary.episode_steps, 'step')}",
         "steps": f"{summary.steps}{_spread(summary.candidates, 'candidate')}",
         "rows": f"{summary.rows} of {plural(summary.features, 'feature')}, "
-        f"{summary.dtype or 'no numbers'}: {_bytes(summary.nbytes)} in memory",
+        f"{summary.dtype or 'no numbers'}: {size:.3g} {unit} in memory",
     }
     if summary.propensities:
         entries["logged"] = f"propensities of {plural(summary.propensities, 'choice')}"
     if summary.time_span is not None:
         entries["time"] = " to ".join(summary.time_span)
-    return [line for name, text in entries.items() for line in _wrapped(f"{name:<10}{text}", width, "", " " * 10)]
+    return entries
 
 
 def _spread(sizes: tuple[int, float, int] | None, noun: str) -> str:
@@ -166,17 +190,3 @@ def _spread(sizes: tuple[int, float, int] | None, noun: str) -> str:
     if least == most:
         return f", {plural(least, noun)} each"
     return f", {least} to {most} {noun}s (median {median:g})"
-
-
-def _bytes(count: int) -> str:
-    size, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.3g} {unit}"
-
-
-def _wrapped(text: str, width: int, first: str, later: str | None = None) -> list[str]:
-    # Long names of features may be broken: a line that is too long helps nobody.
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=first if later is None else later)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
+from scipy.special import chdtrc, xlogy
 
+from ibcb.log.array_checks import step_place
 from ibcb.log.behavior_log import BehaviorLog, dense_pieces
+from ibcb.log.choice_propensities import sum_tolerance
 from ibcb.log.protocol import Log
-from ibcb.log.validation.constancy import Change, find_change
-from ibcb.log.validation.equality import compare, keys, row_hashes
+from ibcb.log.validation.constancy import Change, Sample, Sampler, due, find_change
 from ibcb.log.validation.first_episode import lean_test, missing_past
-from ibcb.log.validation.logged_scan import LoggedScan
-from ibcb.log.validation.step_sample import Sample, Sampler, due
 from ibcb.numerics.contexts import LARGEST, nbytes
+
+#: the name of a step of a part, for messages
+_Place = Callable[[int], str]
 
 #: so that a block stays in the processor's cache; not tuned finely
 _BLOCK_BYTES = 1 << 21
@@ -32,17 +35,10 @@ _STEPS_PER_FEATURE = 5
 _OFF_PROPENSITY = 0.1
 #: rounding of one number
 ROUNDING = {"float32": 1.2e-7, "float64": 2.3e-16}
-
-
-class _Place(NamedTuple):
-    """Names the steps of a part."""
-
-    episode: int
-    first_step: int
-
-    def __call__(self, step: int) -> str:
-        warmup = " (warm-up)" if self.episode < 0 else ""
-        return f"episode {self.episode}{warmup}, step {self.first_step + step}"
+#: how far a propensity may be from 1 / candidates, as a share of it, to be even: they are often rounded
+_EVEN = 0.02
+#: 2^64 over the golden ratio, odd: Knuth's multiplicative hash
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass
@@ -79,6 +75,60 @@ class EpisodeScan:
     edge: Change | None = None
 
 
+class LoggedScan:
+    """Counts of the steps of a log by what was logged of their propensities. Steps with one candidate tell nothing.
+
+    ``count`` has all ``steps``; ``chosen``, those whose choice has a propensity; ``complete``, those whose candidates
+    all have one; of these those that are ``off``, not summing to 1. The choices of the others have a surprise -log p
+    that is known in mean and variance. Of the choices with a propensity between candidates, ``told``, the ``certain``.
+    """
+
+    def __init__(self) -> None:
+        self.count = Counter[str]()
+        self.first_off: tuple[str, float] | None = None
+        self.surprise = self.variance = 0.0
+        #: of each episode: choices ``told``, and ``even`` ones, which were as likely as all others
+        self.episodes: dict[int, Counter[str]] = {}
+
+    def add(self, number: int, part: BehaviorLog, p: NDArray[np.float64] | None, place: _Place) -> None:
+        """Count the steps of a part, whose rows have propensities p; ``place`` names them."""
+        self.count["steps"] += part.n_steps
+        if p is None:
+            return
+        counts, starts = np.diff(part.step_offsets), part.step_offsets[:-1]
+        of_chosen = p[part.chosen_rows]
+        known = ~np.isnan(of_chosen)
+        sums = np.add.reduceat(p, starts)
+        complete = ~np.isnan(sums)
+        off = complete & (np.abs(sums - 1) > sum_tolerance(counts))
+        if off.any() and self.first_off is None:
+            self.first_off = place(int(np.argmax(off))), float(sums[off][0])
+        told = known & (counts > 1)
+        marks = {"chosen": known, "complete": complete, "off": off, "told": told, "certain": told & (of_chosen == 1)}
+        self.count.update({name: int(marked.sum()) for name, marked in marks.items()})
+        even = told & (np.abs(of_chosen * counts - 1) < _EVEN)
+        self.episodes.setdefault(number, Counter()).update(told=int(told.sum()), even=int(even.sum()))
+        sound = complete & ~off & (counts > 1)
+        if sound.any():
+            # 0 log 0 is 0; candidates with propensity 0 add nothing.
+            entropy = -np.add.reduceat(xlogy(p, p), starts)
+            log_p = np.log(np.where(p > 0, p, 1.0))
+            square = np.add.reduceat(p * log_p**2, starts)
+            self.surprise += float((-np.log(of_chosen[sound]) - entropy[sound]).sum())
+            self.variance += float((square[sound] - entropy[sound] ** 2).sum())
+
+    @property
+    def deviations(self) -> float:
+        """By how many standard deviations the choices are less likely than draws would be."""
+        return self.surprise / np.sqrt(self.variance) if self.variance > 0 else 0.0
+
+    @property
+    def evenly(self) -> dict[int, bool]:
+        """Of each episode that the policy chose, as far as it tells: were its choices drawn evenly?"""
+        policy = {number: told for number, told in self.episodes.items() if number >= 0 and told["told"]}
+        return {number: told["even"] > 0.99 * told["told"] for number, told in policy.items()}
+
+
 class Scan:
     """Sums over all steps of a log, to which parts are added in order; ``finish`` ends the last episode."""
 
@@ -95,7 +145,8 @@ class Scan:
         self.chance_repeats = 0
         self.time_span: tuple[Any, Any] | None = None
         self.logged = LoggedScan()
-        self.positions = np.zeros(1, dtype=np.int64)
+        #: how many steps of the policy with a choice to make have chosen each position
+        self.positions = Counter[int]()
         #: whether the first episode shows that the decider had learned before, be it sbucb or sbts
         self.has_past = False
         #: from the first episode to the last
@@ -122,7 +173,8 @@ class Scan:
         #: features that may be the decider's propensities, and what they are worth as such
         self.like_propensities = np.arange(d)
         self.as_propensities = defaultdict[int, LoggedScan](LoggedScan)
-        self._keys = keys(d)
+        #: an odd number for each feature, by which candidates are hashed
+        self._keys = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
     @property
     def policy(self) -> list[EpisodeScan]:
@@ -168,7 +220,7 @@ class Scan:
             extras = (part.timestamps, part.step_ids, part.propensities)
             held = (part.chosen, part.step_offsets[1:], *(extra for extra in extras if extra is not None))
             self.nbytes += nbytes(part.contexts) + sum(array.nbytes for array in held)
-            self.candidates.update(_sizes(part))
+            self.candidates.update(_tally(np.diff(part.step_offsets)))
             for piece in dense_pieces(part):
                 self._add(number, piece)
 
@@ -186,26 +238,26 @@ class Scan:
             self._close()
             now = self._now = _OpenEpisode(number, self.d)
             self.episodes.append(now.facts)
-        place = _Place(number, now.facts.steps)
+        place = partial(step_place, number, now.facts.steps)
         hashes = np.empty(part.n_steps, dtype=np.uint64)
         marks = np.zeros((4, part.n_steps), dtype=bool)
         for steps, X, chosen in _blocks(part):
             self._look(X, chosen, now)
-            hashes[steps], marks[:, steps] = compare(row_hashes(X, self._keys), chosen)
+            hashes[steps], marks[:, steps] = _compared(_row_hashes(X, self._keys), chosen)
         for kind, marked in zip(("single", "equal", "twins", "chosen twins"), marks, strict=True):
             self.count[kind].add(marked, place)
         self._repeats(hashes, place)
-        self.logged.add(number, part, part.propensities, place.__call__)
+        self.logged.add(number, part, part.propensities, place)
         self._read_as_propensities(number, part, place)
         if part.timestamps is not None and part.timestamps.dtype.kind in "iufM":
             self._times(part.timestamps, place)
         if number >= 0:
-            self.positions = _add_counts(self.positions, part.chosen[~marks[0]])
-        now.positions = _add_counts(now.positions, part.chosen)
+            self.positions.update(_tally(part.chosen[~marks[0]]))
+        now.positions.update(_tally(part.chosen))
         now.sampler.add(part, now.facts.steps)
         now.facts.telling += int(np.count_nonzero(~(marks[0] | marks[1])))
         now.facts.steps += part.n_steps
-        now.candidates.update(_sizes(part))
+        now.candidates.update(_tally(np.diff(part.step_offsets)))
 
     def _look(self, X: NDArray[np.float64], chosen: NDArray[np.int64], now: _OpenEpisode) -> None:
         """Some steps of M candidates each, X of shape (steps, M, d)."""
@@ -253,7 +305,7 @@ class Scan:
         possible = ~off.any(axis=0) & (P.min(axis=0) >= 0) & (P[part.chosen_rows].min(axis=0) > 0)
         self.like_propensities = self.like_propensities[possible]
         for column, p in zip(self.like_propensities.tolist(), P.T[possible], strict=True):
-            self.as_propensities[column].add(number, part, p, place.__call__)
+            self.as_propensities[column].add(number, part, p, place)
 
     def _times(self, times: NDArray[Any], place: _Place) -> None:
         missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
@@ -289,7 +341,8 @@ class Scan:
             facts.inside = find_change(sample)
             facts.edge = None if self._before is None else find_change(self._before.across(sample))
         if len(self.episodes) == 1 and len(sample.steps) >= _STEPS_PER_FEATURE * self.d:
-            log = sample.log()
+            n = len(sample.steps)
+            log = BehaviorLog(sample.contexts, sample.offsets, np.zeros(n, dtype=np.int64), [0, n])
             self.has_past = all(missing_past(log, bonus=bonus) for bonus in (True, False))
         self._before = sample
         self._first = sample if self._first is None else self._first
@@ -314,8 +367,7 @@ class _OpenEpisode:
         #: scatter of the features and of the squared length, and what the chosen ones have above the mean of their step
         self.spread, self.lean = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
         self.exponent: int | None = None
-        self.positions = np.zeros(1, dtype=np.int64)
-        self.candidates = Counter[int]()
+        self.positions, self.candidates = Counter[int](), Counter[int]()
 
     def gather(self, X: NDArray[np.float64], C: NDArray[np.float64], scatter: Any, chosen: NDArray[np.int64]) -> None:
         """Add steps of M candidates each; C are the contexts X about the mean of their step."""
@@ -345,8 +397,7 @@ class _OpenEpisode:
         for count, times in self.candidates.items():
             expected[:count] += times / count
         if len(expected) > 1 and expected.min() >= 5:
-            seen = np.zeros(len(expected))
-            seen[: len(self.positions)] = self.positions[: len(expected)]
+            seen = np.array([self.positions[position] for position in range(len(expected))])
             facts.position_p = float(chdtrc(len(expected) - 1, np.sum((seen - expected) ** 2 / expected)))
 
 
@@ -366,13 +417,41 @@ def _blocks(part: BehaviorLog) -> Iterator[tuple[Any, NDArray[np.float64], NDArr
             yield some, rows.astype(np.float64).reshape(len(some), M, d) + 0.0, part.chosen[some]
 
 
-def _sizes(part: BehaviorLog) -> dict[int, int]:
-    """How many steps have so many candidates."""
-    sizes, times = np.unique(np.diff(part.step_offsets), return_counts=True)
-    return dict(zip(sizes.tolist(), times.tolist(), strict=True))
+def _tally(values: NDArray[np.int64]) -> dict[int, int]:
+    """How often each of some numbers from 0 occurs."""
+    counts = np.bincount(values)
+    seen = np.flatnonzero(counts)
+    return dict(zip(seen.tolist(), counts[seen].tolist(), strict=True))
 
 
-def _add_counts(counts: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    fresh = np.bincount(values, minlength=len(counts))
-    fresh[: len(counts)] += counts
-    return fresh
+def _row_hashes(X: NDArray[np.float64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of every row, equal where rows are: shape (steps, M, d) to (steps, M).
+
+    Sums of whole numbers, unlike those of floats, do not depend on their order. X must not hold -0.0.
+    """
+    # The bits of small whole numbers all lie at the top: bring them down before they meet the keys.
+    bits = X.view(np.uint64) * _MIX
+    bits ^= bits >> np.uint64(32)
+    bits *= keys
+    bits ^= bits >> np.uint64(29)
+    hashes: NDArray[np.uint64] = bits.sum(axis=2, dtype=np.uint64)
+    return hashes
+
+
+def _compared(rows: NDArray[np.uint64], chosen: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """From hashes of the candidates, shape (steps, M): a hash of each step with its choice, and marks (4, steps).
+
+    Marks: one candidate; all candidates equal; some equal; one equal to the chosen one.
+    """
+    n, M = rows.shape
+    position = _MIX * (2 * np.arange(M, dtype=np.uint64) + np.uint64(1))
+    steps: NDArray[np.uint64] = (rows * position).sum(axis=1) + chosen.astype(np.uint64) * _MIX
+    marks = np.zeros((4, n), dtype=bool)
+    if M == 1:
+        marks[0] = True
+    else:
+        ordered = np.sort(rows, axis=1)
+        marks[1] = ordered[:, 0] == ordered[:, -1]
+        marks[2] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+        marks[3] = np.count_nonzero(rows == np.take_along_axis(rows, chosen[:, None], axis=1), axis=1) > 1
+    return steps, marks

@@ -18,11 +18,9 @@ from ibcb.log.behavior_log import BehaviorLog
 from ibcb.log.notes import Figure, Note
 from ibcb.log.protocol import Log, check_is_log
 from ibcb.log.steps import seconds_since_1970
-from ibcb.log.validation.constancy import change_at, log10_chi2
-from ibcb.log.validation.step_sample import Sample, Sampler
+from ibcb.log.validation.constancy import Sample, Sampler, change_at, log10_chi2
 from ibcb.log.validation.updates.evidence import CutEvidence
-from ibcb.log.validation.updates.schedules import Schedule
-from ibcb.log.validation.updates.search import BestCut, Timeline, find_cut
+from ibcb.log.validation.updates.search import BestCut, Schedule, Timeline, find_cut
 from ibcb.numerics.contexts import LARGEST, dense
 from ibcb.numerics.newton import SolverError
 

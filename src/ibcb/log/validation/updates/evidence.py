@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.validation.constancy import ROUGHLY, whitening
-from ibcb.log.validation.step_sample import Sample, per_step, probabilities
+from ibcb.log.validation.constancy import ROUGHLY, Sample, probabilities, whitening
 from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.contexts import step_sums
 from ibcb.numerics.laplace import stray_rate, summarise
 
 Matrix = NDArray[np.float64]
@@ -205,10 +205,10 @@ def _expansion(some: Sample, w: Matrix, stray: float) -> tuple[Matrix, Matrix, M
     """Log-likelihood of each step at w, its gradient, and its Fisher information, which cannot be negative."""
     Z, starts, counts = some.contexts, some.offsets[:-1], np.diff(some.offsets)
     p = probabilities(Z @ w, some.offsets)
-    mean = per_step(p[:, None] * Z, some.offsets)
+    mean = step_sums(p[:, None] * Z, some.offsets)
     p *= 1 - stray
     either = p + np.repeat(stray / counts, counts)
     spread = (Z - np.repeat(mean, counts, axis=0)) * (p / np.sqrt(either))[:, None]
-    information = per_step(spread[:, :, None] * spread[:, None, :], some.offsets)
+    information = step_sums(spread[:, :, None] * spread[:, None, :], some.offsets)
     meant = (p / either)[starts]
     return np.log(either[starts]), meant[:, None] * (Z[starts] - mean), information
