@@ -19,7 +19,8 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import History
 from ibcb.inverse.evolution import Evolution
-from ibcb.inverse.solvers import hard, robust
+from ibcb.inverse.solvers.cutting_plane import hard
+from ibcb.inverse.solvers.hinge import robust
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Frame, Regularization
 

@@ -26,7 +26,7 @@ from ibcb.deciders import KINDS, Kind
 from ibcb.estimators.model_file import ModelFileError, content_digest, read_model_file
 from ibcb.estimators.state import pack, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
-from ibcb.inverse.solvers.solution import Certificate, Contradiction
+from ibcb.inverse.solvers.cutting_plane import Certificate, Contradiction
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Stored
 from ibcb.numerics.gaussians import Beliefs

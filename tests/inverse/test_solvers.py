@@ -10,8 +10,10 @@ from views import candidates_metric, flipped, nearest_by_nnls, views
 
 import ibcb
 from ibcb.inverse.constraints import JointView
-from ibcb.inverse.solvers import InfeasibleError, SolverError, cutting_plane, hard, paper, robust, soft
-from ibcb.inverse.solvers.solution import contradiction
+from ibcb.inverse.solvers import InfeasibleError, SolverError, cutting_plane
+from ibcb.inverse.solvers.admm import paper
+from ibcb.inverse.solvers.cutting_plane import contradiction, hard
+from ibcb.inverse.solvers.hinge import robust, soft
 from ibcb.numerics.metric import Metric
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ibcb.deciders import KINDS, Kind
 from ibcb.engine import Heading
 from ibcb.estimators.parameters import Parameters
-from ibcb.inverse.solvers import SOLVERS, Solver, SolverSettings
+from ibcb.inverse.solvers import SOLVERS, Solver
 from ibcb.numerics.ridge import Frame
 
 #: values of top_k that "auto" chooses from: the fair deciders of the paper's tables
@@ -71,7 +71,8 @@ class Settings(Parameters):
 
     def solve_with(self, mode: str) -> Solver:
         """The solver of that name."""
-        return SOLVERS[mode].make(SolverSettings(float(self.penalty), float(self.bend), float(self.tolerance)))
+        solver = SOLVERS[mode]
+        return partial(solver.solve, **{name: float(getattr(self, name)) for name in solver.takes})
 
     def _doubtful(self, heading: Heading) -> bool:
         """Whether l2 was given for features whose units differ: the decider may have had them in others."""

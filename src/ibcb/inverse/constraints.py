@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Rows
+from ibcb.engine import Experience, Rows
 from ibcb.inverse import row_kernels as kernels
 from ibcb.inverse.row_kernels import Bonus, Penalty, Probe, RowSet, Tally
 from ibcb.numerics.arrays import Vector
@@ -39,53 +39,37 @@ RELATIVE_TOLERANCE = 1e-9
 _KEYS_PER_VIEW = 1 << 40
 
 
-class View(Protocol):
-    """All that a solver sees of the rows, wherever they live."""
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A solved problem, with the evidence that it is one; every figure is computed here, not by a back end.
 
-    @property
-    def n_features(self) -> int: ...
+    Attributes
+    ----------
+    theta : ndarray of shape (d,)
+        Reward parameters for alpha = 1.
+    status : str
+        "solved", or what else was accepted (the paper's second tolerance).
+    objective : float
+        Value of the problem that was solved.
+    gap : float
+        Objective minus a lower bound on it (weak duality), at least 0. Zero proves optimality.
+    iterations : int
+        Passes over the rows.
+    before, after : Tally
+        How the rows held at the centre, before solving, and at theta.
+    """
 
-    @property
-    def metric(self) -> Metric:
-        """In which theta moves as little as it can: the mean square of its scores, times the number of features."""
-        ...
-
-    @property
-    def bonus_scale(self) -> float:
-        """Root mean square bonus (SBUCB) or the margin (SBTS): the unit of violations."""
-        ...
-
-    def tally(self, theta: Vector) -> Tally:
-        """How the rows hold at theta."""
-        ...
-
-    def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
-        """Sum over rows of slope * hinge(violation), quadratic up to ``bend`` and linear beyond it."""
-        ...
-
-    def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
-        """The ``count`` most violated rows at theta, then those that hold by less than ``band``; none if all hold."""
-        ...
-
-    def rows(self) -> RowSet:
-        """Every row, written out; for the paper's solver and for tests."""
-        ...
-
-    def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(episode, step, chosen, other) of each row, shape (rows, 4)."""
-        ...
-
-    def tolerance(self, theta: Vector) -> float:
-        """Violations below this are rounding."""
-        ...
-
-    def without_violated(self, theta: Vector) -> View:
-        """The same rows less those violated at theta (Algorithm 3)."""
-        ...
+    theta: Vector
+    status: str
+    objective: float
+    gap: float
+    iterations: int
+    before: Tally
+    after: Tally
 
 
 class EpisodeView:
-    """Rows of one episode.
+    """Rows of one episode, wherever they live: all that a solver sees of them.
 
     Parameters
     ----------
@@ -99,6 +83,17 @@ class EpisodeView:
         None for SBUCB rows; the margin epsilon for SBTS rows.
     episode : int
         Number of the episode, used to name rows.
+
+    Attributes
+    ----------
+    metric : Metric
+        In which theta moves as little as it can: the mean square of its scores, times the number of features.
+    bonus_scale : float
+        Root mean square bonus (SBUCB) or the margin (SBTS): the unit of violations.
+    prepared : Rows
+        With what has been worked out for them.
+    experience : Experience
+        What the episode teaches its decider, found on the way.
     """
 
     def __init__(
@@ -107,20 +102,20 @@ class EpisodeView:
         self._shrinkage = ridge.shrinkage
         self._episode = episode
         self._bonus = Bonus(ridge.whitener, 0.0) if margin is None else Bonus(None, margin)
-        #: with what has been worked out for them
         self.prepared = self._rows = rows.prepared(partial(kernels.worked_up, bonus=self._bonus))
-        #: what the episode teaches its decider, found on the way
-        self.experience, squares, epsilon = kernels.total(self._rows.map(kernels.measure))
+        experiences, squares, bonuses, epsilons = zip(*self._rows.map(kernels.measure), strict=True)
+        self.experience = Experience.join(experiences)
         count = self.experience.n_rows
-        self.metric = metric or Metric((squares[0] / count or 1.0) * np.eye(self.n_features))
-        self.bonus_scale = (math.sqrt(squares[1] / count) or 1.0) if margin is None else margin
-        self._epsilon = epsilon
+        self.metric = metric or Metric((sum(squares) / count or 1.0) * np.eye(self.n_features))
+        self.bonus_scale = (math.sqrt(sum(bonuses) / count) or 1.0) if margin is None else margin
+        self._epsilon = epsilons[0]
 
     @property
     def n_features(self) -> int:
         return len(self._shrinkage)
 
     def tolerance(self, theta: Vector) -> float:
+        """Violations below this are rounding."""
         return self._at(theta).tolerance
 
     def _at(self, theta: Vector) -> Probe:
@@ -130,9 +125,11 @@ class EpisodeView:
         return Probe(policy, RELATIVE_TOLERANCE * self.bonus_scale + 8 * self._epsilon * size, self._bonus)
 
     def tally(self, theta: Vector) -> Tally:
+        """How the rows hold at theta."""
         return self._worst(theta, 1, 0.0)[1]
 
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
+        """Sum over rows of slope * hinge(violation), quadratic up to ``bend`` and linear beyond it."""
         d = self.n_features
         value, gradient, hessian = 0.0, np.zeros(d), np.zeros((d, d))
         for part in self._rows.map(partial(kernels.penalty_at, probe=self._at(theta), slope=slope, bend=bend)):
@@ -141,6 +138,7 @@ class EpisodeView:
         return Penalty(value, gradient @ G, G.T @ hessian @ G)
 
     def worst(self, theta: Vector, count: int, band: float) -> tuple[RowSet, Tally]:
+        """The ``count`` most violated rows at theta, then those that hold by less than ``band``; none if all hold."""
         parts, tally = self._worst(theta, count, band)
         return self._join(parts if tally.violated else ()).worst(count), tally
 
@@ -150,15 +148,18 @@ class EpisodeView:
         return parts, Tally.join(tallies)
 
     def rows(self) -> RowSet:
+        """Every row, written out; for the paper's solver and for tests."""
         return self._join(list(self._rows.map(partial(kernels.all_rows, probe=self._at(np.zeros(self.n_features))))))
 
     def without_violated(self, theta: Vector) -> EpisodeView:
+        """The same rows less those violated at theta (Algorithm 3)."""
         pruned = object.__new__(EpisodeView)
         pruned.__dict__.update(self.__dict__)
         pruned._rows = self._rows.prepared(partial(kernels.without_violated_rows, probe=self._at(theta)))
         return pruned
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(episode, step, chosen, other) of each row, shape (rows, 4)."""
         table = np.empty((len(keys), 4), dtype=np.int64)
         table[:, 0] = self._episode
         for inside, places in self._rows.map(partial(kernels.row_places, keys=keys)):
@@ -174,7 +175,7 @@ class EpisodeView:
 class JointView:
     """Rows of several episodes under one theta: the paper's full, non-incremental problem."""
 
-    def __init__(self, views: Sequence[View]) -> None:
+    def __init__(self, views: Sequence[EpisodeView]) -> None:
         self._views = views
         self.n_features = views[0].n_features
         self.metric = Metric(np.mean([view.metric.matrix for view in views], axis=0))
@@ -212,3 +213,7 @@ class JointView:
 
     def without_violated(self, theta: Vector) -> JointView:
         return JointView([view.without_violated(theta) for view in self._views])
+
+
+#: what a solver talks to
+View = EpisodeView | JointView

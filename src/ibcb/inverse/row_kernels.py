@@ -8,7 +8,7 @@ as they were given. So answers are those of double precision, at half its price.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,8 +83,12 @@ class RowSet(NamedTuple):
         """Some of the rows, by index or mask."""
         return RowSet(*(column[keep] for column in self))
 
+    def without(self, known: RowSet) -> RowSet:
+        """Those that ``known`` does not hold."""
+        return self.take(np.isin(self.key, known.key, invert=True))
+
     def penalty(self, theta: Vector, slope: float, bend: float) -> Penalty:
-        """As `View.penalty`, of these rows alone."""
+        """As `EpisodeView.penalty`, of these rows alone."""
         return _hinge(self.matrix @ theta - self.rhs, self.matrix, slope, bend)
 
     def worst(self, count: int) -> RowSet:
@@ -175,31 +179,21 @@ def without_violated_rows(block: Block, *, probe: Probe) -> Block:
     return block.with_work(work._replace(bonus=bonus, whitener=None))
 
 
-def measure(block: Block) -> tuple[Experience, tuple[float, float], float]:
-    """What the choices teach, squared contexts and bonuses, and the rounding of the float type."""
+def measure(block: Block) -> tuple[Experience, float, float, float]:
+    """What the choices teach, squared contexts, squared bonuses, and the rounding of the float type."""
     work = _work(block)
-    squares = work.squares, float(np.vdot(work.bonus, work.bonus))
-    return experienced(block), squares, _EPSILON[block.contexts.dtype.char]
-
-
-def total(
-    parts: Iterable[tuple[Experience, tuple[float, float], float]],
-) -> tuple[Experience, tuple[float, float], float]:
-    """Sums of what `measure` found in each block; the float type is the same in all."""
-    experiences, squares, epsilons = zip(*parts, strict=True)
-    contexts, bonus = (sum(column) for column in zip(*squares, strict=True))
-    return Experience.join(experiences), (contexts, bonus), epsilons[0]
+    return experienced(block), work.squares, float(np.vdot(work.bonus, work.bonus)), _EPSILON[block.contexts.dtype.char]
 
 
 def penalty_at(block: Block, *, probe: Probe, slope: float, bend: float) -> Penalty:
-    """As `View.penalty`, of a block's rows and in the policy."""
+    """As `EpisodeView.penalty`, of a block's rows and in the policy."""
     leads, error = _leads(block, probe)
     rows = _exactly(block, np.flatnonzero(leads > -error), probe)
     return _hinge(rows.violation, rows.matrix, slope, bend)
 
 
 def worst_at(block: Block, *, probe: Probe, count: int, band: float) -> tuple[RowSet, Tally]:
-    """As `View.worst`, of a block's rows: at least the rows asked for, and how all of them hold."""
+    """As `EpisodeView.worst`, of a block's rows: at least the rows asked for, and how all of them hold."""
     leads, error = _leads(block, probe)
     rows = np.flatnonzero(leads > -(band + error))
     if len(rows) <= count:

@@ -11,8 +11,7 @@ import osqp
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.inverse.constraints import View
-from ibcb.inverse.solvers.solution import Solution
+from ibcb.inverse.constraints import Solution, View
 from ibcb.numerics.newton import SolverError
 
 #: the paper's; it says nothing of a limit, and this is OSQP's own (decision 0003)

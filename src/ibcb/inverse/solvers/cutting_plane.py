@@ -12,14 +12,15 @@ set has no solution neither has the whole; non-negative least squares then names
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import daqp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
-from ibcb.inverse.constraints import View
+from ibcb.inverse.constraints import Solution, View
 from ibcb.inverse.row_kernels import RowSet
-from ibcb.inverse.solvers.solution import InfeasibleError, Solution, contradiction
 from ibcb.numerics.newton import SolverError
 
 #: not tuned: two are usual, and a problem that takes so many is lost to rounding
@@ -30,13 +31,46 @@ _LEAST_ROWS_PER_ROUND, _ROWS_PER_FEATURE = 200, 2
 #: it saves rounds, and theta does not depend on it
 _NEARLY_BINDING = 1.0
 
+#: combinations of rows that reach 0 <= -1 within this are contradictions: the rounding that non-negative least squares
+#: may add up
+_CERTIFICATE_TOLERANCE = 1e-7
+#: weights below this share of the largest are rounding; not tuned
+_ROUNDING = 1e-12
+
+
+class Contradiction(NamedTuple):
+    """One row of a certificate: at this step ``chosen`` was preferred to ``other``."""
+
+    episode: int
+    step: int
+    chosen: int
+    other: int
+    weight: float
+
+
+class Certificate(tuple[Contradiction, ...]):
+    """At most d + 1 choices that no theta can explain together.
+
+    With the weights w >= 0 their rows add up to 0 <= -1: sum w A = 0 and sum w b = -1.
+    """
+
+    def __str__(self) -> str:
+        return "; ".join(f"episode {row.episode} step {row.step} (chose {row.chosen} over {row.other})" for row in self)
+
+
+class InfeasibleError(SolverError):
+    """No theta satisfies every row; ``certificate`` names the steps that contradict each other."""
+
+    def __init__(self, message: str, certificate: Certificate) -> None:
+        super().__init__(message)
+        self.certificate = certificate
+
 
 def hard(view: View, centre: NDArray[np.float64]) -> Solution:
     """Project ``centre`` on the feasible set; raise `InfeasibleError` with a certificate if it is empty."""
     per_round = max(_LEAST_ROWS_PER_ROUND, _ROWS_PER_FEATURE * view.n_features)
     working, before = view.worst(centre, per_round, _NEARLY_BINDING * view.bonus_scale)
     after, theta, gap = before, centre.copy(), 0.0
-    known = set(working.key.tolist())
     for passes in range(1, _MAX_ROUNDS + 1):
         if after.violated == 0:
             return Solution(theta, "solved", view.metric.square(theta - centre) / 2, gap, passes, before, after)
@@ -44,11 +78,10 @@ def hard(view: View, centre: NDArray[np.float64]) -> Solution:
         theta, gap = _project(view, working, view.tolerance(theta) / 2, centre)
         cut, after = view.worst(theta, per_round, 0.0)
         if after.violated:
-            new = [key not in known for key in cut.key.tolist()]
-            if not any(new):
+            new = cut.without(working)
+            if not len(new.key):
                 break
-            working = RowSet.join([working, cut.take(np.array(new))], view.n_features)
-            known.update(cut.key.tolist())
+            working = RowSet.join([working, new], view.n_features)
     raise SolverError(
         f"hard: {after.violated} rows stay violated by up to {after.max_violation:.3g} after {passes} passes; the "
         'problem is too badly scaled for the exact solver. Rescale the contexts to about 1, or use solver="robust".'
@@ -86,3 +119,30 @@ def _project(view: View, rows: RowSet, slack: float, centre: NDArray[np.float64]
     gap = float(z @ z / 2 + pull @ pull / 2 + multipliers @ b)
     unit = size / length
     return centre + view.metric.root @ (unit * z), max(gap, 0.0) * unit**2
+
+
+def contradiction(view: View, rows: RowSet) -> Certificate | None:
+    """Prove that ``matrix @ theta <= rhs`` has no solution, or return None.
+
+    By Farkas' lemma there is none exactly if some w >= 0 has w A = 0 and w b = -1. Non-negative least squares finds
+    such a w with at most d + 1 positive entries.
+    """
+    lengths = np.linalg.norm(rows.matrix, axis=1)
+    lengths[lengths == 0] = 1.0
+    matrix, rhs = rows.matrix / lengths[:, None], rows.rhs / lengths
+    size = np.abs(rhs).max(initial=0.0)
+    if size == 0:
+        return None
+    system = np.vstack([matrix.T, rhs / size])
+    target = np.zeros(len(system))
+    target[-1] = -1.0
+    try:
+        weights, residual = nnls(system, target, maxiter=30 * len(rhs))
+    except RuntimeError:  # its iteration limit
+        return None
+    if residual > _CERTIFICATE_TOLERANCE * max(1.0, float(weights.sum())):
+        return None
+    used = np.flatnonzero(weights > _ROUNDING * weights.max())
+    scale = weights[used] / (size * lengths[used])
+    places = sorted(zip(view.places(rows.key[used]).tolist(), scale.tolist(), strict=True))
+    return Certificate(Contradiction(e, step, chosen, other, weight) for (e, step, chosen, other), weight in places)

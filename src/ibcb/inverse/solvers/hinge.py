@@ -24,9 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.inverse.constraints import View
+from ibcb.inverse.constraints import Solution, View
 from ibcb.inverse.row_kernels import RowSet
-from ibcb.inverse.solvers.solution import Solution
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.newton import Descent, Stopping, descend
 
@@ -101,7 +100,7 @@ def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) ->
         theta = descent.point.x
         violated, tally = view.worst(theta, limit + 1, 0.0)
         passes += 1
-        new = _not_in(pool, violated)
+        new = violated.without(pool)
         if descent.solved and len(new.rhs) == 0:
             return Solution(theta, "solved", descent.point.value, gap(descent.point), passes, before, tally)
         pool = RowSet.join([pool, new], len(centre))
@@ -113,12 +112,3 @@ def _newton(name: str, view: View, centre: Vector, slope: float, bend: float) ->
             return Solution(theta, "solved", descent.point.value, gap(descent.point), passes, before, view.tally(theta))
     remedy = "Rescale the contexts to about 1, or lower the penalty."
     raise replace(descent, passes=passes).error(f"{name} (penalty {slope:.3g})", remedy)
-
-
-def _not_in(pool: RowSet, rows: RowSet) -> RowSet:
-    """The rows that the pool does not hold."""
-    if len(rows.key) == 0:
-        return rows
-    known = np.sort(pool.key)
-    place = np.minimum(known.searchsorted(rows.key), len(known) - 1)
-    return rows.take(known[place] != rows.key) if len(known) else rows
