@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 import ibcb
-from ibcb.engine import MemoryRows
+from ibcb.engine import LocalRows
 from ibcb.inverse.constraints import EpisodeView
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import gram, ridge
@@ -18,7 +18,7 @@ def views(log, l2=0.3, margin=None, own_gram=False, metric=None):
         if by_policy:
             used = after if own_gram else phi
             if used.any():
-                rows, given = MemoryRows(episode), {"metric": metric, "margin": margin, "episode": number}
+                rows, given = LocalRows(episode), {"metric": metric, "margin": margin, "episode": number}
                 yield number, used, episode, EpisodeView(rows, ridge(used, l2), **given)
             number += 1
         phi = after

@@ -61,7 +61,7 @@ def test_a_log_in_many_parts_is_the_same_table(log, model, tmp_path, monkeypatch
     monkeypatch.setattr("ibcb.io.parquet._STREAM_NUMBERS", 60)
     monkeypatch.setattr("ibcb.log.behavior_log._PART_ROWS", 20)
     ibcb.write_log(log, tmp_path / "log.parquet")
-    monkeypatch.setattr("ibcb.engine.stream.KEPT_BYTES", 0)
+    monkeypatch.setattr("ibcb.engine.episode_rows.KEPT_BYTES", 0)
     parts, again = tables_of(model, ibcb.open_log(tmp_path / "log.parquet"))
     assert len(parts) > 2 * len(whole)
     assert pa.concat_tables(parts).to_pydict() == pa.concat_tables(whole).to_pydict()

@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.engine import MemoryRows, block_edges, blocks, stream, workers
+from ibcb.engine import LocalRows, block_edges, blocks, episode_rows, workers
 from ibcb.engine.block import reblocked
-from ibcb.engine.stream import StreamedRows, ahead
+from ibcb.engine.episode_rows import ahead
 from ibcb.engine.threads import in_order, one_blas_thread
 from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
@@ -98,7 +98,7 @@ def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, ke
     episodes = [episode for _, episode in log.episodes()]
     before = ridge(gram(episodes[0].contexts[episodes[0].chosen_rows]), 0.3)
     episode = episodes[1]
-    homes = [MemoryRows(episode), StreamedRows(episode, keep=keep)]
+    homes = [LocalRows(episode), LocalRows(OnDisk(episode), keep=keep)]
     one, other = (EpisodeView(rows, before, margin=margin, episode=1) for rows in homes)
     theta = rng.normal(size=log.n_features)
     for _ in range(2):
@@ -130,7 +130,7 @@ def test_a_view_is_the_same_wherever_its_rows_live(small_blocks, rng, margin, ke
     ],
 )
 def test_a_log_on_disk_is_fitted_to_the_same_bits(small_blocks, tmp_path, monkeypatch, expert, options, keep):
-    monkeypatch.setattr(stream, "KEPT_BYTES", keep)
+    monkeypatch.setattr(episode_rows, "KEPT_BYTES", keep)
     log = dense_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
     disk = ibcb.open_log(tmp_path / "log.parquet")
@@ -159,15 +159,17 @@ def test_other_formats_are_fitted_too(small_blocks, tmp_path, form):
 def test_a_small_episode_is_read_once_and_a_large_one_once_for_every_pass(small_blocks):
     episode = next(episode for by_policy, episode in dense_log().episodes() if by_policy)
     for keep, expected in ((1 << 28, 1), (0, 3)):
-        counted = Counted(episode)
-        rows = StreamedRows(counted, keep=keep)
+        counted = OnDisk(episode)
+        rows = LocalRows(counted, keep=keep)
         for _ in range(3):
             list(rows.map(len_of))
         assert counted.reads == expected
 
 
-class Counted:
-    """The parts of a log, and how often they were asked for."""
+class OnDisk:
+    """The parts of an episode as if they were on disk, and how often they were asked for."""
+
+    in_memory = False
 
     def __init__(self, log):
         self.log, self.reads = log, 0
@@ -229,7 +231,7 @@ def test_estimators_that_need_memory_say_so(tmp_path):
     ],
 )
 def test_threads_change_nothing(small_blocks, tmp_path, monkeypatch, home, options):
-    monkeypatch.setattr(stream, "KEPT_BYTES", 3000)
+    monkeypatch.setattr(episode_rows, "KEPT_BYTES", 3000)
     log = dense_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
     given = log if home == "memory" else ibcb.open_log(tmp_path / "log.parquet")

@@ -6,7 +6,7 @@ from conftest import paper_run, ragged_log, small_run
 from views import candidates_metric, views
 
 import ibcb
-from ibcb.engine import MemoryRows
+from ibcb.engine import LocalRows
 from ibcb.inverse.constraints import EpisodeView, JointView
 from ibcb.numerics.ridge import Chosen, Frame, Regularization, gram, ridge
 
@@ -208,7 +208,7 @@ def test_rows_of_a_decider_that_measures_features_from_an_origin(rng):
         S = episode.contexts[episode.chosen_rows]
         if by_policy and known.count:
             fitted = Regularization(0.4, frame).ridge(known)
-            view = EpisodeView(MemoryRows(episode), fitted, margin=None, episode=number)
+            view = EpisodeView(LocalRows(episode), fitted, margin=None, episode=number)
             sets = [(episode.candidates(t) - frame.origin) / frame.scale for t in range(episode.n_steps)]
             plain = ibcb.BehaviorLog.from_episodes([(sets, episode.chosen)])
             phi = known.about(frame.origin) / frame.scale / frame.scale[:, None]

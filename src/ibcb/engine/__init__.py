@@ -4,13 +4,11 @@ Everything above reduces over the blocks of an episode in order, and the blocks 
 rows: they depend on the counts of candidates alone. So results agree to the bit.
 """
 
-from ibcb.engine.block import Block, Workup, block_edges, blocks
+from ibcb.engine.block import Block, Experience, Workup, block_edges, blocks, experienced
 from ibcb.engine.candidates import CandidateMoments, candidate_moments
-from ibcb.engine.episode_rows import MemoryRows, Rows
-from ibcb.engine.experience import Experience, experienced
-from ibcb.engine.past import ALL, Past
-from ibcb.engine.replay import Episode, Heading, History, Subscriber, replay
-from ibcb.engine.threads import Workers, one_blas_thread, workers
+from ibcb.engine.episode_rows import LocalRows, Rows
+from ibcb.engine.replay import ALL, Episode, Heading, History, Past, Subscriber, replay
+from ibcb.engine.threads import one_blas_thread, workers
 
 __all__ = [
     "ALL",
@@ -20,11 +18,10 @@ __all__ = [
     "Experience",
     "Heading",
     "History",
-    "MemoryRows",
+    "LocalRows",
     "Past",
     "Rows",
     "Subscriber",
-    "Workers",
     "Workup",
     "block_edges",
     "blocks",

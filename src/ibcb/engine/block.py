@@ -1,8 +1,8 @@
-"""Blocks: the fixed pieces of an episode over which everything is summed, in order."""
+"""Blocks: the fixed pieces of an episode over which everything is summed, in order; and what they teach a decider."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
-from ibcb.numerics.arrays import plain
+from ibcb.numerics.arrays import Vector, plain
 from ibcb.numerics.contexts import Contexts, arranged, nbytes, repeated, stacked, step_counts, taken
-from ibcb.numerics.ridge import Ridge, Whitener
+from ibcb.numerics.ridge import Chosen, Ridge, Whitener, gram
 
 #: a block ends after so many steps, or before the step that would give it more than so many rows (decision 0007);
 #: results depend on these in their last bits
@@ -171,10 +171,10 @@ def block_edges(offsets: NDArray[np.int64]) -> list[int]:
     return edges
 
 
-def blocks(episode: BehaviorLog) -> list[Block]:
-    """The blocks of a log of one episode; they share its arrays."""
-    edges = block_edges(episode.step_offsets)
-    return [_block(episode.contexts, episode.step_offsets, episode.chosen, *pair) for pair in pairwise(edges)]
+def blocks(episode: BehaviorLog, before: tuple[int, int] = (0, 0)) -> list[Block]:
+    """The blocks of a log of one episode, or of a part of it; they share its arrays. ``before``: as of `_block`."""
+    edges = pairwise(block_edges(episode.step_offsets))
+    return [_block(episode.contexts, episode.step_offsets, episode.chosen, *pair, before) for pair in edges]
 
 
 def _block(
@@ -183,8 +183,7 @@ def _block(
     chosen: NDArray[np.int64],
     first: int,
     end: int,
-    *,
-    before: tuple[int, int] = (0, 0),
+    before: tuple[int, int],
 ) -> Block:
     """Some steps of a part of an episode; ``before``: steps and rows before that part."""
     start, stop = int(offsets[first]), int(offsets[end])
@@ -213,7 +212,7 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         offsets = np.concatenate([[0], np.cumsum(counts)])
         edges = block_edges(offsets)
         for first, end in pairwise(edges if last else edges[:-1]):
-            yield _block(contexts, offsets, chosen, first, end, before=(first_step, first_row))
+            yield _block(contexts, offsets, chosen, first, end, (first_step, first_row))
         rest = edges[-1] if last else edges[-2]
         first_step, first_row = first_step + rest, first_row + int(offsets[rest])
         contexts, counts, chosen = contexts[int(offsets[rest]) :], counts[rest:], chosen[rest:]
@@ -226,3 +225,43 @@ def reblocked(parts: Iterable[BehaviorLog]) -> Iterator[Block]:
         yield from cut(last=False)
     if contexts is not None and len(counts):
         yield from cut(last=True)
+
+
+class Experience(NamedTuple):
+    """What an episode teaches its decider: Gram matrix and sum of its chosen contexts; with it, what names the episode.
+
+    ``counts`` and ``chosen``, both of shape (steps,), are the candidates of each step and the position chosen.
+    """
+
+    phi: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    total: Vector
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.counts.sum())
+
+    def of_chosen(self, origin: Vector | None) -> Chosen:
+        """Sums over the chosen contexts, measured from an origin; None for 0."""
+        own = Chosen(float(len(self.chosen)), self.total, self.phi)
+        return own if origin is None else Chosen(own.count, self.total - own.count * origin, own.about(origin))
+
+    @staticmethod
+    def join(parts: Sequence[Experience]) -> Experience:
+        """Of blocks in order."""
+        if len(parts) == 1:
+            return parts[0]
+        phi, total = parts[0].phi, parts[0].total
+        for part in parts[1:]:
+            phi, total = phi + part.phi, total + part.total
+        counts, chosen = (np.concatenate(column) for column in zip(*[part[1:3] for part in parts], strict=True))
+        return Experience(phi, counts, chosen, total)
+
+
+def experienced(block: Block) -> Experience:
+    """What the choices of a block teach."""
+    chosen = block.chosen_rows - block.offsets[:-1]
+    counts = np.diff(block.offsets) if block.width is None else np.full(len(chosen), block.width)
+    S = block.contexts[block.chosen_rows]
+    return Experience(gram(S), counts, chosen, S.sum(axis=0, dtype=np.float64))

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar, cast
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine.block import Block, Workup, block_edges, blocks
-from ibcb.engine.stream import checked
+from ibcb.engine.episode_rows import checked
 from ibcb.engine.threads import one_blas_thread
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.disk import gathered
@@ -155,11 +154,7 @@ class _Partition(NamedTuple):
 
     def blocks(self, work: list[Workup] | None) -> list[Block]:
         """Its blocks, with what was worked out for them."""
-        at, row = self.first_step, self.first_row
-        own = [
-            replace(each, first_step=each.first_step + at, first_row=each.first_row + row)
-            for each in blocks(self.steps)
-        ]
+        own = blocks(self.steps, (self.first_step, self.first_row))
         return own if work is None else [block.with_work(its) for block, its in zip(own, work, strict=True)]
 
 

@@ -12,23 +12,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from ibcb.engine.block import Block
+from ibcb.engine.block import Block, Experience, experienced
 from ibcb.engine.candidates import CandidateMoments, first_look
-from ibcb.engine.episode_rows import Rows
-from ibcb.engine.experience import Experience, experienced
-from ibcb.engine.homes import stored_episodes
-from ibcb.engine.past import ALL, Past
+from ibcb.engine.episode_rows import LocalRows, Rows
 from ibcb.engine.threads import Workers, one_blas_thread
 from ibcb.log import Log
 from ibcb.log.fingerprint import NO_LOG, with_episode
-from ibcb.numerics.arrays import Matrix
+from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Chosen, Regularization, Ridge
+
+
+@dataclass(frozen=True)
+class Past:
+    """All of the log: the base of every other past, which overrides `weights`.
+
+    A decider whose rewards are linear has b_n = sum over the episodes i before the n-th of w_i (Phi_i theta + m_i c),
+    by the Gram matrix and the sum of the contexts chosen in each. Where w is 1 for all of them, that is plain ridge
+    regression.
+    """
+
+    name: ClassVar[str] = "all"
+    #: by which factor an update shrinks the weights of what was known before, as a discount does
+    kept: ClassVar[float] = 1.0
+
+    def weights(self, episodes: int) -> Vector:
+        """How much each of the first so many episodes that the policy chose counts after them. Shape (episodes,).
+
+        What was chosen before the policy's first episode counts in full.
+        """
+        return np.ones(episodes)
+
+
+#: all of the log
+ALL = Past()
 
 
 @dataclass(frozen=True)
@@ -206,8 +228,12 @@ def replay(
         Told of each episode in the order given.
     before : History, optional
         What lies before the first episode; nothing by default.
-    keep, client, team
-        See `ibcb.engine.homes.stored_episodes`.
+    keep : int, optional
+        Bytes of each episode of a log on disk that may stay in memory between passes.
+    client : distributed.Client, optional
+        Of a Dask cluster, whose workers then hold the rows.
+    team : Workers, optional
+        Threads that share the blocks of an episode.
     progress : str
         What a progress bar says; none is shown without, or where nobody looks, or if all is done within a second.
     """
@@ -215,7 +241,7 @@ def replay(
     with (
         one_blas_thread(),
         tqdm(
-            total=_stored(logs),
+            total=_episode_count(logs),
             desc=progress,
             unit="episode",
             delay=1,
@@ -244,7 +270,7 @@ def _episodes(
     logs: Sequence[Log], before: History | None, keep: int | None, client: Any, team: Workers | None
 ) -> Iterator[Episode]:
     for log in logs:
-        for number, rows in stored_episodes(log, keep=keep, client=client, team=team):
+        for number, rows in _stored_rows(log, keep, client, team):
             if before is None:
                 d = log.n_features
                 before = History.before_the_log(np.zeros((d, d)))
@@ -252,6 +278,17 @@ def _episodes(
             yield episode
             # Only now: somebody may have found on the way what it teaches.
             before = episode.after
+
+
+def _stored_rows(log: Log, keep: int | None, client: Any, team: Workers | None) -> Iterator[tuple[int, Rows]]:
+    """Number and rows of every stored episode in order, the warm-up first."""
+    if client is not None:
+        from ibcb.engine.cluster import distributed_rows
+
+        yield from distributed_rows(log, client)
+        return
+    for _, episode in log.episodes():
+        yield episode.number, LocalRows(episode, keep=keep, team=team)
 
 
 def _one_by_one(waiting: Sequence[Episode]) -> None:
@@ -275,7 +312,7 @@ def _heading(log: Log, waiting: Sequence[Episode]) -> Heading:
     )
 
 
-def _stored(logs: Sequence[Log]) -> int | None:
+def _episode_count(logs: Sequence[Log]) -> int | None:
     """How many episodes there are in all, where that is known without reading them."""
     counts = [log.n_episodes for log in logs]
     return None if None in counts else sum(count or 0 for count in counts)
