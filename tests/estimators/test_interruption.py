@@ -27,7 +27,7 @@ SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "
 #: every place at which a fit can be interrupted: (module, name of what is replaced there)
 PLACES = {
     "settings": ("ibcb.estimators.ibcb", "IBCB._settings"),
-    "exact solver": ("ibcb.inverse.solvers.cutting_plane", "_project"),
+    "exact solver": ("ibcb.inverse.solvers.cutting_plane", "Solution"),
     "robust solver": ("ibcb.inverse.solvers.hinge", "_newton"),
     "rows": ("ibcb.inverse.evolution", "EpisodeView"),
     "fingerprint": ("ibcb.engine.replay", "with_episode"),
