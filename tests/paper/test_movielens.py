@@ -16,8 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 import ibcb
 from ibcb.paper.environments import MovieLens, MovieLensFormatError, Streams, movielens_files
-from ibcb.paper.environments.factorisation import Feedback, factorise, loss
-from ibcb.paper.environments.movielens import with_others
+from ibcb.paper.environments.movielens import Feedback, factorise, loss, with_others
 from ibcb.paper.environments.movielens_files import VARIABLE, download, find_files
 
 SMALL = {"n_episodes": 4, "batch_size": 200}
@@ -212,8 +211,8 @@ def test_factorisation_knows_the_ratings_it_was_given_and_nothing_of_the_unrated
         data = feedback(half)
         model = factorise(data, rank=8, rng=np.random.default_rng(0))
         assert roc_auc_score(data.liked, model.logits(data.users, data.items)) > 0.9
-        assert model.logits(np.array(59), np.array(79)) == pytest.approx(data.offset, abs=1e-3)
-        assert expit(data.offset) == pytest.approx(np.mean(half[:, 2] >= 4))
+        assert model.logits(np.array(59), np.array(79)) == pytest.approx(model.offset, abs=1e-3)
+        assert expit(model.offset) == pytest.approx(np.mean(half[:, 2] >= 4))
 
 
 def test_factorisation_needs_likes_and_dislikes():
@@ -232,8 +231,8 @@ def test_zip_and_enclosing_folder_give_what_the_folder_gives(folder, world, tmp_
 
 def test_environment_variable_is_honoured_and_an_argument_goes_before_it(folder, copy, monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, str(as_zip(folder, tmp_path / "named.zip")))
-    assert find_files().ratings().n_users == 60
-    assert find_files(copy).ratings().n_users == 12
+    assert len(find_files().ratings().ages) == 60
+    assert len(find_files(copy).ratings().ages) == 12
 
 
 def test_a_path_that_does_not_exist_is_named_with_its_origin(monkeypatch, tmp_path):
@@ -365,16 +364,16 @@ def cut(line):
         ("u.data", 2, change(2, "4.5", "\t"), r"a rating from 1 to 5, found '4\.5'"),
         ("u.data", 5, change(3, "-1", "\t"), "a timestamp in seconds since 1970, found '-1'"),
         ("u.data", 5, change(3, "9" * 5000, "\t"), r"a timestamp in seconds since 1970, found '9{57}\.\.\.'"),
-        ("u.user", 4, change(0, "9"), "user 4, counting from 1, found '9'"),
+        ("u.user", 4, change(0, "9"), "users in order, counting from 1, found '9'"),
         ("u.user", 4, change(1, "old"), "an age from 0 to 150, found 'old'"),
         ("u.user", 5, change(2, "X"), "gender F or M, found 'X'"),
         ("u.user", 6, change(3, "astronaut"), r"an occupation of u\.occupation, found 'astronaut'"),
         ("u.user", 6, cut, r"5 fields separated by '\|' \(user, age, gender, occupation, zip code\), found \d in"),
-        ("u.item", 7, change(0, "8"), "item 7, counting from 1, found '8'"),
+        ("u.item", 7, change(0, "8"), "items in order, counting from 1, found '8'"),
         ("u.item", 7, change(2, "1995"), "a release date like 01-Jan-1995, or none, found '1995'"),
         ("u.item", 8, change(6, "2"), "0 or 1 for genre genre01, found '2'"),
         ("u.item", 8, cut, r"24 fields separated by '\|' \(item, title, .* \(24 in all\)\), found \d in"),
-        ("u.genre", 2, change(1, "7"), "number 1, counting from 0, found '7'"),
+        ("u.genre", 2, change(1, "7"), "numbers in order, counting from 0, found '7'"),
         ("u.genre", 2, change(0, "genre00"), "a name that no row before it has, found 'genre00'"),
         ("u.occupation", 3, lambda line: "", "a name that no row before it has, found ''"),
     ],
@@ -391,7 +390,7 @@ def test_a_second_rating_of_an_item_is_refused(copy):
     rows = lines(copy / "u.data")
     user, item = rows[4].split("\t")[:2]
     (copy / "u.data").write_text("".join(f"{line}\n" for line in [*rows, f"{user}\t{item}\t1\t5"]))
-    message = rf"u\.data, row 101: expected one rating .*user {user} rated item {item} in row 5\), found 'a second one'"
+    message = rf"u\.data, row 101: expected one rating .*user {user} rated item {item} in row 5\), found a second one"
     with pytest.raises(MovieLensFormatError, match=message):
         find_files(copy).ratings()
 

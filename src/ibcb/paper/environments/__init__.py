@@ -1,9 +1,7 @@
 """Worlds in which an expert can act: candidates and what each of them would have earned."""
 
-from ibcb.paper.environments.armed import Arms
 from ibcb.paper.environments.movielens import MovieLens
 from ibcb.paper.environments.movielens_files import MovieLensFormatError
-from ibcb.paper.environments.synthetic import Synthetic
-from ibcb.paper.environments.world import Offers, Phase, Streams, World
+from ibcb.paper.environments.worlds import Arms, Offers, Phase, Streams, Synthetic, World
 
 __all__ = ["Arms", "MovieLens", "MovieLensFormatError", "Offers", "Phase", "Streams", "Synthetic", "World"]
