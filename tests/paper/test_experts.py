@@ -9,7 +9,7 @@ import ibcb
 from ibcb import metrics
 from ibcb.numerics.contexts import dense, is_sparse
 from ibcb.paper.environments import Arms, Streams
-from ibcb.paper.experts import EXPERTS
+from ibcb.paper.simulation import EXPERTS
 
 LEARNERS = [name for name in EXPERTS if name not in ("stationary", "other")]
 SIZES = {"n_episodes": 4, "batch_size": 150, "n_arms": 6, "n_features": 3, "warmup": 200}

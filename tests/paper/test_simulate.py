@@ -7,7 +7,7 @@ from scipy.special import expit
 
 import ibcb
 from ibcb.paper.environments import Streams, Synthetic
-from ibcb.paper.experts import EXPERTS
+from ibcb.paper.simulation import EXPERTS
 
 
 @pytest.mark.parametrize("expert", EXPERTS)

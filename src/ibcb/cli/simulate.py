@@ -20,9 +20,9 @@ from ibcb.numerics.refusals import WrongTypeError
 
 
 def _experts() -> tuple[str, ...]:
-    from ibcb.deciders import POLICIES
+    from ibcb.paper.simulation import EXPERTS
 
-    return tuple(POLICIES)
+    return tuple(EXPERTS)
 
 
 @dataclass(kw_only=True)

@@ -43,7 +43,6 @@ __all__ = [
     "DRAWS",
     "FIRST_STRAY",
     "KINDS",
-    "POLICIES",
     "RANDOM_SHARES",
     "SBTS",
     "SBUCB",
@@ -89,14 +88,3 @@ __all__ = [
     "share_likelihoods",
     "top_k_softmax",
 ]
-
-#: what acts as a decider of each kind does
-POLICIES: dict[str, type[Policy | TopK]] = {
-    "sbucb": SBUCB,
-    "sbts": SBTS,
-    "egreedy": EGreedy,
-    "softmax": Softmax,
-    "topk": TopK,
-    "stationary": FixedPolicy,
-    "other": FixedPolicy,
-}

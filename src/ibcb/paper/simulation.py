@@ -7,21 +7,120 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders import DRAWS, TopK
+from ibcb.deciders import DRAWS, SBTS, SBUCB, EGreedy, FixedPolicy, Learning, Policy, Softmax, TopK
 from ibcb.log import BehaviorLog
-from ibcb.numerics.checks import one_of
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.checks import one_of, positive
 from ibcb.numerics.refusals import WrongTypeError
-from ibcb.paper.environments import Arms, MovieLens, Offers, Phase, Streams, Synthetic, World
-from ibcb.paper.experts import EXPERTS, Expert, ExpertSettings, usual
+from ibcb.paper.environments import Arms, MovieLens, Phase, Streams, Synthetic, World
 
 Environment = Synthetic | MovieLens | Arms
+Expert = Policy | TopK
 
 _ENVIRONMENTS: dict[str, type[Environment]] = {"synthetic": Synthetic, "movielens": MovieLens, "arms": Arms}
+
+#: every expert with its parameters, and what is usual for each
+EXPERTS: dict[str, dict[str, Any]] = {
+    "sbucb": {"alpha": 0.4, "l2": 1.0, "draws": "step", "top_k": None},
+    "sbts": {"alpha": 0.4, "l2": 1.0, "draws": "step", "top_k": None},
+    "egreedy": {"l2": 1.0, "epsilon": 0.2, "decay": 0.0},
+    "softmax": {"l2": 1.0, "temperature": 0.3},
+    "topk": {"alpha": 0.4, "l2": 1.0, "draws": "step", "top_k": 2},
+    "stationary": {"l2": 1.0, "epsilon": 0.0, "temperature": 0.3},
+    "other": {"l2": 1.0, "epsilon": 0.0, "temperature": 0.3},
+}
+#: What the paper says of its experts, and where it is silent (l2, the random start), what makes the experts' own
+#: figures the paper's. Temperatures are such that the best candidate is drawn about every other time.
+_USUAL: dict[str, dict[str, Any]] = {
+    "synthetic": {"l2": 0.3, "temperature": 0.08, "warmup": 400},
+    "synthetic sbucb": {"warmup": 900},
+    "synthetic topk": {"warmup": 900},
+    "movielens": {"temperature": 0.06},
+    "movielens sbts": {"alpha": 0.05, "draws": "episode"},
+}
+
+
+class Walker(FixedPolicy):
+    """A policy that no reward moves: its weights walk at random, a step at every update, and settle nowhere.
+
+    Parameters
+    ----------
+    coef, temperature, epsilon, random_state
+        As of `FixedPolicy`; ``coef`` is where it begins.
+    steps : Generator
+        Of the walk. Its steps are half as long as the first weights.
+    """
+
+    def __init__(self, coef: ArrayLike, *, steps: np.random.Generator, **choice: Any) -> None:
+        super().__init__(coef, **choice)
+        self._steps = steps
+        self._stride = 0.5 * np.linalg.norm(self.coef_) / np.sqrt(self.n_features)
+
+    def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
+        """Take a step, whatever the batch."""
+        self.coef_ = self.coef_ + self._stride * self._steps.standard_normal(self.n_features)
+
+
+_POLICIES: dict[str, Any] = {
+    "sbucb": SBUCB,
+    "sbts": SBTS,
+    "egreedy": EGreedy,
+    "softmax": Softmax,
+    "topk": SBUCB,
+    "stationary": FixedPolicy,
+    "other": Walker,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSettings:
+    """Which expert acts, and how; parameters that it does not have are None."""
+
+    kind: str
+    l2: float
+    #: a float where there is one, which is what those who ask for it know
+    alpha: Any = None
+    draws: str | None = None
+    top_k: int | None = None
+    epsilon: float | None = None
+    decay: float | None = None
+    temperature: float | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether rewards change what it does."""
+        return not issubclass(_POLICIES[self.kind], FixedPolicy)
+
+    def make(self, n_features: int, streams: Streams, lesson: tuple[Matrix, Vector] | None = None) -> Expert:
+        """The expert, after a first lesson of contexts (B, d) and rewards (B,) if there is one."""
+        policy, own = _POLICIES[self.kind], {name: getattr(self, name) for name in EXPERTS[self.kind]}
+        draws, top_k = own.pop("draws", None), own.pop("top_k", None)
+        if policy is not SBUCB:
+            own["random_state"] = streams["expert exploration"]
+        if policy is SBTS:
+            own["draws"] = draws
+        if policy is Walker:
+            own["steps"] = streams["expert walk"]
+        if not self.learns:
+            l2 = positive("l2", own.pop("l2"), "it is a ridge parameter")
+            fixed: FixedPolicy = policy(np.zeros(n_features) if lesson is None else _ridge(*lesson, l2=l2), **own)
+            return fixed
+        expert = policy(n_features, **own)
+        made: Expert = expert if top_k is None else TopK(expert, top_k, random_state=streams["expert fairness"])
+        if lesson is not None:
+            made.update(*lesson)
+        return made
+
+
+def _ridge(contexts: Matrix, rewards: Vector, *, l2: float) -> Vector:
+    """The weights of ridge regression with an intercept, which decides no choice."""
+    nothing = np.zeros((contexts.shape[1], contexts.shape[1]))
+    return Learning.begin(l2, nothing).learn(contexts - contexts.mean(axis=0), rewards).coef
 
 
 @dataclass(frozen=True)
@@ -73,7 +172,7 @@ class Run:
 
         The expert lives its life again and is asked before each episode, see `SBTS` for how exactly it knows.
         """
-        asked: list[NDArray[np.float64]] = []
+        asked = list[Vector]()
         if self.world.warmup is not None:
             steps, candidates, _ = self.world.warmup.contexts.shape
             asked.append(np.full((steps, candidates), 1 / candidates))
@@ -143,50 +242,36 @@ def simulate(
     BehaviorLog(3 episodes after 1 of warm-up, 700 steps, 10 candidates each, 10 features, float64)
     """
     kind = _ENVIRONMENTS[one_of("environment", environment, tuple(_ENVIRONMENTS))]
-    defaults = usual(environment, one_of("expert", expert, tuple(EXPERTS)))
+    own = EXPERTS[one_of("expert", expert, tuple(EXPERTS))]
+    usual = own | _USUAL.get(environment, {}) | _USUAL.get(f"{environment} {expert}", {})
     unknown = sorted(set(settings) - set(kind.__dataclass_fields__))
     if unknown:
-        known = ", ".join(kind.__dataclass_fields__)
-        raise WrongTypeError(
-            f"simulate got an unknown setting {unknown[0]!r}; the {environment} environment has {known}."
-        )
+        known = f"the {environment} environment has {', '.join(kind.__dataclass_fields__)}"
+        raise WrongTypeError(f"simulate got an unknown setting {unknown[0]!r}; {known}.")
     how = {"alpha": alpha, "l2": l2, "draws": draws, "top_k": top_k}
     how |= {"epsilon": epsilon, "decay": decay, "temperature": temperature}
     given = {name: value for name, value in how.items() if value is not None}
-    own = EXPERTS[expert]
     for name in given:
         if name not in own:
             raise WrongTypeError(f"{name}={given[name]!r}: expert={expert!r} has no {name}; it has {', '.join(own)}.")
     if draws is not None:
         one_of("draws", draws, DRAWS)
-    who = ExpertSettings(expert, **{name: given.get(name, defaults.pop(name)) for name in own})
-    where = kind(**(defaults | settings))
+    who = ExpertSettings(expert, **{name: given.get(name, usual[name]) for name in own})
+    where = kind(**({"warmup": usual["warmup"]} if "warmup" in usual else {}) | settings)
     streams = Streams(seed)
     # Parameters that make no sense are refused before a world is built.
     who.make(1, streams)
     world = where.build(streams)
     life = _live(world, world.learning, who, streams)
-    return Run(
-        log=_written(
-            world,
-            [world.learning] if world.warmup is None else [world.warmup, world.learning],
-            np.concatenate([life.start, life.chosen]),
-            warmup=len(life.start),
-        ),
-        test_log=_test_log(world, world.test, life.expert, streams),
-        ood_log=None if world.ood is None else _test_log(world, world.ood, life.expert, streams),
-        rewards=life.rewards,
-        policy_coefs=np.array(life.policies),
-        expert=life.expert,
-        expert_settings=who,
-        environment=where,
-        world=world,
-        seed=streams.seed,
-    )
+    phases = [world.learning] if world.warmup is None else [world.warmup, world.learning]
+    log = _written(world, phases, np.concatenate([life.start, life.chosen]), warmup=len(life.start))
+    test_log = _test_log(world, world.test, life.expert, streams)
+    ood_log = None if world.ood is None else _test_log(world, world.ood, life.expert, streams)
+    lived = life.rewards, np.array(life.policies), life.expert
+    return Run(log, test_log, ood_log, *lived, who, where, world, streams.seed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lived:
+class _Lived(NamedTuple):
     expert: Expert
     start: NDArray[np.int64]
     chosen: NDArray[np.int64]
@@ -195,11 +280,7 @@ class _Lived:
 
 
 def _live(
-    world: World,
-    learning: Phase,
-    who: ExpertSettings,
-    streams: Streams,
-    asked: list[NDArray[np.float64]] | None = None,
+    world: World, learning: Phase, who: ExpertSettings, streams: Streams, asked: list[Vector] | None = None
 ) -> _Lived:
     """Algorithm 1: a random start with real rewards, then act on a batch, update, and so on.
 
@@ -237,27 +318,22 @@ def _test_log(world: World, phase: Phase, expert: Expert, streams: Streams) -> B
 
 def _written(world: World, phases: list[Phase], chosen: NDArray[np.int64], *, warmup: int = 0) -> BehaviorLog:
     """Consecutive phases as a log that begins with so many steps of warm-up; the last batch may be short."""
-    steps = len(chosen)
+    steps, started = len(chosen), int(warmup > 0)
     edges = np.unique([0, *range(warmup, steps, world.batch_size), steps])
-    started = int(warmup > 0)
     offers = [phase.offers for phase in phases if phase.offers is not None]
-    if offers:
-        return _arms_log(Offers(*map(np.concatenate, zip(*offers, strict=True))), chosen, edges, started)
-    contexts = phases[0].contexts if len(phases) == 1 else np.concatenate([phase.contexts for phase in phases])
-    candidates, d = contexts.shape[1:]
-    offsets = np.arange(0, steps * candidates + 1, candidates)
-    names = world.feature_names
-    return BehaviorLog(contexts.reshape(-1, d), offsets, chosen, edges, warmup=started, feature_names=names)
-
-
-def _arms_log(offers: Offers, chosen: NDArray[np.int64], edges: NDArray[np.int64], warmup: int) -> BehaviorLog:
-    features, available = offers
-    arms = np.nonzero(available)[1].reshape(len(chosen), -1)[np.arange(len(chosen)), chosen]
+    if not offers:
+        contexts = phases[0].contexts if len(phases) == 1 else np.concatenate([phase.contexts for phase in phases])
+        candidates, d = contexts.shape[1:]
+        offsets = np.arange(0, steps * candidates + 1, candidates)
+        names = world.feature_names
+        return BehaviorLog(contexts.reshape(-1, d), offsets, chosen, edges, warmup=started, feature_names=names)
+    features, available = map(np.concatenate, zip(*offers, strict=True))
+    arms = np.nonzero(available)[1].reshape(steps, -1)[np.arange(steps), chosen]
     parts = [slice(*ends) for ends in pairwise(edges.tolist())]
     return BehaviorLog.from_arms(
         [(features[part], arms[part]) for part in parts],
         n_arms=available.shape[1],
         available=[available[part] for part in parts],
-        warmup=warmup,
+        warmup=started,
         feature_names=["", *(f"x{place}" for place in range(1, features.shape[1]))],
     )
