@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from ibcb import BehaviorLog
 from ibcb.numerics.checks import generator
-from ibcb.paper.rivals import BICB, chain, gibbs
+from ibcb.paper.rivals import BICB, gibbs
 from ibcb.paper.rivals.bicb import expectation
 
 B, SIGMA = 1.3, 0.1
@@ -29,7 +29,7 @@ def world(rng, T=40):
 
 @pytest.mark.parametrize("stretch", [256, 40, 7, 1])
 def test_the_chain_factors_the_dense_precision(stretch, rng, monkeypatch):
-    monkeypatch.setattr(chain, "_STRETCH", stretch)
+    monkeypatch.setattr(gibbs, "_STRETCH", stretch)
     steps, beliefs, _, _, _ = world(rng)
     T, d = steps.x.shape
     _, covariance = plain.reward_conditional(steps.x, np.zeros((T, d)), np.zeros(d), B)

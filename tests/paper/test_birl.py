@@ -58,7 +58,8 @@ def test_samples_are_every_tenth_state_after_the_burn_in():
 @pytest.mark.parametrize("size", [1e-4, 1e-2, 0.1, 1.0, 10.0])
 def test_the_bounds_enclose_the_loss(size, rng):
     log = small_run().log
-    target = Target(loss_of(log))
+    loss = loss_of(log)
+    target = Target(loss, loss.reach())
     bounds = init(0.2 * rng.normal(size=4), target).bounds
     for direction in rng.normal(size=(40, 4)):
         rho = bounds.centre + size * direction

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ibcb.engine import one_blas_thread
@@ -27,13 +28,7 @@ _LEARNING_RATE, _DECAY = 0.001, 0.9
 
 
 def expectation(
-    beliefs: GibbsBeliefs,
-    reward_coef: Vector,
-    rng: np.random.Generator,
-    *,
-    n_sweeps: int,
-    n_dropped: int,
-    determinant: bool,
+    beliefs: GibbsBeliefs, reward_coef: Vector, rng: Generator, *, n_sweeps: int, n_dropped: int, determinant: bool
 ) -> tuple[Vector, float]:
     """The E step: mean rewards, shape (T - 1,), and mean slope in b, over the sweeps that are not dropped."""
     T, d = beliefs.steps.x.shape
@@ -118,6 +113,7 @@ class BICB(Sampled):
         n_dropped = whole("n_dropped", self.n_dropped, 0, "it counts sweeps")
         n_sweeps = whole("n_sweeps", self.n_sweeps, n_dropped + 1, f"the first n_dropped={n_dropped} do not count")
         pinv = boolean("pinv", self.pinv)
+        sweeps: Any = {"n_sweeps": n_sweeps, "n_dropped": n_dropped, "determinant": not pinv}
 
         picked = _sample(log, self.sample, rng)
         steps = GibbsSteps(log, picked, scale)
@@ -131,9 +127,7 @@ class BICB(Sampled):
             for _ in rounds:
                 b = math.exp(log_b)
                 beliefs = GibbsBeliefs(steps, b, sigma)
-                rewards, slope = expectation(
-                    beliefs, reward_coef, rng, n_sweeps=n_sweeps, n_dropped=n_dropped, determinant=not pinv
-                )
+                rewards, slope = expectation(beliefs, reward_coef, rng, **sweeps)
                 reward_coef = solve @ rewards
                 gradient = _LOG_PRIOR_UNIT * b * slope
                 mean_square = _DECAY * mean_square + (1 - _DECAY) * gradient**2
@@ -142,7 +136,7 @@ class BICB(Sampled):
         return self._recovered(log, coef, prior_weight_=math.exp(log_b), steps_=picked)
 
 
-def _sample(log: BehaviorLog, sample: Any, rng: np.random.Generator) -> NDArray[np.int64]:
+def _sample(log: BehaviorLog, sample: Any, rng: Generator) -> NDArray[np.int64]:
     """Steps of the policy, all or a uniform sample of them, in order."""
     steps = np.arange(log.policy_steps.start, log.policy_steps.stop)
     if sample is not None:
@@ -158,9 +152,8 @@ def _sample(log: BehaviorLog, sample: Any, rng: np.random.Generator) -> NDArray[
     elif len(steps) < 2:
         raise ValueError("the log has one step of the policy; the sampler needs two or more.")
     if (np.diff(log.step_offsets)[steps] == 1).all():
-        raise ValueError(
-            f"all {len(steps)} steps used have one candidate, so their choices say nothing about the rewards."
-        )
+        why = "so their choices say nothing about the rewards"
+        raise ValueError(f"all {len(steps)} steps used have one candidate, {why}.")
     return steps
 
 

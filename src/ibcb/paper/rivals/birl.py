@@ -39,12 +39,16 @@ _PASSES_PER_BOUNDS = 15
 _DRAW_BLOCK = 1_000
 
 
-class Target:
-    """What the chain is drawn from: exp(-f), and what the bounds on f need to know of it."""
+class Target(NamedTuple):
+    """What the chain is drawn from: exp(-f), and what the bounds on f need to know of it, `ChoiceLoss.reach`."""
 
-    def __init__(self, loss: ChoiceLoss) -> None:
-        self.loss = loss
-        self.reach = loss.reach()
+    loss: ChoiceLoss
+    reach: Matrix
+
+    def bounds(self, rho: Vector) -> Bounds:
+        """The bounds around a point."""
+        loss, gradient, hessian, _ = self.loss.expand(rho)
+        return Bounds(rho, loss, np.concatenate([gradient[None], hessian, self.reach]))
 
 
 class Bounds(NamedTuple):
@@ -84,7 +88,7 @@ class ChainState(NamedTuple):
 
 def init(rho: Vector, target: Target) -> ChainState:
     """The chain's first state."""
-    bounds = _bounds(rho, target)
+    bounds = target.bounds(rho)
     return ChainState(rho, bounds.loss, bounds.loss, bounds, 0)
 
 
@@ -99,28 +103,18 @@ def step(state: ChainState, move: Vector, allowance: float, target: Target) -> t
         return state, False, 0
     if high - state.low < allowance:
         return ChainState(proposal, low, high, state.bounds, state.passes), True, 0
-    return _exact_step(state, proposal, allowance, target)
-
-
-def _exact_step(state: ChainState, proposal: Vector, allowance: float, target: Target) -> tuple[ChainState, bool, int]:
     known = state.low == state.high
     here = state.low if known else target.loss(state.rho)
     there = target.loss(proposal)
-    accepted = there - here < allowance
+    accepted, passes = there - here < allowance, 1 if known else 2
     rho, loss = (proposal, there) if accepted else (state.rho, here)
-    passes = 1 if known else 2
     bounds, spent = state.bounds, state.passes + passes
     if spent >= _PASSES_PER_BOUNDS:
         spent = 0
         if not np.array_equal(rho, bounds.centre):
-            bounds = _bounds(rho, target)
+            bounds = target.bounds(rho)
             passes += 1
     return ChainState(rho, loss, loss, bounds, spent), accepted, passes
-
-
-def _bounds(rho: Vector, target: Target) -> Bounds:
-    loss, gradient, hessian, _ = target.loss.expand(rho)
-    return Bounds(rho, loss, np.concatenate([gradient[None], hessian, target.reach]))
 
 
 def _psi(r: float) -> float:
@@ -135,33 +129,6 @@ def draws(rng: np.random.Generator, d: int, step_size: float) -> Iterator[tuple[
     while True:
         moves = step_size * rng.standard_normal((_DRAW_BLOCK, d))
         yield from zip(moves, rng.standard_exponential(_DRAW_BLOCK).tolist(), strict=True)
-
-
-def sample(
-    target: Target,
-    rng: np.random.Generator,
-    step_size: float,
-    burn_in: int,
-    n_samples: int,
-    thin: int,
-    verbose: bool = False,
-) -> tuple[Matrix, float, int]:
-    """Walk from -1/d plus one step of noise; after the burn-in keep the first state, and every ``thin``-th from it.
-
-    Gives the samples, shape (n, d), the share of steps that moved, and passes over the log.
-    """
-    d = target.loss.n_features
-    state = init(np.full(d, -1 / d) + step_size * rng.standard_normal(d), target)
-    samples, accepted, passes = np.empty((n_samples, d)), 0, 0
-    n_steps = burn_in + (n_samples - 1) * thin + 1
-    bar = progress(n_steps, "B-IRL", "step", shown=verbose)
-    for number, (move, allowance) in zip(bar, draws(rng, d, step_size), strict=False):
-        state, moved, cost = step(state, move, allowance, target)
-        accepted += moved
-        passes += cost
-        if number >= burn_in and (number - burn_in) % thin == 0:
-            samples[(number - burn_in) // thin] = state.rho
-    return samples, accepted / n_steps, passes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -229,10 +196,19 @@ class BIRL(Sampled):
             raise ValueError(
                 "no step of the log has candidates that differ, so its choices say nothing about the rewards."
             )
+        d, n_steps = loss.n_features, burn_in + (n_samples - 1) * thin + 1
+        samples, accepted, passes = np.empty((n_samples, d)), 0, 0
         with one_blas_thread():
-            chain = sample(Target(loss), rng, step_size, burn_in, n_samples, thin, bool(self.verbose))
-        mean = chain[0].mean(axis=0)
+            target = Target(loss, loss.reach())
+            state = init(np.full(d, -1 / d) + step_size * rng.standard_normal(d), target)
+            bar = progress(n_steps, "B-IRL", "step", shown=bool(self.verbose))
+            for number, (move, allowance) in zip(bar, draws(rng, d, step_size), strict=False):
+                state, moved, cost = step(state, move, allowance, target)
+                accepted += moved
+                passes += cost
+                if number >= burn_in and (number - burn_in) % thin == 0:
+                    samples[(number - burn_in) // thin] = state.rho
+        mean = samples.mean(axis=0)
         coef = mean / np.abs(mean).sum() if normalise else mean
-        return self._recovered(
-            log, coef, **dict(zip(("samples_", "acceptance_rate_", "n_passes_"), chain, strict=True))
-        )
+        rate = accepted / n_steps
+        return self._recovered(log, coef, samples_=samples, acceptance_rate_=rate, n_passes_=passes)
