@@ -21,7 +21,7 @@ from ibcb.cli import app
 from ibcb.io.locks import sole_writer
 from ibcb.paper.tables import TABLES, Cell, PaperSetting, cells, reproduce, runner
 from ibcb.paper.tables.page import _remarks, render
-from ibcb.paper.tables.paper_cells import OURS, figures, make
+from ibcb.paper.tables.runner import OURS, figures, make
 
 SMALL = [Cell(PaperSetting("synthetic", "sbucb", noise=0.03), name, 0) for name in ("expert", "IBCB", "BaseSVC", *OURS)]
 

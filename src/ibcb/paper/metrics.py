@@ -47,14 +47,10 @@ def ol_fitness(model: Scorer, run: Run) -> float:
     if not getattr(model, "learns_rewards", True):
         raise ValueError(f"OL-Fitness is undefined for {type(model).__name__}: it learns no reward parameters.")
     if not run.learns:
-        raise ValueError(
-            f"OL-Fitness is undefined for an expert of the kind {run.expert_settings.kind!r}: rewards do not change "
-            "what it does."
-        )
-    log = run.log
-    return float(
-        np.mean(run.replay(model.coef_, float(getattr(model, "intercept_", 0.0))) == log.chosen[log.policy_steps])
-    )
+        expert = f"an expert of the kind {run.expert_settings.kind!r}"
+        raise ValueError(f"OL-Fitness is undefined for {expert}: rewards do not change what it does.")
+    again = run.replay(model.coef_, float(getattr(model, "intercept_", 0.0)))
+    return float(np.mean(again == run.log.chosen[run.log.policy_steps]))
 
 
 def bt_fitness(model: Scorer, run: Run, *, split: Split = "test") -> float:
@@ -78,7 +74,7 @@ def cumulative_fairness_regret(model: Scorer, run: Run, *, split: Split = "test"
     Both draw with common random numbers, so that a perfect imitator has 0. Rewards are real-valued.
     """
     log, phase = _split(run, split)
-    mine, its = _probabilities(model, run, log), _probabilities(run.expert, run, log)
+    mine, its = (top_k_softmax(_scores(each, log), run.top_k) for each in (model, run.expert))
     uniforms = Streams(run.seed)["imitator test draws"].random(len(mine))
     divergence = _jensen_shannon(mine, its)
     apart = np.abs(phase.rewards(draw(mine, uniforms)) - phase.rewards(draw(its, uniforms)))
@@ -88,7 +84,8 @@ def cumulative_fairness_regret(model: Scorer, run: Run, *, split: Split = "test"
 def train_log_fitness(model: Scorer, run: Run) -> float:
     """Share of the log's own steps where the imitator's policy chooses as logged; the random start does not count."""
     log = run.log
-    return float(np.mean(_greedy(model, log)[log.policy_steps] == log.chosen[log.policy_steps]))
+    chosen = _scores(model, log).argmax(axis=1)
+    return float(np.mean(chosen[log.policy_steps] == log.chosen[log.policy_steps]))
 
 
 def evaluate(model: Scorer, run: Run) -> dict[str, float | None]:
@@ -120,30 +117,20 @@ def _scores(model: Scorer, log: BehaviorLog) -> NDArray[Any]:
     return model.decision_function(log).reshape(-1, log.candidates_per_step)
 
 
-def _greedy(model: Scorer, log: BehaviorLog) -> NDArray[np.int64]:
-    best: NDArray[np.int64] = _scores(model, log).argmax(axis=1)
-    return best
-
-
-def _probabilities(model: Scorer, run: Run, log: BehaviorLog) -> NDArray[np.float64]:
-    return top_k_softmax(_scores(model, log), run.top_k)
-
-
 def _choose(model: Scorer, run: Run, log: BehaviorLog) -> NDArray[np.int64]:
+    scores = _scores(model, log)
     if run.top_k == 1:
-        return _greedy(model, log)
-    probabilities = _probabilities(model, run, log)
-    return draw(probabilities, Streams(run.seed)["imitator test draws"].random(len(probabilities)))
+        best: NDArray[np.int64] = scores.argmax(axis=1)
+        return best
+    return draw(top_k_softmax(scores, run.top_k), Streams(run.seed)["imitator test draws"].random(len(scores)))
 
 
 def _jensen_shannon(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divergence in nats between the rows of p and q, at most log 2."""
-    middle = (p + q) / 2
-    return (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2
-
-
-def _relative_entropy(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-    # The mean of two tiny probabilities can round to 0.
-    ratio = np.divide(p, q, out=np.ones_like(p), where=(p > 0) & (q > 0))
-    entropy: NDArray[np.float64] = np.sum(p * np.log(ratio), axis=-1)
-    return entropy
+    middle, entropies = (p + q) / 2, []
+    for one in (p, q):
+        # The mean of two tiny probabilities can round to 0.
+        ratio = np.divide(one, middle, out=np.ones_like(one), where=(one > 0) & (middle > 0))
+        entropies.append(np.sum(one * np.log(ratio), axis=-1))
+    divergence: NDArray[np.float64] = (entropies[0] + entropies[1]) / 2
+    return divergence

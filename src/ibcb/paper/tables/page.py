@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from ibcb.io import atomic
 from ibcb.log.array_checks import plural
-from ibcb.paper.tables.paper_cells import OURS, Figure, figures
-from ibcb.paper.tables.runner import Record, read_results
+from ibcb.paper.tables.runner import OURS, Figure, Record, figures, read_results
 
 _METRICS = {
     "ol_fitness": "OL-Fitness",
@@ -26,7 +24,8 @@ _METRICS = {
     "train_time_s": "training time, in units of IBCB's in the same run (lower is better)",
 }
 _BASELINES = ("B-IRL", "BaseSVC", "B-ICB-S")
-_LOW_IS_GOOD = {"cfr", "train_time_s"}
+#: records by setting and algorithm, then by seed
+_Records = dict[tuple[str, str], dict[int, Record]]
 
 
 def write_page(results: str | os.PathLike[str], page: str | os.PathLike[str]) -> None:
@@ -38,16 +37,21 @@ def write_page(results: str | os.PathLike[str], page: str | os.PathLike[str]) ->
 
 def render(records: dict[str, Record]) -> str:
     """The page as Markdown, from records by id."""
-    book = _Book(records)
-    parts = [_text("introduction.md").format(seeds=book.seeds)]
+    found: _Records = {}
+    for record in records.values():
+        if "error" not in record:
+            found.setdefault((record["setting"], record["algorithm"]), {})[record["seed"]] = record
+    seeds = plural(len({seed for cell in found.values() for seed in cell}), "seed")
+    parts = [_text("introduction.md").format(seeds=seeds)]
     for table, heading, remark in _remarks():
         mine = [figure for figure in figures() if figure.table == table]
-        if not any(book.has(figure.setting.id, figure.ours) for figure in mine):
-            continue
-        keys = dict.fromkeys((f.expert, f.variant, f.metric) for f in mine)
-        groups = [[f for f in mine if (f.expert, f.variant, f.metric) == key] for key in keys]
-        parts.append(f"{heading}\n\n{remark}\n\n{_lead(book, groups)}\n")
-        parts += [_section(book, group) for group in groups]
+        if any((figure.setting.id, figure.ours) in found for figure in mine):
+            groups: dict[tuple[str, str, str], list[Figure]] = {}
+            for figure in mine:
+                groups.setdefault((figure.expert, figure.variant, figure.metric), []).append(figure)
+            sections = [_Section(group, found) for group in groups.values()]
+            parts.append(f"{heading}\n\n{remark}\n\n{_lead(sections)}\n")
+            parts += map(str, sections)
     return "\n".join(parts)
 
 
@@ -62,122 +66,95 @@ def _remarks() -> Iterator[tuple[int, str, str]]:
         yield int(heading.removeprefix("Table ").partition(":")[0]), f"## {heading}", remark.strip()
 
 
-class _Book:
-    """Records looked up by setting, algorithm and metric."""
+class _Section:
+    """What a table says of one metric, expert and variant: algorithms by conditions, the paper's and ours.
 
-    def __init__(self, records: dict[str, Record]) -> None:
-        self._cells: dict[tuple[str, str], dict[int, Record]] = {}
-        for record in records.values():
-            if "error" not in record:
-                self._cells.setdefault((record["setting"], record["algorithm"]), {})[record["seed"]] = record
-        self.seeds = plural(len({seed for cell in self._cells.values() for seed in cell}), "seed")
+    Times are multiples of those of IBCB, which the tables about alpha call by its alpha: the paper's of its mean, ours
+    of the same seed's.
+    """
 
-    def has(self, setting: str, algorithm: str) -> bool:
-        return (setting, algorithm) in self._cells
+    def __init__(self, group: Sequence[Figure], found: _Records) -> None:
+        self.first, self._found = group[0], found
+        self.sign = 1 if self.first.metric in ("cfr", "train_time_s") else -1
+        self.conditions = list(dict.fromkeys(figure.condition for figure in group))
+        self.algorithms = list(dict.fromkeys(figure.algorithm for figure in group))
+        self._names = {(figure.algorithm, figure.condition): figure.ours for figure in group}
+        self._settings = {figure.condition: figure.setting.id for figure in group}
+        self._unit = unit = "IBCB" if "IBCB" in self.algorithms else "IBCB-alpha-1"
+        self.theirs = {(f.algorithm, f.condition): f.mean for f in group if f.mean is not None}
+        if self.first.metric == "train_time_s":
+            known = {key: mean for key, mean in self.theirs.items() if (unit, key[1]) in self.theirs}
+            self.theirs = {(name, c): mean / self.theirs[unit, c] for (name, c), mean in known.items()}
 
-    def values(self, setting: str, algorithm: str, metric: str, unit: str = "IBCB") -> list[float]:
-        """One value per seed; for times, the ratio to the unit's with the same seed."""
-        records = self._cells.get((setting, algorithm), {})
+    def ours(self, name: str, condition: str) -> list[float]:
+        """One value for each seed."""
+        setting, metric = self._settings[condition], self.first.metric
+        records = self._found.get((setting, self._names.get((name, condition), name)), {})
         if metric != "train_time_s":
             return [value for record in records.values() if (value := record["metrics"][metric]) is not None]
-        base = self._cells.get((setting, unit), {})
+        base = self._found.get((setting, self._unit), {})
         pairs = [(record["seconds"], base[seed]["seconds"]) for seed, record in records.items() if seed in base]
         return [mine / its for mine, its in pairs if mine is not None]
 
+    def leads_in_paper(self, condition: str) -> bool:
+        """Whether the paper has its IBCB before all baselines."""
+        known = [self.sign * self.theirs[name, condition] for name in _BASELINES if (name, condition) in self.theirs]
+        return bool(known) and self.sign * self.theirs.get(("IBCB", condition), self.sign * np.inf) < min(known)
 
-def _lead(book: _Book, groups: Iterable[Sequence[Figure]]) -> str:
+    def leads_here(self, name: str, condition: str) -> bool:
+        """Whether an algorithm is before all baselines of the table."""
+        mine = self.ours(name, condition)
+        rivals = (self.ours(rival, condition) for rival in _BASELINES if (rival, condition) in self._names)
+        return bool(mine) and all(self.sign * np.mean(its) > self.sign * np.mean(mine) for its in rivals if its)
+
+    def same_order(self, condition: str) -> bool:
+        """Whether the algorithms that both have stand in the same order; the paper's ties may go either way."""
+        names = [name for name in self.algorithms if name != self.first.expert.upper()]
+        both = [name for name in names if (name, condition) in self.theirs and self.ours(name, condition)]
+        ranked = sorted(both, key=lambda name: self.sign * np.mean(self.ours(name, condition)))
+        return all(a <= b for a, b in pairwise(self.sign * self.theirs[name, condition] for name in ranked))
+
+    def label(self) -> str:
+        """Such as BT-Fitness top2 SBTS."""
+        metric = _METRICS[self.first.metric].partition(",")[0].partition(" (")[0]
+        return " ".join(filter(None, (metric, self.first.variant.replace("_", " "), self.first.expert.upper())))
+
+    def __str__(self) -> str:
+        variant = f", {self.first.variant.replace('_', ' ')}" if self.first.variant else ""
+        marks = ["" if self.same_order(condition) else " **≠**" for condition in self.conditions]
+        header = ["", *(f"{condition}{mark}".strip() for condition, mark in zip(self.conditions, marks, strict=True))]
+        names = [*self.algorithms, *self.first.beside]
+        rows = [[name, *(self._entry(name, condition) for condition in self.conditions)] for name in names]
+        title, *lines = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
+        heading = f"**{_METRICS[self.first.metric]}**, expert {self.first.expert.upper()}{variant}"
+        return "\n".join([heading, "", title, "|" + "---|" * len(header), *lines, ""])
+
+    def _entry(self, name: str, condition: str) -> str:
+        values, paper = self.ours(name, condition), self.theirs.get((name, condition))
+        beside = "" if paper is None else f" ({self._number(paper)})"
+        if not values:
+            return beside.strip()
+        spread = f" ± {self._number(float(np.std(values)))}" if len(values) > 1 else ""
+        return f"{self._number(float(np.mean(values)))}{spread}{beside}"
+
+    def _number(self, value: float) -> str:
+        if self.first.metric == "train_time_s":  # from hundreds to thousandths
+            return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+        return f"{value:.0f}" if self.first.metric == "cfr" else f"{value:.3f}"
+
+
+def _lead(sections: Sequence[_Section]) -> str:
     """Where the paper has its IBCB before all baselines, and whether that is so here."""
-    claimed = 0
-    lost: dict[str, dict[str, list[str]]] = {"IBCB": {}, OURS[0]: {}}
-    for group in groups:
-        theirs, metric = _paper_scale(group), group[0].metric
-        sign = 1 if metric in _LOW_IS_GOOD else -1
-        for condition in dict.fromkeys(figure.condition for figure in group):
-            rivals = [f for f in group if f.condition == condition and f.algorithm in _BASELINES]
-            known = [sign * theirs[f.algorithm, condition] for f in rivals if (f.algorithm, condition) in theirs]
-            if not known or sign * theirs.get(("IBCB", condition), sign * np.inf) >= min(known):
-                continue
-            claimed += 1
-            for name, places in lost.items():
-                mine = book.values(rivals[0].setting.id, name, metric)
-                others = [book.values(f.setting.id, f.ours, metric) for f in rivals]
-                if not mine or any(values and sign * np.mean(values) <= sign * np.mean(mine) for values in others):
-                    words = (_METRICS[metric].partition(",")[0].partition(" (")[0], group[0].variant.replace("_", " "))
-                    label = " ".join(filter(None, (*words, group[0].expert.upper())))
-                    places.setdefault(label, []).append(condition)
+    claimed = [(section, c) for section in sections for c in section.conditions if section.leads_in_paper(c)]
     if not claimed:
         return "*This table has no column in which the paper's IBCB leads the baselines.*"
-    return f"*Columns where IBCB leads the baselines in the paper: {claimed}. Here {_told('IBCB', lost, claimed)}; " + (
-        f"{_told(OURS[0], lost, claimed)}.*"
-    )
-
-
-def _told(name: str, lost: dict[str, dict[str, list[str]]], claimed: int) -> str:
-    places = lost[name]
-    if not places:
-        return f"{name} leads in all"
-    exceptions = [" ".join([label, ", ".join(conditions)]).strip() for label, conditions in places.items()]
-    return f"{name} leads in {claimed - sum(map(len, places.values()))} (not in {'; '.join(exceptions)})"
-
-
-def _section(book: _Book, group: Sequence[Figure]) -> str:
-    metric, expert, variant = group[0].metric, group[0].expert, group[0].variant
-    conditions = list(dict.fromkeys(figure.condition for figure in group))
-    algorithms = list(dict.fromkeys(figure.algorithm for figure in group))
-    paper = {(figure.algorithm, figure.condition): figure for figure in group}
-    settings = {figure.condition: figure.setting.id for figure in group}
-    theirs, unit = _paper_scale(group), _unit(group)
-    heading = f"**{_METRICS[metric]}**, expert {expert.upper()}" + (f", {variant.replace('_', ' ')}" if variant else "")
-    rows = []
-    ours: dict[tuple[str, str], float] = {}
-    for name in [*algorithms, *group[0].beside]:
-        row = [name]
-        for condition in conditions:
-            figure = paper.get((name, condition))
-            values = book.values(settings[condition], name if figure is None else figure.ours, metric, unit)
-            if values:
-                ours[name, condition] = float(np.mean(values))
-            row.append(_entry(values, theirs.get((name, condition)), metric))
-        rows.append(row)
-    ranked = [name for name in algorithms if name != expert.upper()]
-    marks = ["" if _same_order(ranked, c, ours, theirs, metric) else " **≠**" for c in conditions]
-    header = ["", *(f"{condition}{mark}".strip() for condition, mark in zip(conditions, marks, strict=True))]
-    lines = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
-    return "\n".join([heading, "", lines[0], "|" + "---|" * len(header), *lines[1:], ""])
-
-
-def _paper_scale(group: Sequence[Figure]) -> dict[tuple[str, str], float]:
-    """The paper's means; its times as multiples of its IBCB's."""
-    means = {(f.algorithm, f.condition): f.mean for f in group if f.mean is not None}
-    if group[0].metric != "train_time_s":
-        return means
-    unit = _unit(group)
-    return {(name, c): mean / means[unit, c] for (name, c), mean in means.items() if (unit, c) in means}
-
-
-def _unit(group: Sequence[Figure]) -> str:
-    """The algorithm whose time is 1: IBCB, which the tables about alpha call by its alpha."""
-    return "IBCB" if any(figure.algorithm == "IBCB" for figure in group) else "IBCB-alpha-1"
-
-
-def _entry(values: Sequence[float], paper: float | None, metric: str) -> str:
-    beside = "" if paper is None else f" ({_number(paper, metric)})"
-    if not values:
-        return beside.strip()
-    spread = f" ± {_number(float(np.std(values)), metric)}" if len(values) > 1 else ""
-    return f"{_number(float(np.mean(values)), metric)}{spread}{beside}"
-
-
-def _number(value: float, metric: str) -> str:
-    if metric == "train_time_s":  # from hundreds to thousandths
-        return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
-    return f"{value:.0f}" if metric == "cfr" else f"{value:.3f}"
-
-
-def _same_order(algorithms: Sequence[str], condition: str, ours: Any, theirs: Any, metric: str) -> bool:
-    """Whether the algorithms that both have stand in the same order; the paper's ties may go either way."""
-    both = [name for name in algorithms if (name, condition) in ours and (name, condition) in theirs]
-    sign = 1 if metric in _LOW_IS_GOOD else -1
-    ranked = sorted(both, key=lambda name: sign * ours[name, condition])
-    values = [sign * theirs[name, condition] for name in ranked]
-    return all(a <= b for a, b in pairwise(values))
+    told = []
+    for name in ("IBCB", OURS[0]):
+        lost: dict[str, list[str]] = {}
+        for section, condition in claimed:
+            if not section.leads_here(name, condition):
+                lost.setdefault(section.label(), []).append(condition)
+        exceptions = [" ".join([label, ", ".join(conditions)]).strip() for label, conditions in lost.items()]
+        where = f"{len(claimed) - sum(map(len, lost.values()))} (not in {'; '.join(exceptions)})" if lost else "all"
+        told.append(f"{name} leads in {where}")
+    return f"*Columns where IBCB leads the baselines in the paper: {len(claimed)}. Here {'; '.join(told)}.*"
