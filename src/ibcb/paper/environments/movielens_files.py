@@ -164,9 +164,9 @@ class MovieLensFiles(NamedTuple):
                 inside = _INSIDE if (root / _INSIDE).is_dir() and not (root / "u.data").exists() else ""
                 for name in _NAMES:
                     if not (root / f"{inside}{name}").exists():
-                        found = _listed(sorted(f"{inside}{each.name}" for each in (root / inside).iterdir()))
+                        there = _listed(sorted(f"{inside}{each.name}" for each in (root / inside).iterdir()))
                         raise FileNotFoundError(
-                            f"{path}: expected the file {inside}{name}, found {found or 'nothing'}."
+                            f"{path}: expected the file {inside}{name}, found {there or 'nothing'}."
                         )
                 return cls(path / inside, {name: (root / f"{inside}{name}").read_bytes() for name in _NAMES})
         # RuntimeError is what zipfile raises for an encrypted member or an unknown compression.
@@ -211,10 +211,10 @@ class MovieLensFiles(NamedTuple):
         people = np.array(users[1:4], dtype=np.int64)
         return Ratings._make([*rated, *people, years, np.array(items[5:], dtype=np.int64).T])
 
-    def refuse(self, name: str, row: int | None, expected: str, found: str) -> NoReturn:
+    def refuse(self, name: str, row: int | None, expected: str, what: str) -> NoReturn:
         """Raise; rows count from 1, as editors show them."""
         where = self.source / name if row is None else f"{self.source / name}, row {row}"
-        raise MovieLensFormatError(f"{where}: expected {expected}, found {found}.")
+        raise MovieLensFormatError(f"{where}: expected {expected}, found {what}.")
 
     def _check_rated_once(self, pairs: NDArray[np.int64], n_items: int) -> None:
         again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])

@@ -37,19 +37,19 @@ def write_page(results: str | os.PathLike[str], page: str | os.PathLike[str]) ->
 
 def render(records: dict[str, Record]) -> str:
     """The page as Markdown, from records by id."""
-    found: _Records = {}
+    book: _Records = {}
     for record in records.values():
         if "error" not in record:
-            found.setdefault((record["setting"], record["algorithm"]), {})[record["seed"]] = record
-    seeds = plural(len({seed for cell in found.values() for seed in cell}), "seed")
+            book.setdefault((record["setting"], record["algorithm"]), {})[record["seed"]] = record
+    seeds = plural(len({seed for cell in book.values() for seed in cell}), "seed")
     parts = [_text("introduction.md").format(seeds=seeds)]
     for table, heading, remark in _remarks():
         mine = [figure for figure in figures() if figure.table == table]
-        if any((figure.setting.id, figure.ours) in found for figure in mine):
+        if any((figure.setting.id, figure.ours) in book for figure in mine):
             groups: dict[tuple[str, str, str], list[Figure]] = {}
             for figure in mine:
                 groups.setdefault((figure.expert, figure.variant, figure.metric), []).append(figure)
-            sections = [_Section(group, found) for group in groups.values()]
+            sections = [_Section(group, book) for group in groups.values()]
             parts.append(f"{heading}\n\n{remark}\n\n{_lead(sections)}\n")
             parts += map(str, sections)
     return "\n".join(parts)
@@ -73,8 +73,8 @@ class _Section:
     of the same seed's.
     """
 
-    def __init__(self, group: Sequence[Figure], found: _Records) -> None:
-        self.first, self._found = group[0], found
+    def __init__(self, group: Sequence[Figure], records: _Records) -> None:
+        self.first, self._records = group[0], records
         self.sign = 1 if self.first.metric in ("cfr", "train_time_s") else -1
         self.conditions = list(dict.fromkeys(figure.condition for figure in group))
         self.algorithms = list(dict.fromkeys(figure.algorithm for figure in group))
@@ -89,10 +89,10 @@ class _Section:
     def ours(self, name: str, condition: str) -> list[float]:
         """One value for each seed."""
         setting, metric = self._settings[condition], self.first.metric
-        records = self._found.get((setting, self._names.get((name, condition), name)), {})
+        records = self._records.get((setting, self._names.get((name, condition), name)), {})
         if metric != "train_time_s":
             return [value for record in records.values() if (value := record["metrics"][metric]) is not None]
-        base = self._found.get((setting, self._unit), {})
+        base = self._records.get((setting, self._unit), {})
         pairs = [(record["seconds"], base[seed]["seconds"]) for seed, record in records.items() if seed in base]
         return [mine / its for mine, its in pairs if mine is not None]
 
