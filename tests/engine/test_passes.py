@@ -13,7 +13,7 @@ from ibcb.log import BehaviorLog
 from ibcb.log.disk import DiskLog
 from ibcb.log.steps import index_of
 from ibcb.report import facts
-from ibcb.report.scanning import Validating
+from ibcb.report.facts import Validating
 
 STEPS = 4 * 120
 

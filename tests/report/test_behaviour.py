@@ -10,9 +10,8 @@ import ibcb
 from ibcb.engine import History, replay
 from ibcb.report import facts, render
 from ibcb.report.feature_weights import weight_numbers
-from ibcb.report.ribbons import agreements, today_begins
-from ibcb.report.ribbons import ribbons as gathering
-from ibcb.report.times import episode_times
+from ibcb.report.walking import Ribbons, agreements, today_begins
+from ibcb.report.writing import episode_times
 
 
 def would_take(policy, log):
@@ -105,7 +104,7 @@ def test_a_model_not_to_be_relied_on_says_so_beside_what_drives_it():
 def ribbons(model, log):
     """Of every episode, as the log goes by."""
     before = History.before_the_log(np.zeros((log.n_features, log.n_features)))
-    (found,) = replay([log], gathering(model, before, 0.9))
+    (found,) = replay([log], Ribbons(model, model._fit.track, before))
     return found
 
 

@@ -12,7 +12,7 @@ from pages import fitted
 
 import ibcb
 from ibcb.report import facts, render
-from ibcb.report.kinds_compared import compared, exploration
+from ibcb.report.sections import compared, exploration
 
 KINDS = ("sbucb", "sbts", "egreedy", "softmax", "topk", "stationary", "other")
 
@@ -27,8 +27,8 @@ def words_of(page):
 
 def test_epsilon_is_said_with_its_interval():
     model, _ = fitted("egreedy")
-    estimate, low, high = (each[-1] for each in model.exploration_interval(0.8))
-    assert f"is {estimate:.1%} (80% interval {low:.1%} to {high:.1%})" in exploration(model, 0.8)
+    estimate, low, high = (each[-1] for each in model.exploration_interval(0.9))
+    assert f"is {estimate:.1%} (90% interval {low:.1%} to {high:.1%})" in exploration(model)
 
 
 def test_an_epsilon_that_falls_is_said_to_fall():

@@ -9,7 +9,7 @@ import sklearn
 from pages import fitted, hostile
 
 import ibcb
-from ibcb.report.notebook_html import summary_html
+from ibcb.report.rendering import summary_html
 
 matplotlib = pytest.importorskip("matplotlib", exc_type=ImportError)
 matplotlib.use("Agg")

@@ -19,8 +19,8 @@ from ibcb.estimators.model_file import read_model_file, write_model_file
 from ibcb.io.parquet import write_steps
 from ibcb.log.steps import Steps
 from ibcb.report import facts, render, write_report
-from ibcb.report.lessons import step_keys
 from ibcb.report.rendering import json_for_script
+from ibcb.report.rivals import step_keys
 from ibcb.report.shown_steps import Smallest
 
 EXPERTS = ("sbucb", "sbts")

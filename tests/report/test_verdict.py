@@ -13,9 +13,8 @@ import ibcb
 from ibcb.cli import app
 from ibcb.log.notes import Note
 from ibcb.report import facts, render
-from ibcb.report.lessons import Lessons
-from ibcb.report.rivals import ItemShares, choice_weights
-from ibcb.report.verdict import BARS, Figures, explained_exactly, judge
+from ibcb.report.rivals import ItemShares, Lessons, choice_weights
+from ibcb.report.verdict import BARS, Figures, explained_exactly, judge, lead
 
 LEVELS = ("good", "fair", "poor", "unknown")
 
@@ -43,7 +42,10 @@ def late(**changes):
     figures = {"episodes": 5, "steps": 900, "predicted": 0.95, "greedy": 0.95, "chance": 0.1, "kept": 0.995}
     figures |= {"rival": "choice model", "rival_predicted": 0.94, "apart": (30, 20, 30, 20)}
     figures |= {"confirmed": 0.97, "borne_out": 0.99, "agreement": 0.995, "agreement_low": 0.99}
-    return Figures.of(**(figures | changes))
+    figures |= changes
+    model_only, rival_only, greedy_only, over_greedy = figures.pop("apart")
+    figures |= {"model_only": model_only, "rival_only": rival_only, "p_value": 0.5}
+    return Figures(**figures, greedy_lead=lead(over_greedy, greedy_only, figures["steps"]))
 
 
 UNKNOWN = {"agreement": None, "agreement_low": None}
@@ -325,7 +327,7 @@ def test_item_shares_count_what_came_before():
     shares = ItemShares()
     shares.learn(log[0])
     assert not shares.known
-    assert not shares.hits(log[1]).any()
+    assert shares.hits(log[1]) is None
     shares.end_episode()
     assert shares.known
     offered = np.bincount(ids[:200].ravel(), minlength=6)
@@ -353,5 +355,5 @@ def test_a_sample_is_that_of_all_steps_however_they_arrive():
     for name in ("contexts", "steps", "seen"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(pieces, name))
     assert len(whole.steps) == 3000 // 15
-    assert not whole.complete
+    assert len(whole.steps) < whole.seen
     assert choice_weights(Lessons()) is None

@@ -13,7 +13,7 @@ from ibcb.cli.printing import say
 if TYPE_CHECKING:
     from ibcb.log import Log
     from ibcb.log.notes import Note
-    from ibcb.report.scanning import Validating
+    from ibcb.report.facts import Validating
 
 #: findings of `ibcb.validate` that are repeated though they are no warnings: units matter to an l2 that is a number
 _REPEATED = ("scales",)

@@ -21,7 +21,7 @@ from ibcb.estimators.parameters import FITTING
 from ibcb.log.option import FLAG, PATH, option, text
 
 if TYPE_CHECKING:
-    from ibcb.report.kinds_compared import Compared
+    from ibcb.report.sections import Compared
 
 #: what the forecast is, by the code of the note that explains it
 _FORECASTS = {
@@ -84,8 +84,8 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.io.locks import sole_writer
-    from ibcb.report.kinds_compared import compared, exploration
-    from ibcb.report.scanning import Validating
+    from ibcb.report.facts import Validating
+    from ibcb.report.sections import compared, exploration
 
     out, kept, streamed = how.out, checkpoint_of(how.out), how.stream or how.resume or how.scheduler is not None
     check_input(log, "a log")

@@ -64,7 +64,7 @@ def report(
     Example: ibcb report model.safetensors --log log.parquet -o report.html
     """
     from ibcb.report import facts, write_page
-    from ibcb.report.scanning import Validating
+    from ibcb.report.facts import Validating
 
     log, out = how.log, how.out
     check_output(out, (".html", ".htm"), model, log)

@@ -195,7 +195,7 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
     def _repr_html_inner(self) -> str:
         # Imported here, and from a room above, because only notebooks want it.
-        from ibcb.report.notebook_html import summary_html
+        from ibcb.report.rendering import summary_html
 
         return f"{summary_html(self)}{super()._repr_html_inner()}"
 

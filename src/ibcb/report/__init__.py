@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ibcb.estimators.ibcb import IBCB
 from ibcb.io.files import atomic
@@ -63,7 +62,7 @@ def write_report(
 def write_page(said: Facts, path: str | os.PathLike[str], notes: Iterable[Note] = ()) -> None:
     """Write the page of what `facts` gave; warnings among ``notes`` come first on it."""
     doubts = dict.fromkeys(note.text for note in notes if note.severity == "warning")
-    shown = replace(said, notes=(*(text[:1].upper() + text[1:] for text in doubts), *said.notes))
+    shown = Facts(**(vars(said) | {"notes": (*(text[:1].upper() + text[1:] for text in doubts), *said.notes)}))
     # Lone surrogates, which a name in memory may hold, have no place in UTF-8.
     page = render(shown).encode("utf-8", "replace")
     with atomic(path) as temporary:

@@ -1,6 +1,6 @@
 """What a decider was thinking: how much of each choice was exploitation, how much exploration, and what it cost.
 
-`ibcb.report.scores` has the formulas. Whether a choice went astray the other choices of its episode tell.
+`ibcb.report.reading` has the formulas. Whether a choice went astray the other choices of its episode tell.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from ibcb.estimators.imitator import check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.contexts import dense
-from ibcb.report.reading import in_double, read_parts
-from ibcb.report.scores import Decider, EpisodeThoughts, Scores, score
+from ibcb.report.reading import Decider, EpisodeThoughts, Scores, in_double, read_parts, score
 from ibcb.report.verdict import explained_exactly
 
 

@@ -6,8 +6,8 @@ candidates, which have an exploration bonus beside them, are in units of alpha f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,23 +15,16 @@ import numpy as np
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
 from ibcb.log import Log, is_log
+from ibcb.log.validation import Validation, validated
+from ibcb.log.validation.scan import Scan
 from ibcb.numerics.refusals import WrongTypeError
-from ibcb.report.calibrating import Calibrating, Calibration, calibration
-from ibcb.report.feature_weights import LEVEL, StepSpread, WeightsSection, feature_names, groups_of
+from ibcb.report import sections
+from ibcb.report.calibrating import Calibrating, calibration
+from ibcb.report.feature_weights import StepSpread, WeightsSection, feature_names, groups_of, valued
 from ibcb.report.judging import Judging, Rejudging
-from ibcb.report.next_policy import agreement
-from ibcb.report.ribbons import Ribbons, ribbons
-from ibcb.report.sections import (
-    EvolutionSection,
-    ExplorerSection,
-    MisfitsSection,
-    OverviewSection,
-    PredictionSection,
-    contradictions,
-    episodes_shown,
-)
-from ibcb.report.verdict import Verdict, judge, of_another_log
-from ibcb.report.walking import Walking
+from ibcb.report.shown_steps import within_budget
+from ibcb.report.verdict import Verdict, of_another_log
+from ibcb.report.walking import Ribbons, Walking
 
 _ANOTHER = (
     "This log is as large as the one that the model was fitted to, but not the same: its fingerprint is {}, that of "
@@ -39,19 +32,24 @@ _ANOTHER = (
 )
 
 
-@dataclass(frozen=True)
-class Facts(OverviewSection, WeightsSection, EvolutionSection, PredictionSection, MisfitsSection, ExplorerSection):
+class Facts(
+    sections.OverviewSection,
+    WeightsSection,
+    sections.EvolutionSection,
+    sections.PredictionSection,
+    sections.MisfitsSection,
+    sections.ExplorerSection,
+):
     """All that a page says: what each of its sections says, and ``calibration``, recovered propensities beside logged
     ones, where there are any.
     """
 
-    calibration: Calibration | None
-
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data; the kind of the decider by name, title and label."""
         kind = {"name": self.kind.name, "title": self.kind.title, "label": self.kind.label}
-        # Kinds hold arrays, which asdict would copy and JSON does not know.
-        return {**asdict(replace(self, kind=None)), "kind": kind, "verdict": self.verdict.to_json()}  # type: ignore[arg-type]
+        plain = {**vars(self), "kind": kind, "verdict": self.verdict.to_json()}
+        told: dict[str, Any] = json.loads(json.dumps(plain, default=vars))
+        return told
 
 
 def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: Sequence[Subscriber] = ()) -> Facts:
@@ -78,48 +76,50 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
         replay([log], *also)
         also = ()
     model, log = model.as_tracked(), model._lens.log(log)
-    names, named = feature_names(model), contradictions(model)
+    names, named, track = feature_names(model), sections.contradictions(model), model._fit.track
     groups = groups_of(names)
     spread = StepSpread(model.direction(model.policy_coefs_[-1]), groups)
-    places = {(row.episode, row.step) for row in named}
-    view = Walking(model, spread, LEVEL, contradicting=places, steps=steps)
-    # Where nothing is believed of a policy, no choice has a probability.
-    calibrating = None if model.forecast_model_ is None else Calibrating(model, before)
-    going = _Going(Rejudging(model._fit, view), ribbons(model, before, LEVEL), calibrating)
+    view = Walking(model, spread, contradicting={(row.episode, row.step) for row in named}, steps=steps)
+    going = _Going(
+        Rejudging(model._fit, view),
+        None if track is None or not model.coef_.any() else Ribbons(model, track, before),
+        # Where nothing is believed of a policy, no choice has a probability.
+        None if model.forecast_model_ is None else Calibrating(model, before),
+    )
     replay([log], going, *also, before=before)
     rejudging = going.rejudging
     calibrated = None if going.calibrating is None else going.calibrating.finish()
     if calibrated is None and model.forecast_model_ is not None and not rejudging.same:
         calibrated = calibration(model, log)
-    judged = _judged(model, rejudging.judging) if rejudging.same else of_another_log()
+    judged = view.verdict(model) if rejudging.same else of_another_log()
     decides = spread.finish()
-    weights, order = WeightsSection.valued(model, decides, groups, bounded=judged.supported)
+    weights, order = valued(model, decides, groups, bounded=judged.supported)
     # Those that ever moved scores most.
     moved = np.abs([*model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)]).max(axis=0)
     # Of another log than the fitted one nothing can be retraced.
     bounds = going.ribbons.finish() if going.ribbons is not None and judged.supported and rejudging.same else None
-    evolution = EvolutionSection.evolved(model, view, order, moved * decides.spreads, bounds)
-    sample, misfits = view.sample, view.misfits.finish()
+    evolution = sections.evolved(model, view, order, moved * decides.spreads, bounds)
+    sample, misfits = within_budget(view.sample), view.listed.finish()
     notes = [] if rejudging.same else [_ANOTHER.format(rejudging.names[-1], model.log_fingerprint_)]
     notes += [_sentence(str(note)) for note in model.notes_]
     notes += _on_the_page(view, sum(len(each.steps) for each in sample), weights, len(evolution.lines))
-    sections = (
-        OverviewSection.overview(model, view, judged, notes, title=title, name=name, warmup=rejudging.warmup_steps),
+    tables = (
+        sections.overview(model, view, judged, notes, title=title, name=name, warmup=rejudging.warmup_steps),
         weights,
         evolution,
-        PredictionSection.predicted(model, view),
-        MisfitsSection(misfits if steps else misfits.without_names(), named),
-        ExplorerSection(tuple(sample) if steps else None, names),
+        sections.predicted(model, view),
+        sections.MisfitsSection(misfits=misfits if steps else misfits.without_names(), contradictions=named),
+        sections.ExplorerSection(sample=tuple(sample) if steps else None, columns=names),
     )
-    said: dict[str, Any] = {name: value for section in sections for name, value in vars(section).items()}
+    said = {name: value for table in tables for name, value in vars(table).items()}
     return Facts(**said, calibration=calibrated)
 
 
 class _Going(Subscriber):
     """All that a page needs, in their order; what is of the fitted log alone stops where another goes on otherwise."""
 
-    def __init__(self, rejudging: Rejudging, bounds: Ribbons | None, calibrating: Calibrating | None) -> None:
-        self.rejudging, self.ribbons, self.calibrating = rejudging, bounds, calibrating
+    def __init__(self, rejudging: Rejudging, ribbons: Ribbons | None, calibrating: Calibrating | None) -> None:
+        self.rejudging, self.ribbons, self.calibrating = rejudging, ribbons, calibrating
 
     def step(self, episode: Episode) -> _Going:
         """One more episode."""
@@ -135,27 +135,39 @@ class _Going(Subscriber):
         self.rejudging.finish()
 
 
+class Validating(Subscriber):
+    """The scan of `ibcb.validate` while a log goes by: neither a fit nor a page need go through it for that."""
+
+    def __init__(self) -> None:
+        self._scan = Scan()
+        self._said: Validation | None = None
+
+    def step(self, episode: Episode) -> Validating:
+        """One more episode."""
+        for part in episode.rows.parts():
+            self._scan.add(episode.number, part)
+        return self
+
+    def finish(self) -> Validating:
+        """Itself."""
+        return self
+
+    def of(self, log: Log) -> Validation:
+        """What `ibcb.validate` says of the log, which is read again only if its episodes look wrong."""
+        if self._said is None:
+            self._said = validated(self._scan.finish(), log)
+        return self._said
+
+
 def verdict(model: IBCB, log: Log) -> Verdict:
     """How far to rely on a model; what `IBCB.verdict` gives. Another log than the fitted one raises ValueError."""
     _check(model, log)
     fitted, judging = getattr(model, "_judged", (None, None))
-    tracked = model.as_tracked()
     if fitted is not log or not isinstance(judging, Judging):
-        (rejudging,) = replay([model._lens.log(log)], Rejudging(model._fit), before=model._starts(log))
+        judging = Judging()
+        (rejudging,) = replay([model._lens.log(log)], Rejudging(model._fit, judging), before=model._starts(log))
         rejudging.check()
-        judging = rejudging.judging
-    return _judged(tracked, judging)
-
-
-def _judged(model: IBCB, judging: Judging) -> Verdict:
-    late = judging.late()
-    if late is None:
-        return judge(model, None, judging.misfits)
-    figures, sample = late
-    believed = agreement(model, sample)
-    if believed is not None:
-        figures = replace(figures, agreement=believed[0], agreement_low=believed[1])
-    return judge(model, figures, judging.misfits)
+    return judging.verdict(model.as_tracked())
 
 
 # -- does the log belong to it? ------------------------------------------------------------------------------------
@@ -180,7 +192,7 @@ def _on_the_page(view: Walking, kept: int, weights: WeightsSection, lines: int) 
     """What is left out, in sentences."""
     steps, features, shown = sum(map(len, view.sizes)), weights.n_features, len(weights.weights)
     episodes = len(view.episodes)
-    some = len(episodes_shown(episodes))
+    some = len(sections.episodes_shown(episodes))
     told = {
         f"The explorer holds {kept:,} of {steps:,} steps: those that do not fit first, then those not predicted, then "
         "others, drawn by a fixed rule. All other figures are of all steps.": 0 < kept < steps,

@@ -7,7 +7,7 @@ the feature's deviation among the candidates of a step, it is what the feature m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -100,41 +100,44 @@ class StepSpread:
         return Influences(spreads, shares, {name: float(shares[places].sum()) for name, places in self._groups.items()})
 
 
-@dataclass(frozen=True)
-class FeatureWeight:
-    """One feature: its weight in the last logged policy, with an interval, in the policy right after it, and in the
-    rewards. ``told`` is False where the choices do not determine it; it has no interval then. ``spread`` is its
-    deviation among the candidates of a step, ``influence`` its share of what decides, ``group`` the name of the `Group`
-    it belongs to, if any.
-    """
+class FeatureWeight(SimpleNamespace):
+    """One feature.
 
-    name: str
-    group: str | None
-    influence: float
-    spread: float
-    last: float
-    low: float | None
-    high: float | None
-    policy: float
-    reward: float
-    told: bool
+    Attributes
+    ----------
+    name : str
+    group : str or None
+        Name of the `Group` it belongs to, if any.
+    influence : float
+        Its share of what decides.
+    spread : float
+        Its deviation among the candidates of a step.
+    last, low, high : float, or None
+        Weight in the last logged policy, and its interval, where there is one.
+    policy, reward : float
+        Weight in the policy right after the log, and in the rewards.
+    told : bool
+        False where the choices do not determine it; it has no interval then.
+    """
 
     def as_share(self, value: float) -> float:
         """What a value of the weight would decide, with its sign, at the scale of the feature's influence."""
         return self.influence * value / abs(self.last) if self.last else 0.0
 
 
-@dataclass(frozen=True)
-class Group:
-    """Features that are one, such as the levels of a one-hot feature: their share of what decides, together.
+class Group(SimpleNamespace):
+    """Features that are one, such as the levels of a one-hot feature.
 
-    ``told`` is False where the choices do not even determine how they compare with each other.
+    Attributes
+    ----------
+    name : str
+    features : int
+        How many there are.
+    influence : float
+        Their share of what decides, together.
+    told : bool
+        False where the choices do not even determine how they compare with each other.
     """
-
-    name: str
-    features: int
-    influence: float
-    told: bool
 
 
 class Driver(NamedTuple):
@@ -150,8 +153,7 @@ class Driver(NamedTuple):
     best: str | None
 
 
-@dataclass(frozen=True)
-class WeightsSection:
+class WeightsSection(SimpleNamespace):
     """What the decider values.
 
     Attributes
@@ -166,44 +168,6 @@ class WeightsSection:
     n_features : int
         Of the model; ``weights`` may have fewer.
     """
-
-    unit: str
-    weights: tuple[FeatureWeight, ...]
-    groups: tuple[Group, ...]
-    level: float
-    n_features: int
-
-    @classmethod
-    def valued(
-        cls, model: IBCB, decides: Influences, groups: Mapping[str, tuple[int, ...]], *, bounded: bool
-    ) -> tuple[WeightsSection, list[int]]:
-        """The section, and the features that it has, in its order; ``bounded``: whether intervals are claimed."""
-        names, known, bounds = feature_names(model), told(model), intervals(model) if bounded else None
-        policies = (model.policy_coefs_[-1], model.next_policy_coef_, model.coef_)
-        last, policy, reward = (model.direction(each) for each in policies)
-        order = _ranked(decides, groups, last)[:MOST_WEIGHTS]
-        group = {feature: name for name, places in groups.items() for feature in places}
-        weights = tuple(
-            FeatureWeight(
-                name=names[feature],
-                group=group.get(feature),
-                influence=exact(decides.features[feature]),
-                spread=exact(decides.spreads[feature]),
-                last=exact(last[feature]),
-                low=exact(bounds.lower[feature]) if bounds is not None and known[feature] else None,
-                high=exact(bounds.upper[feature]) if bounds is not None and known[feature] else None,
-                policy=exact(policy[feature]),
-                reward=exact(reward[feature]),
-                told=bool(known[feature]),
-            )
-            for feature in order
-        )
-        together = [
-            Group(name, len(groups[name]), exact(decides.groups[name]), _told_together(model, known, groups[name]))
-            for name in sorted(groups, key=lambda name: -decides.groups[name])
-        ]
-        unit = "scaled so that the scores of a step spread by 1"
-        return cls(unit, weights, tuple(together), LEVEL, len(names)), order
 
     def determined(self, weight: FeatureWeight) -> bool:
         """Whether the choices determine a weight, alone or against the others of its group."""
@@ -241,6 +205,41 @@ class WeightsSection:
         low, high = min(0.0, *signed), max(0.0, *signed, *(group.influence for group in self.groups))
         span = (high - low) or 1.0
         return lambda share: round(100 * (min(high, max(low, share)) - low) / span, 3)
+
+
+def valued(
+    model: IBCB, decides: Influences, groups: Mapping[str, tuple[int, ...]], *, bounded: bool
+) -> tuple[WeightsSection, list[int]]:
+    """The section, and the features that it has, in its order; ``bounded``: whether intervals are claimed."""
+    names, known, bounds = feature_names(model), told(model), intervals(model) if bounded else None
+    policies = (model.policy_coefs_[-1], model.next_policy_coef_, model.coef_)
+    columns = dict(zip(("last", "policy", "reward"), map(model.direction, policies), strict=True))
+    columns |= {"influence": decides.features, "spread": decides.spreads}
+    order = _ranked(decides, groups, columns["last"])[:MOST_WEIGHTS]
+    group, weights = {feature: name for name, places in groups.items() for feature in places}, []
+    for place in order:
+        weight = FeatureWeight(name=names[place], group=group.get(place), low=None, high=None, told=bool(known[place]))
+        vars(weight).update({name: exact(column[place]) for name, column in columns.items()})
+        if bounds is not None and weight.told:
+            weight.low, weight.high = exact(bounds.lower[place]), exact(bounds.upper[place])
+        weights.append(weight)
+    together = [
+        Group(
+            name=name,
+            features=len(places),
+            influence=exact(decides.groups[name]),
+            told=_told_together(model, known, places),
+        )
+        for name, places in groups.items()
+    ]
+    section = WeightsSection(
+        unit="scaled so that the scores of a step spread by 1",
+        weights=tuple(weights),
+        groups=tuple(sorted(together, key=lambda group: -decides.groups[group.name])),
+        level=LEVEL,
+        n_features=len(names),
+    )
+    return section, order
 
 
 def weight_numbers(weight: FeatureWeight, factor: float) -> dict[str, str]:

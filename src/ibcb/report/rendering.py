@@ -1,4 +1,8 @@
-"""Facts to a page: one HTML file that needs nothing else. The same facts give the same bytes."""
+"""Facts to a page: one HTML file that needs nothing else. The same facts give the same bytes.
+
+And what a notebook shows of a model, above scikit-learn's table of settings, and of a verdict. A model has no log at
+hand, so it shows what needs none; `IBCB.verdict` says how far to rely on it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,20 @@ import base64
 import hashlib
 import json
 import math
-from dataclasses import asdict
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ibcb.report.facts import Facts
-from ibcb.report.feature_weights import weight_numbers
+from ibcb.numerics.metric import direction
+from ibcb.report.feature_weights import feature_names, weight_numbers
+from ibcb.report.verdict import Verdict, statements
 from ibcb.report.writing import count, middle, number, percent
+
+if TYPE_CHECKING:
+    from ibcb.report.facts import Facts
 
 #: signs that could end a script element or a line of JavaScript, as JSON writes them harmlessly
 _HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
@@ -25,6 +33,8 @@ _CURVE = 300
 _SCRIPTS = ("basics.js", "charts.js", "figures.js", "explorer.js", "start.js")
 #: what the script draws as it is
 _DRAWN = ("n_episodes", "n_steps", "evolution", "lower", "upper", "forecast", "forecast_today")
+#: weights that a notebook shows
+_MOST = 8
 
 
 def template(name: str) -> Template:
@@ -78,7 +88,6 @@ def _read(name: str) -> str:
 def _data(facts: Facts) -> dict[str, Any]:
     """What the script draws."""
     left_out, shown = {"status", "violated", "explored", "agreed"}, [facts.weights[line] for line in facts.lines]
-    episodes = [asdict(episode) for episode in facts.episodes]
     # NamedTuples become lists, in the order of their fields: explorer.js names those of steps again.
     sample = [
         {**each._asdict(), "steps": [[int(x) if isinstance(x, bool) else x for x in step] for step in each.steps]}
@@ -92,7 +101,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "told": [facts.determined(weight) for weight in shown],
         "episodes": [
             {name: round(x, 6) if isinstance(x, float) else x for name, x in each.items() if name not in left_out}
-            for each in episodes
+            for each in map(vars, facts.episodes)
         ],
         "counts": {**facts.counts._asdict(), "misfits": facts.misfits.total},
         "columns": facts.columns if facts.sample is not None else (),
@@ -121,3 +130,31 @@ def _curve(facts: Facts) -> dict[str, Any]:
             name: [(at(each.recovered), _CURVE - at(each.logged)) for each in line] for name, line in lines.items()
         },
     }
+
+
+# -- in a notebook -----------------------------------------------------------------------------------------------------
+
+
+def summary_html(model: Any) -> str:
+    """What a fit recovered, as a few lines of HTML; empty before `fit`. Works on any estimator of this library."""
+    if not hasattr(model, "next_policy_coef_"):
+        return ""
+    fitted, said = "", list[str]()
+    if hasattr(model, "diagnostics_"):
+        steps = sum(entry.steps for entry in model.diagnostics_)
+        fitted = f"{len(model.diagnostics_):,} episodes, {steps:,} steps, solver {model.solver_}."
+        said = [*statements(model), *map(str, model.notes_), "model.verdict(log) says how far to rely on it."]
+    names, scaled = feature_names(model), getattr(model, "direction", direction)
+    policy, reward = scaled(model.next_policy_coef_), scaled(model.coef_)
+    largest, weights = float(np.abs(policy).max(initial=0.0)) or 1.0, []
+    for f in np.argsort(-np.abs(policy), kind="stable")[:_MOST]:
+        name = names[f] if len(names[f]) <= 60 else names[f][:59] + "…"
+        weights.append((name, f"{policy[f]:+.3g}", f"{reward[f]:+.3g}", f"{7 * abs(policy[f]) / largest:.2f}"))
+    rest = len(policy) - len(weights)
+    # A macro of the file.
+    return str(template("notebook.html").module.model(fitted, said, weights, f"{rest:,}" if rest else ""))  # type: ignore[attr-defined]
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """The level and the headline, then the reasons and what to do next."""
+    return str(template("notebook.html").module.verdict(verdict))  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The sections of the page: each a record that says its own figures, laid out by the part of `parts` of the same name.
+"""The sections of the page: each a table that says its own figures, laid out by the part of `parts` of the same name.
 
 Weights are those of `ibcb.report.feature_weights`, propensities those of `ibcb.report.calibrating`.
 """
@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 
-from ibcb.deciders import Kind
 from ibcb.estimators.ibcb import IBCB
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.numerics.arrays import Matrix
 from ibcb.report.feature_weights import LEVEL
-from ibcb.report.kinds_compared import Compared, compared, exploration
-from ibcb.report.misfits import Misfits
-from ibcb.report.ribbons import agreements
-from ibcb.report.shown_steps import SampledEpisode
-from ibcb.report.times import episode_times
 from ibcb.report.verdict import Verdict, statements
-from ibcb.report.walking import Counts, EpisodeFacts, Walking
-from ibcb.report.writing import decimals, exact
+from ibcb.report.walking import Walking, agreements
+from ibcb.report.writing import decimals, episode_times, exact
 from ibcb.tracking import Interval
+from ibcb.tracking.selection import Candidate
+from ibcb.version import __version__
 
 #: updates after the log that the evolution goes on for
 FORECAST = 5
@@ -35,12 +32,13 @@ _MOST_LINES, _MOST_EPISODES = 40, 400
 #: columns of the file of choices that do not fit
 _CSV = {"episode": "episode", "step": "step", "id": "step_id", "time": "timestamp"}
 _CSV |= {name: name for name in ("chosen", "preferred", "probability")}
+#: how many times as often one candidate is drawn as another, up to which the number is said
+_MOST_TIMES = 1000
 
 Rows = tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True)
-class OverviewSection:
+class OverviewSection(SimpleNamespace):
     """What was fitted to what, and how far to rely on it.
 
     Attributes
@@ -63,52 +61,34 @@ class OverviewSection:
         Of the library.
     """
 
-    title: str
-    log_name: str
-    kind: Kind
-    settings: tuple[tuple[str, str], ...]
-    verdict: Verdict
-    exact: tuple[str, ...]
-    notes: tuple[str, ...]
-    n_episodes: int
-    n_steps: int
-    n_rows: int
-    warmup_steps: int
-    fewest: int
-    most: int
-    fingerprint: str
-    version: str
-
-    @classmethod
-    def overview(
-        cls, model: IBCB, view: Walking, verdict: Verdict, notes: Sequence[str], *, title: str, name: str, warmup: int
-    ) -> OverviewSection:
-        """Of a log that is called ``name`` and has so many steps of ``warmup``."""
-        from ibcb.version import __version__
-
-        counts = np.concatenate(view.sizes)
-        return cls(
-            title=title or (f"What {name} gives away" if name else "What a log gives away"),
-            log_name=name,
-            kind=model.decider_,
-            settings=_settings(model),
-            verdict=verdict,
-            exact=tuple(statements(model)),
-            notes=tuple(notes),
-            n_episodes=len(view.sizes),
-            n_steps=len(counts),
-            n_rows=int(counts.sum()),
-            warmup_steps=warmup,
-            fewest=int(counts.min()),
-            most=int(counts.max()),
-            fingerprint=model.log_fingerprint_,
-            version=__version__,
-        )
-
     @property
     def judged(self) -> tuple[str, ...]:
         """The reasons of the verdict without those in ``exact``."""
         return tuple(reason for reason in self.verdict.reasons if reason not in self.exact)
+
+
+def overview(
+    model: IBCB, view: Walking, verdict: Verdict, notes: Sequence[str], *, title: str, name: str, warmup: int
+) -> OverviewSection:
+    """Of a log that is called ``name`` and has so many steps of ``warmup``."""
+    counts = np.concatenate(view.sizes)
+    return OverviewSection(
+        title=title or (f"What {name} gives away" if name else "What a log gives away"),
+        log_name=name,
+        kind=model.decider_,
+        settings=_settings(model),
+        verdict=verdict,
+        exact=tuple(statements(model)),
+        notes=tuple(notes),
+        n_episodes=len(view.sizes),
+        n_steps=len(counts),
+        n_rows=int(counts.sum()),
+        warmup_steps=warmup,
+        fewest=int(counts.min()),
+        most=int(counts.max()),
+        fingerprint=model.log_fingerprint_,
+        version=__version__,
+    )
 
 
 def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
@@ -128,8 +108,7 @@ def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
     )
 
 
-@dataclass(frozen=True)
-class EvolutionSection:
+class EvolutionSection(SimpleNamespace):
     """How the policy evolved, and will.
 
     Attributes
@@ -150,39 +129,6 @@ class EvolutionSection:
         Whether the forecast projects a learner; False where it is the last policy, or the one right after the log.
     """
 
-    lines: tuple[int, ...]
-    evolution: Rows
-    lower: Rows | None
-    upper: Rows | None
-    forecast: Rows
-    forecast_today: tuple[float, ...]
-    today_steps: int
-    learns: bool
-
-    @classmethod
-    def evolved(
-        cls, model: IBCB, view: Walking, order: list[int], peaks: Sequence[float], bounds: list[Interval] | None
-    ) -> EvolutionSection:
-        """``order``: the features shown; ``peaks``: how much each ever moved scores by; ``bounds``: of every policy."""
-        policies, today = model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)
-        lines = sorted(np.argsort(-np.asarray(peaks)[order], kind="stable")[:_MOST_LINES].tolist())
-        columns, shown = [order[line] for line in lines], episodes_shown(len(policies))
-        ahead, lately = np.stack(forecasts(model)), view.lately.log()
-
-        def rows(values: Sequence[Any] | Matrix) -> Rows:
-            return tuple(tuple(map(exact, row[columns])) for row in values)
-
-        return cls(
-            lines=tuple(lines),
-            evolution=rows(policies[shown]),
-            lower=None if bounds is None else rows([bounds[place].lower for place in shown]),
-            upper=None if bounds is None else rows([bounds[place].upper for place in shown]),
-            forecast=rows(ahead),
-            forecast_today=tuple(map(exact, agreements(ahead, today, lately))),
-            today_steps=lately.n_steps,
-            learns=model.forecast_note_ is not None and model.forecast_note_.code == "learner-forecast",
-        )
-
     @property
     def digits(self) -> list[int]:
         """Decimals of each of ``lines``, by episode and by update after the log."""
@@ -202,6 +148,30 @@ class EvolutionSection:
         return lines
 
 
+def evolved(
+    model: IBCB, view: Walking, order: list[int], peaks: Sequence[float], bounds: list[Interval] | None
+) -> EvolutionSection:
+    """``order``: the features shown; ``peaks``: how much each ever moved scores by; ``bounds``: of every policy."""
+    policies, today = model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)
+    lines = sorted(np.argsort(-np.asarray(peaks)[order], kind="stable")[:_MOST_LINES].tolist())
+    columns, shown = [order[line] for line in lines], episodes_shown(len(policies))
+    ahead, lately = np.stack(forecasts(model)), view.lately.log()
+
+    def rows(values: Sequence[Any] | Matrix) -> Rows:
+        return tuple(tuple(map(exact, row[columns])) for row in values)
+
+    return EvolutionSection(
+        lines=tuple(lines),
+        evolution=rows(policies[shown]),
+        lower=None if bounds is None else rows([bounds[place].lower for place in shown]),
+        upper=None if bounds is None else rows([bounds[place].upper for place in shown]),
+        forecast=rows(ahead),
+        forecast_today=tuple(map(exact, agreements(ahead, today, lately))),
+        today_steps=lately.n_steps,
+        learns=model.forecast_note_ is not None and model.forecast_note_.code == "learner-forecast",
+    )
+
+
 def episodes_shown(count: int) -> list[int]:
     """All episodes, or of many every k-th and the last."""
     return sorted({*range(0, count, -(-count // _MOST_EPISODES)), count - 1})
@@ -214,8 +184,7 @@ def forecasts(model: IBCB) -> list[Any]:
     return [model.direction(model.forecast(updates=count)) for count in range(1, FORECAST + 1)]
 
 
-@dataclass(frozen=True)
-class PredictionSection:
+class PredictionSection(SimpleNamespace):
     """How it is predicted, how it explores, and which kinds were compared.
 
     Attributes
@@ -230,41 +199,100 @@ class PredictionSection:
         Of the whole log.
     """
 
-    episodes: tuple[EpisodeFacts, ...]
-    exploration: str
-    compared: tuple[Compared, ...]
-    counts: Counts
 
-    @classmethod
-    def predicted(cls, model: IBCB, view: Walking) -> PredictionSection:
-        """With the share of today's choices that each of the policies would make."""
-        shown, policies = episodes_shown(len(view.episodes)), model.direction(model.policy_coefs_)
-        times = episode_times([view.episodes[place].time for place in shown])
-        shares = agreements(policies[shown], model.direction(model.next_policy_coef_), view.lately.log())
-        episodes = tuple(
-            replace(view.episodes[place], time=time, today=exact(share))
-            for place, time, share in zip(shown, times, shares, strict=True)
+class Counts(NamedTuple):
+    """Steps: whose choice the policy of the time would not make, that was not predicted, that exploration decided."""
+
+    disagreed: int
+    surprised: int
+    explored: int
+
+
+def predicted(model: IBCB, view: Walking) -> PredictionSection:
+    """With the share of today's choices that each of the policies would make."""
+    places, policies = episodes_shown(len(view.episodes)), model.direction(model.policy_coefs_)
+    shown = tuple(view.episodes[place] for place in places)
+    times = episode_times([episode.time for episode in shown])
+    shares = agreements(policies[places], model.direction(model.next_policy_coef_), view.lately.log())
+    for episode, time, share in zip(shown, times, shares, strict=True):
+        episode.time, episode.today = time, exact(share)
+    counts = Counts(*(view.counts[name] for name in Counts._fields))
+    return PredictionSection(episodes=shown, exploration=exploration(model), compared=compared(model), counts=counts)
+
+
+class Compared(NamedTuple):
+    """A kind of decider that the log was compared with.
+
+    Attributes
+    ----------
+    best : Candidate
+        The chosen one, or the likeliest of this kind.
+    tried : int
+        How many there were of it, each with its own parameter.
+    """
+
+    best: Candidate
+    tried: int
+
+    @property
+    def outcome(self) -> str:
+        """What became of it; figures of a kind that was given up are of the episodes until then."""
+        if self.best.chosen:
+            return "chosen"
+        return f"out after {self.best.out_after}" if self.best.out_after else ""
+
+
+def compared(model: IBCB) -> tuple[Compared, ...]:
+    """Every kind compared, the likeliest first and those last that were given up; empty where there was but one."""
+    kinds: dict[tuple[str, str | None], list[Candidate]] = {}
+    for each in sorted(model.evidence_, key=_rank):
+        kinds.setdefault((each.expert, each.draws), []).append(each)
+    rows = (Compared(next((one for one in of if one.chosen), of[0]), len(of)) for of in kinds.values())
+    return tuple(sorted(rows, key=lambda kind: _rank(kind.best))) if len(kinds) > 1 else ()
+
+
+def _rank(candidate: Candidate) -> tuple[float, float]:
+    """Those that were given up are comparable with no others but those that went as far."""
+    return -(candidate.out_after or math.inf), -candidate.log_likelihood
+
+
+def exploration(model: IBCB) -> str:
+    """Epsilon or the temperature with its interval, in a sentence; empty of kinds that have neither, or untracked."""
+    if model.epsilon_ is None and model.temperature_ is None:
+        return ""
+    bounds = model.exploration_interval(LEVEL)
+    now, low, high = (float(values[-1]) for values in bounds)
+    if model.epsilon_ is None:
+        return (
+            f"Its temperature is {now:.2g} times the deviation of a step's scores ({LEVEL:.0%} interval {low:.2g} to "
+            f"{high:.2g}): of two candidates one deviation apart, it draws the better {_times(now)} as often."
         )
-        counts = Counts(*(view.counts[name] for name in Counts._fields))
-        return cls(episodes, exploration(model, LEVEL), compared(model), counts)
+    between = f"{LEVEL:.0%} interval {low:.1%} to {high:.1%}"
+    if float(bounds.lower[0]) > high:
+        first = float(bounds.estimate[0])
+        return (
+            f"Epsilon, the share of choices made at random, falls: {first:.1%} in the first episode, {now:.1%} right "
+            f"after the last ({between})."
+        )
+    return f"Epsilon, the share of choices made at random, is {now:.1%} ({between})."
 
 
-@dataclass(frozen=True)
-class Contradicting:
-    """A step that a certificate names: ``chosen`` was taken there, and none of ``others``."""
-
-    episode: int
-    step: int
-    chosen: int
-    others: tuple[int, ...]
+def _times(temperature: float) -> str:
+    """exp(1 / temperature), in words."""
+    if temperature * math.log(_MOST_TIMES) <= 1:
+        return f"over {_MOST_TIMES:,} times"
+    return f"about {float(f'{math.exp(1 / temperature):.2g}'):,g} times"
 
 
-@dataclass(frozen=True)
-class MisfitsSection:
-    """Choices that do not fit, and steps that contradict each other."""
+class MisfitsSection(SimpleNamespace):
+    """Choices that do not fit, and steps that contradict each other.
 
-    misfits: Misfits
-    contradictions: tuple[Contradicting, ...]
+    Attributes
+    ----------
+    misfits : Misfits
+    contradictions : tuple
+        Steps that a certificate names: ``episode`` and ``step``; ``chosen`` was taken there, and none of ``others``.
+    """
 
     @property
     def misfit_csv(self) -> str:
@@ -280,17 +308,19 @@ class MisfitsSection:
         return "data:text/csv;charset=utf-8," + quote(text.getvalue().encode("utf-8", "replace"))
 
 
-def contradictions(model: IBCB) -> tuple[Contradicting, ...]:
+def contradictions(model: IBCB) -> tuple[SimpleNamespace, ...]:
     """The steps that certificates name."""
     others: dict[tuple[int, int, int], set[int]] = {}
     for entry in model.diagnostics_:
         for row in entry.certificate or ():
             others.setdefault((row.episode, row.step, row.chosen), set()).add(row.other)
-    return tuple(Contradicting(*place, tuple(sorted(those))) for place, those in sorted(others.items()))
+    return tuple(
+        SimpleNamespace(episode=episode, step=step, chosen=chosen, others=tuple(sorted(those)))
+        for (episode, step, chosen), those in sorted(others.items())
+    )
 
 
-@dataclass(frozen=True)
-class ExplorerSection:
+class ExplorerSection(SimpleNamespace):
     """Single steps.
 
     Attributes
@@ -300,9 +330,6 @@ class ExplorerSection:
     columns : tuple of str
         Names of the features, as the sample numbers them.
     """
-
-    sample: tuple[SampledEpisode, ...] | None
-    columns: tuple[str, ...]
 
     @property
     def sampled(self) -> set[tuple[int, int]]:

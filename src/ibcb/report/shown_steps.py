@@ -1,4 +1,6 @@
-"""Which steps a page shows, and what of them: a sample that depends on the log alone, not on how it is read."""
+"""Which steps a page shows, and what of them: a sample that depends on the log alone, not on how it is read, and all
+whose choice does not fit.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ from numpy.typing import NDArray
 
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.report.lessons import step_keys
-from ibcb.report.reading import LIKELY, ReadPart
-from ibcb.report.scores import Scores
+from ibcb.report.reading import LIKELY, ReadPart, Scores
+from ibcb.report.rivals import step_keys
 
 #: numbers of an episode's sampled steps in memory
 _SAMPLE_NUMBERS = 1 << 22
 #: characters of step data on a page
 _PAGE_CHARACTERS = 3_400_000
 _MOST_FEATURES, _MOST_CANDIDATES = 24, 40
+#: steps whose choice does not fit that are listed
+_MOST_LISTED = 1000
 
 
 class SampledStep(NamedTuple):
@@ -61,24 +64,6 @@ class SampledEpisode(NamedTuple):
     steps: list[SampledStep]
 
 
-class Picks(NamedTuple):
-    """What a model makes of some steps.
-
-    Attributes
-    ----------
-    total : ndarray of shape (rows,)
-        Score of every candidate, the bonus included if there is one.
-    greedy : ndarray of shape (steps,)
-        The best expected candidate.
-    predicted : ndarray of shape (steps,) or None
-        What the episodes before predict; None where nothing can be predicted.
-    """
-
-    total: Vector
-    greedy: NDArray[np.int64]
-    predicted: NDArray[np.int64] | None
-
-
 class Smallest:
     """The ``size`` steps of smallest key of those offered, the smallest first."""
 
@@ -118,12 +103,14 @@ class EpisodeSample:
         self._astray, self._odd, self._all = Smallest(half), Smallest(half), Smallest(size)
         self._steps: dict[int, tuple[SampledStep, Matrix]] = {}
 
-    def add(self, part: ReadPart, scores: Scores, picks: Picks) -> None:
-        """A part of the episode."""
+    def add(self, part: ReadPart, scores: Scores, total: Vector, greedy: NDArray[np.int64]) -> None:
+        """A part of the episode: with every candidate's score, any bonus included, and the best expected
+        of each step.
+        """
         steps, keys = np.arange(part.steps.start, part.steps.stop), step_keys(*part.place, part.log.n_steps)
         odd, astray = part.picked != part.log.chosen, part.strayed > LIKELY
-        if picks.predicted is not None:
-            odd |= picks.predicted != part.log.chosen
+        if part.predicted is not None:
+            odd |= part.predicted != part.log.chosen
         self._all.offer(steps, keys)
         self._odd.offer(steps[odd], keys[odd])
         # The most probable first.
@@ -131,20 +118,22 @@ class EpisodeSample:
         kept = {*self.named, *self._wanted}
         self._steps = {step: content for step, content in self._steps.items() if step in kept}
         for step in sorted(kept.intersection(steps.tolist())):
-            self._steps[step] = self._shown(part, step, scores, picks)
+            self._steps[step] = self._shown(part, step, scores, total, greedy)
 
     @property
     def _wanted(self) -> list[int]:
         return [*self._astray.steps, *self._odd.steps, *self._all.steps]
 
-    def _shown(self, part: ReadPart, step: int, scores: Scores, picks: Picks) -> tuple[SampledStep, Matrix]:
+    def _shown(
+        self, part: ReadPart, step: int, scores: Scores, total: Vector, greedy: NDArray[np.int64]
+    ) -> tuple[SampledStep, Matrix]:
         """A step without values, and the contexts of the candidates shown."""
         log, inside = part.log, step - part.first
         rows = slice(int(log.step_offsets[inside]), int(log.step_offsets[inside + 1]))
-        total, chosen, picked = picks.total[rows], int(log.chosen[inside]), int(part.picked[inside])
-        predicted = None if picks.predicted is None else int(picks.predicted[inside])
+        own, chosen, picked = total[rows], int(log.chosen[inside]), int(part.picked[inside])
+        predicted = None if part.predicted is None else int(part.predicted[inside])
         # The pick first: another may tie with it.
-        order = sorted(range(len(total)), key=lambda place: (place != picked, -total[place]))
+        order = sorted(range(len(own)), key=lambda place: (place != picked, -own[place]))
         wanted = {chosen, picked, predicted, *order[:_MOST_CANDIDATES]}
         shown = [place for place in order if place in wanted]
         contexts = log.contexts[rows][shown]
@@ -153,17 +142,17 @@ class EpisodeSample:
             step=step,
             id=name,
             time=time,
-            n_candidates=len(total),
+            n_candidates=len(own),
             chosen=chosen,
             picked=picked,
-            greedy=int(picks.greedy[inside]),
+            greedy=int(greedy[inside]),
             predicted=predicted,
             explored=bool(scores.explored[inside]),
             contradicts=step in self.named,
             strayed=round(float(part.strayed[inside]), 3),
             candidates=shown,
             expected=_rounded(scores.expected[rows][shown], 6),
-            width=_rounded(scores.width[rows][shown], 6),
+            width=_rounded(part.width[rows][shown], 6),
             values=[],
             ahead=None if self.ahead is None or predicted == chosen else _rounded(contexts @ self.ahead, 6),
         ), contexts
@@ -228,3 +217,58 @@ def _as_text(value: Any) -> str:
         value = value.astype("datetime64[s]")
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= 1000 else text[:999] + "…"
+
+
+# -- choices that do not fit ------------------------------------------------------------------------------------------
+
+
+class Misfit(NamedTuple):
+    """A choice that probably went astray; ``preferred`` is what the policy of the time would have taken."""
+
+    episode: int
+    step: int
+    id: str | None
+    time: str | None
+    chosen: int
+    preferred: int
+    probability: float
+
+
+class Misfits(NamedTuple):
+    """Those of a log: how many in each episode, and those listed, the most probable first."""
+
+    counts: tuple[int, ...]
+    listed: tuple[Misfit, ...]
+
+    @property
+    def total(self) -> int:
+        """Choices of the whole log that do not fit."""
+        return sum(self.counts)
+
+    def without_names(self) -> Misfits:
+        """Without ids and times of steps."""
+        return self._replace(listed=tuple(each._replace(id=None, time=None) for each in self.listed))
+
+
+class MisfitList:
+    """Gathers `Misfits` while episodes go by."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._kept: list[tuple[float, int, int, Misfit]] = []
+
+    def add(self, part: ReadPart) -> None:
+        """A part of an episode."""
+        places = np.flatnonzero(part.strayed > LIKELY)
+        self._counts[part.number] = self._counts.get(part.number, 0) + len(places)
+        for place in places.tolist():
+            step, probability = part.first + place, float(part.strayed[place])
+            chosen, preferred = int(part.log.chosen[place]), int(part.picked[place])
+            misfit = Misfit(part.number, step, *step_names(part.log, place), chosen, preferred, probability)
+            keep = heapq.heappush if len(self._kept) < _MOST_LISTED else heapq.heappushpop
+            keep(self._kept, (probability, -part.number, -step, misfit))
+
+    def finish(self) -> Misfits:
+        """Of all episodes so far."""
+        listed = tuple(entry[-1] for entry in sorted(self._kept, reverse=True))
+        return Misfits(tuple(self._counts.values()), listed)

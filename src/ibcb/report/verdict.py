@@ -11,9 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
-
-from scipy.stats import binom
+from typing import Any
 
 from ibcb.numerics.arrays import Vector
 from ibcb.report.writing import count
@@ -110,21 +108,6 @@ class Figures:
     agreement: float | None = None
     agreement_low: float | None = None
 
-    @classmethod
-    def of(cls, *, apart: Sequence[int], **figures: Any) -> Figures:
-        """With what follows from counts of steps whose choice only the model, or only the rival predicts; of the model
-        with exploration, and then of the model without.
-        """
-        model_only, rival_only, greedy_only, over_greedy = apart
-        fewer, differ = min(model_only, rival_only), model_only + rival_only
-        return cls(
-            model_only=model_only,
-            rival_only=rival_only,
-            p_value=min(1.0, 2 * float(binom.cdf(fewer, differ, 0.5))) if differ else 1.0,
-            greedy_lead=_lead(over_greedy, greedy_only, figures["steps"]),
-            **figures,
-        )
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -163,7 +146,7 @@ class Verdict:
         return {**asdict(self), "reasons": list(self.reasons)}
 
     def _repr_html_(self) -> str:
-        from ibcb.report.notebook_html import verdict_html
+        from ibcb.report.rendering import verdict_html
 
         return verdict_html(self)
 
@@ -196,10 +179,8 @@ def of_another_log() -> Verdict:
 # -- the level -----------------------------------------------------------------------------------------------------
 
 
-class _Judged(NamedTuple):
-    level: str
-    reasons: list[str]
-    next_step: str
+#: a level, what decided it, and what to do now
+_Judged = tuple[str, list[str], str]
 
 
 def _judged(model: Any, figures: Figures | None) -> _Judged:
@@ -208,16 +189,16 @@ def _judged(model: Any, figures: Figures | None) -> _Judged:
         reason = "Nothing was learned: zero weights explain every choice."
         level = "unknown" if sum(entry.steps for entry in model.diagnostics_) < BARS.many_steps else "poor"
         next_step = "Check that candidates differ in their features (ibcb validate), and fit a longer log."
-        return _Judged(level, [reason], next_step)
+        return level, [reason], next_step
     if figures is None and model.incremental:
         reason = "No episode could be predicted: it takes two that were chosen after something had been learned."
-        return _Judged("unknown", [reason], "Fit a log with more episodes.")
+        return "unknown", [reason], "Fit a log with more episodes."
     if figures is None:
         reason = "All episodes were solved at once, so none could be predicted."
-        return _Judged("unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know.")
+        return "unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know."
     if figures.steps < BARS.some_steps:
         reason = f"{count(figures.steps, 'step')} to judge by: too few to tell a model from luck."
-        return _Judged("unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more.")
+        return "unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more."
     return _chance(model, figures) or _refuted(model, figures) or _supported(model, figures)
 
 
@@ -226,7 +207,7 @@ def _chance(model: Any, figures: Figures) -> _Judged | None:
     left = 1 - figures.chance
     if left <= 0:
         reason = "No step has a choice: each has one candidate."
-        return _Judged("unknown", [reason], "Give the log all candidates of each step, not only the chosen one.")
+        return "unknown", [reason], "Give the log all candidates of each step, not only the chosen one."
     # A wrong estimate of exploration spoils what is predicted of choices, but not what predict picks.
     share = max(figures.predicted, figures.greedy)
     gain = (share - figures.chance) / left
@@ -237,9 +218,9 @@ def _chance(model: Any, figures: Figures) -> _Judged | None:
         next_step += " expert='auto' tries every kind of decider."
     if gain + BARS.luck * error < BARS.nothing:
         told = "hardly more than" if gain > 0 else "no better than"
-        return _Judged("poor", [f"That is {told} chance."], next_step)
+        return "poor", [f"That is {told} chance."], next_step
     if gain < BARS.luck * blind or _noted(model, "not-predicted"):
-        return _Judged("unknown", ["That may be chance."], next_step)
+        return "unknown", ["That may be chance."], next_step
     return None
 
 
@@ -249,7 +230,7 @@ def _refuted(model: Any, figures: Figures) -> _Judged | None:
         reason = (
             f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
         )
-        return _Judged("poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}.")
+        return "poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}."
     best = max(figures.kept, figures.borne_out)
     error = math.sqrt(best * (1 - best) / figures.steps)
     if best + BARS.luck * error >= BARS.refuted:
@@ -258,7 +239,7 @@ def _refuted(model: Any, figures: Figures) -> _Judged | None:
         f"The choices bear out only {figures.borne_out:.1%} of the preferences that were predicted: the policy moves "
         "in a way that the model does not predict."
     )
-    return _Judged("poor", [reason], f"Check where episodes begin (ibcb validate){_or_auto(model)}.")
+    return "poor", [reason], f"Check where episodes begin (ibcb validate){_or_auto(model)}."
 
 
 def _supported(model: Any, figures: Figures) -> _Judged:
@@ -299,8 +280,8 @@ def _supported(model: Any, figures: Figures) -> _Judged:
         reasons.append(f"{count(figures.steps, 'step')} to judge by: too few for more.")
         steps.append("Fit a longer log to know more.")
     if steps:
-        return _Judged("fair", reasons, steps[0])
-    return _Judged("good", reasons, "Rely on predict and the weights; fit again as new episodes come.")
+        return "fair", reasons, steps[0]
+    return "good", reasons, "Rely on predict and the weights; fit again as new episodes come."
 
 
 def _noted(model: Any, code: str) -> bool:
@@ -308,11 +289,11 @@ def _noted(model: Any, code: str) -> bool:
 
 
 def _rival_lead(figures: Figures) -> float:
-    """Share of steps by which the best rival leads, less what luck explains."""
-    return _lead(figures.rival_only, figures.model_only, figures.steps)
+    return lead(figures.rival_only, figures.model_only, figures.steps)
 
 
-def _lead(one_only: int, other_only: int, steps: int) -> float:
+def lead(one_only: int, other_only: int, steps: int) -> float:
+    """Share of steps by which one leads another, given how many each alone predicts, less what luck explains."""
     return (one_only - other_only - BARS.luck * math.sqrt(one_only + other_only)) / steps
 
 
