@@ -839,7 +839,7 @@ def test_a_file_without_permission_says_so(tmp_path):
     [
         ("log.csv", "ibcb.log.disk.numbered"),
         ("log.arrow", "ibcb.io.ipc._digests"),
-        ("log.npz", "ibcb.io.npz._headers"),
+        ("log.npz", "ibcb.io.npz._header"),
         ("log.parquet", "ibcb.io.parquet_footer._chunk"),
         ("log.parquet", "ibcb.log.recipe.Preparation.from_json"),
     ],

@@ -258,7 +258,7 @@ def open_bandit(folder, steps=12):
 @pytest.mark.parametrize("packed", [False, True])
 def test_open_bandit_items_are_one_hot_and_users_crossed(tmp_path, monkeypatch, packed):
     users = open_bandit(tmp_path)
-    monkeypatch.setattr(ibcb.io.openbandit, "sparse_pays", lambda d, filled: packed)
+    monkeypatch.setattr(ibcb.io.columns, "sparse_pays", lambda d, filled: packed)
     how = {"one_hot": ["item_id"], "cross": [("user_*", "item_id")], "sort": True, "episode_every": "1d"}
     log = ibcb.read_log(tmp_path, **how)
     found = by_name(log)

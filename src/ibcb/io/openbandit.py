@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,26 +28,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ibcb.io import csvfiles, ipc, jsonlines, parquet
 from ibcb.io.cells import as_texts, is_quantity, shown_type, value_counts
-from ibcb.io.columns import Plan, as_text, check_followed, check_one_hot, feature_matrix, kept_categories, matches
+from ibcb.io.columns import as_text, check_followed, check_one_hot, kept_categories, matches
 from ibcb.io.files import regular
 from ibcb.io.format import Format, has_suffix
 from ibcb.io.logged import Logged
+from ibcb.io.longrows import CandidateRows
 from ibcb.io.rows import Tables, whole_table
-from ibcb.io.sources import BATCH_NUMBERS, refuse_keep, refuse_roles, shared_features, some
+from ibcb.io.sources import BATCH_NUMBERS, MappedSource, refuse_keep, refuse_roles, shared_features, some
 from ibcb.io.words import dropped
 from ibcb.log.array_checks import LogFormatError, first_true, plural
-from ibcb.log.choice_propensities import of_chosen, wrong_propensity
+from ibcb.log.choice_propensities import wrong_propensity
 from ibcb.log.disk import DAMAGE, named
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import Steps
-from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
 from ibcb.numerics.printable import shown
 
 _TABLES = (csvfiles.FORMAT, parquet.FORMAT, ipc.FORMAT, jsonlines.FORMAT)
@@ -57,9 +56,11 @@ _USER = "user_feature"
 _PROPENSITY = "propensity_score"
 #: the column of the rows' numbers
 _ROW = "ibcb row"
+#: columns of the long rows that play a part
+_ROLES = {"step": "step", "chosen": "chosen", "timestamp": "timestamp", "propensity": _PROPENSITY}
 
 
-class OpenBanditSource:
+class OpenBanditSource(MappedSource):
     """Steps from a folder of the Open Bandit Dataset, or from the table of impressions in it; see `Source`.
 
     ``options.features`` and ``options.drop`` name columns of ``item_context.csv`` and ``user-item_affinity``,
@@ -68,8 +69,6 @@ class OpenBanditSource:
     of items; "zero" also for missing affinities. With ``choices=False`` the column ``item_id`` may be missing;
     ``chosen`` is 0 then.
     """
-
-    feature_names: tuple[str, ...] | None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         impressions, beside = _files(Path(path))
@@ -80,7 +79,7 @@ class OpenBanditSource:
         )
         self._tables = _opened(impressions, options)
         names = self._tables.schema.names
-        self._has_propensities = _PROPENSITY in names and options.choices and _PROPENSITY not in options.drop
+        dropped_propensities = _PROPENSITY in options.drop
         self._options = options = replace(options, drop=[name for name in options.drop if name != _PROPENSITY])
         with named(beside.name):
             items = self._read_items(beside)
@@ -89,34 +88,55 @@ class OpenBanditSource:
         if options.preparation is not None:
             check_followed(options, options.preparation, [*items.column_names[:-1], *users])
             self._users = [c.name for c in options.preparation.columns if c.name.startswith(_USER)]
-        self._check_there(["timestamp", *self._users, *(["item_id"] if options.choices else [])])
-        self.preparation = (options.preparation or Preparation(self._columns(items))).uncrossed.raw
-        columns = self.preparation.columns
-        self.feature_names = self.preparation.feature_names
-        of_users = tuple(column for column in columns if column.name in self._users)
-        self.step_features = frozenset(name for column in of_users for name in column.feature_names)
-        k, d = items.num_rows, len(self.feature_names)
-        if 16 * k * d > options.memory:
+        needed = ["timestamp", *self._users, *(["item_id"] if options.choices else [])]
+        self._check_there(needed)
+        recipe = (options.preparation or Preparation(self._columns(items))).uncrossed.raw
+        columns = {column.name: column for column in recipe.columns}
+        numbers = len(self._ids) * len(recipe.feature_names)
+        if 16 * numbers > options.memory:
             raise beyond(
-                f"{beside.name}: {plural(k, 'item')} of {plural(d, 'feature')} take {amount(16 * k * d)} at each step",
+                f"{beside.name}: {plural(len(self._ids), 'item')} of {plural(len(recipe.feature_names), 'feature')} "
+                f"take {amount(16 * numbers)} at each step",
                 options.memory,
                 "pool categories (min_count, --min-count), ",
             )
-        self._template, notes = self._items_features(items, columns)
-        affinity = next((column for column in columns if column.name == _AFFINITY), None)
-        self._affinity = None if affinity is None else self.feature_names.index(_AFFINITY)
-        wanted = [] if affinity is None else [replace(affinity, name=f"{_AFFINITY}_{item}") for item in self._ids]
-        self._check_there(
-            [column.name for column in wanted], f" drop=['{_AFFINITY}'] (--drop {_AFFINITY}) reads without."
-        )
-        #: what is read of each impression: the affinities, and then the features of its user
-        self._plan = Plan(Preparation((*wanted, *of_users)), np.dtype(np.float64), ())
-        of_row = np.count_nonzero(self._template) / k + (affinity is not None) + len(self._users)
-        self._is_sparse = sparse_pays(d, of_row / d)
+        own = [column for name, column in columns.items() if name != _AFFINITY and name not in self._users]
+        notes = self._check_items(items, own)
+        #: the columns of the items at each row, and those of impressions that have an item's number each
+        self._items = {c.name: items[c.name].cast(pa.string() if c.categories else pa.float64()) for c in own}
+        self._affinities = [
+            replace(columns[_AFFINITY], name=f"{_AFFINITY}_{item}") for item in self._ids if _AFFINITY in columns
+        ]
+        needed += [column.name for column in self._affinities]
+        self._check_there(needed, f" drop=['{_AFFINITY}'] (--drop {_AFFINITY}) reads without.")
         left_out = [name for name in users if name not in self._users]
         if left_out:
-            notes.append(shared_features(left_out, "user features", (f"{_USER}_*", columns[0].name)))
-        self.notes = tuple(notes)
+            notes.append(shared_features(left_out, "user features", (f"{_USER}_*", next(iter(columns)))))
+        if _PROPENSITY in names and options.choices and not dropped_propensities:
+            needed.append(_PROPENSITY)
+        fields = [field for field in self._tables.schema if field.name in {*needed, "item_id"}]
+        self._tables = self._tables._replace(schema=pa.schema(fields))
+        self._most = max(1, min(BATCH_NUMBERS, options.memory // 64) // numbers)
+        with named(self.name):
+            schema = self._unfolded(_numbered(self._tables.schema.empty_table(), 0), np.empty(0, "M8[ns]")).schema
+        how = ReadOptions(
+            preparation=replace(recipe, roles=()),
+            columns={role: name for role, name in _ROLES.items() if name in schema.names},
+            choices=options.choices,
+            max_memory=options.max_memory,
+        )
+        rows = Tables(self.name, schema, self._long_rows, of_step=(_PROPENSITY,))
+        super().__init__(CandidateRows(rows, how, told=True), recipe, recipe.feature_names, tuple(notes))
+        self.step_features = frozenset(name for each in self._users for name in columns[each].feature_names)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What is known of the items; their categories are not counted at each step."""
+        return self._notes
+
+    def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
+        """Without names of the candidates, also where ``item_id`` is a feature."""
+        return (steps._replace(candidate_ids=None) for steps in batches)
 
     # -- items -----------------------------------------------------------------------------------------------------
 
@@ -162,19 +182,16 @@ class OpenBanditSource:
         rows, of_users = self._user_values()
         columns = []
         for name in names:
+            values = None if name == _AFFINITY else items[name]
             fill = 0.0 if options.missing == "zero" else None
-            if name == _AFFINITY:
-                columns.append(FeatureColumn(name, fill=fill))
-                continue
-            values = items[name]
-            if name in options.encoded or name == "item_id" or not is_quantity(values.type):
+            if values is not None and (name in (*options.encoded, "item_id") or not is_quantity(values.type)):
                 # Every item is a candidate at every step.
                 counts = Counter(text for text in as_text(values).to_pylist() if text is not None)
                 columns.append(self._encoded(name, {text: count * rows for text, count in counts.items()}))
-            else:
-                numbers = [float(number) for number in values.to_pylist() if number is not None]
-                mean = options.missing == "mean" and numbers
-                columns.append(FeatureColumn(name, fill=sum(numbers) / len(numbers) if mean else fill))
+                continue
+            numbers = [] if values is None else values.drop_null().cast(pa.float64()).to_pylist()
+            mean = sum(numbers) / len(numbers) if options.missing == "mean" and numbers else fill
+            columns.append(FeatureColumn(name, fill=mean))
         return (*columns, *(self._encoded(name, dict(sorted(of_users[name].items()))) for name in self._users))
 
     def _encoded(self, name: str, counts: dict[str, int]) -> FeatureColumn:
@@ -192,28 +209,21 @@ class OpenBanditSource:
                 counts[name].update(value_counts(as_text(table[name])))
         return rows, counts
 
-    def _items_features(
-        self, items: pa.Table, columns: tuple[FeatureColumn, ...]
-    ) -> tuple[NDArray[np.float64], list[Note]]:
-        """The items' features (items, d), 0 where those of steps will stand; and a note of unknown categories."""
-        own = tuple(column for column in columns if column.name != _AFFINITY and column.name not in self._users)
+    def _check_items(self, items: pa.Table, columns: Sequence[FeatureColumn]) -> list[Note]:
+        """Refuse columns that are not as they are needed; what a reader should know of categories."""
+        notes = []
         with named(self._items_name):
-            for column in own:
+            for column in columns:
                 if column.name not in items.column_names:
                     raise LogFormatError(f"column {shown(column.name)} is missing; the model was fitted with it.")
-            _check_numbers(items, own)
-            features, strange = feature_matrix(items, Plan(Preparation(own), np.dtype(np.float64), ()), 0)
-        template = np.zeros((len(items), len(self.feature_names or ())))
-        of_items = [column in own for column in columns for _ in column.feature_names]
-        template[:, of_items] = dense(features)
-        notes = []
-        for column in own:
-            if column.name in strange:
-                texts = dict.fromkeys(as_text(items[column.name]).drop_null().to_pylist())
-                unknown = some(text for text in texts if text not in (column.categories or ()))
-                text = f"{column.name}: categories unknown to the model count as none: {unknown}."
+            _check_numbers(items, columns)
+        for column in columns:
+            texts = dict.fromkeys(as_text(items[column.name]).drop_null().to_pylist())
+            unknown = [text for text in texts if text not in (column.categories or texts)]
+            if unknown and not column.pooled:
+                text = f"{column.name}: categories unknown to the model count as none: {some(unknown)}."
                 notes.append(Note("unknown-categories", "warning", text, {"column": column.name}))
-        return template, notes
+        return notes
 
     # -- impressions -----------------------------------------------------------------------------------------------
 
@@ -227,37 +237,49 @@ class OpenBanditSource:
                 f"{self._items_name} has {plural(len(self._ids), 'item')}; do the files belong together?{remedy}"
             )
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
-        """All steps from the first on, a few million numbers at a time."""
-        numbers = np.count_nonzero(self._template) if self._is_sparse else self._template.size
-        most = max(1, min(BATCH_NUMBERS, self._options.memory // 64) // numbers)
+    def _long_rows(self, columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+        """A row for each item at each impression, a bounded number at a time."""
         last = np.datetime64("NaT", "ns")
-        with named(self.name):
-            for table in self._rows():
-                times = _times(table)
-                before = np.concatenate([[last], times[:-1]])
-                if (at := first_true(times < before)) is not None:
-                    raise LogFormatError(
-                        f"{_row(table, at)}: timestamp {times[at]} follows {before[at]}; sort the rows by "
-                        "timestamp, or read with sort=True (--sort)."
-                    )
-                last = times[-1]
-                for first in range(0, len(times), most):
-                    yield self._steps(table.slice(first, most), times[first : first + most])
+        for table in filter(len, self._impressions()):
+            times = _times(table)
+            before = np.concatenate([[last], times[:-1]])
+            if (at := first_true(times < before)) is not None:
+                raise LogFormatError(
+                    f"{_row(table, at)}: timestamp {times[at]} follows {before[at]}; sort the rows by timestamp, or "
+                    "read with sort=True (--sort)."
+                )
+            last = times[-1]
+            for first in range(0, len(times), self._most):
+                yield self._unfolded(table.slice(first, self._most), times[first : first + self._most]).select(columns)
 
-    def _rows(self) -> Iterator[pa.Table]:
-        """The columns that are needed and the number of each row, some rows at a time; all at once to sort them."""
-        names = {"timestamp", "item_id", *(column.name for column in self._plan.preparation.columns)}
-        names |= {_PROPENSITY} if self._has_propensities else set()
-        some_tables = self._tables._replace(schema=pa.schema([f for f in self._tables.schema if f.name in names]))
+    def _impressions(self) -> Iterator[pa.Table]:
+        """Rows with their numbers, some at a time; all at once to sort them."""
         if self._options.sort:
-            every = _numbered(whole_table(some_tables, self._options.memory), 0)
-            yield from [every.take(pa.array(np.argsort(_times(every), kind="stable")))] if len(every) else []
+            every = _numbered(whole_table(self._tables, self._options.memory), 0)
+            yield every.take(pa.array(np.argsort(_times(every), kind="stable")))
             return
-        row = 0
-        for table in some_tables.read(some_tables.schema.names, False):
-            yield from [_numbered(table, row)] if len(table) else []
-            row += len(table)
+        for table, row in self._tables.numbered(self._tables.schema.names):
+            yield _numbered(table, row)
+
+    def _unfolded(self, table: pa.Table, times: NDArray[Any]) -> pa.Table:
+        n, k = len(table), len(self._ids)
+        owner, item = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
+        _check_numbers(table, self._affinities)
+        cells: dict[str, Any] = {"step": table[_ROW].take(owner), "timestamp": times[owner]}
+        if "item_id" in table.column_names:
+            cells["chosen"] = item == self._positions(table)[owner]
+        if _PROPENSITY in table.column_names:
+            logged = Logged(_PROPENSITY, told=True).numbers(table[_PROPENSITY])
+            if (wrong := wrong_propensity(logged, np.arange(n))) is not None:
+                raise LogFormatError(
+                    f"{_row(table, wrong[0])}: {wrong[1]}. Correct it, or read without: {dropped(_PROPENSITY)}."
+                )
+            cells[_PROPENSITY] = logged[owner]
+        if self._affinities:
+            each = [table[column.name].cast(pa.float64()).to_numpy() for column in self._affinities]
+            cells[_AFFINITY] = np.column_stack(each).ravel()
+        cells |= {name: column.take(item) for name, column in self._items.items()}
+        return pa.table(cells | {name: as_text(table[name]).take(owner) for name in self._users})
 
     def _positions(self, table: pa.Table) -> NDArray[np.int64]:
         """Which item was shown at each step."""
@@ -268,40 +290,7 @@ class OpenBanditSource:
                 f"{_row(table, at)}: item_id is {ids[at]}, which {self._items_name} does not have; its "
                 f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}. Do the files belong together?"
             )
-        return positions.astype(np.int64)
-
-    def _propensities(self, table: pa.Table, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What was logged of every row: of the item shown alone."""
-        values, k = Logged(_PROPENSITY, told=True).numbers(table[_PROPENSITY]), len(self._ids)
-        wrong = wrong_propensity(values, np.arange(len(values)))
-        if wrong is not None:
-            raise LogFormatError(
-                f"{_row(table, wrong[0])}: {wrong[1]}. Correct it, or read without: {dropped(_PROPENSITY)}."
-            )
-        return of_chosen(values, k * np.arange(len(values)) + chosen, k * len(values))
-
-    def _steps(self, table: pa.Table, times: NDArray[Any]) -> Steps:
-        n, (k, d) = len(table), self._template.shape
-        chosen = self._positions(table) if "item_id" in table.column_names else np.zeros(n, dtype=np.int64)
-        _check_numbers(table, self._plan.preparation.columns)
-        numbers = dense(feature_matrix(table, self._plan, 0)[0])
-        own = d - len(self.step_features)
-        affinities, users = np.split(numbers, [numbers.shape[1] - (d - own)], axis=1)
-        if self._is_sparse:
-            items = sparse.kron(np.ones((n, 1)), sparse.csr_array(self._template[:, :own]))
-            contexts: Contexts = sparse.hstack([items, sparse.kron(users, np.ones((k, 1)))], format="csr")
-            if self._affinity is not None:
-                where = np.arange(n * k), np.full(n * k, self._affinity)
-                contexts = contexts + sparse.csr_array((affinities.ravel(), where), shape=contexts.shape)
-            contexts = ordered(contexts)
-        else:
-            contexts = np.broadcast_to(self._template, (n, k, d)).copy()
-            if self._affinity is not None:
-                contexts[:, :, self._affinity] = affinities
-            contexts[:, :, own:] = users[:, None]
-            contexts = contexts.reshape(n * k, d)
-        logged = self._propensities(table, chosen) if self._has_propensities else None
-        return Steps(contexts, np.full(n, k, dtype=np.int64), chosen, timestamps=times, propensities=logged)
+        return positions
 
 
 def looks_like_openbandit(path: str | os.PathLike[str]) -> bool:
@@ -363,7 +352,7 @@ def _opened(path: Path, options: ReadOptions) -> Tables:
         return format.rows(path, ReadOptions(**how))
 
 
-def _check_numbers(table: pa.Table, columns: tuple[FeatureColumn, ...]) -> None:
+def _check_numbers(table: pa.Table, columns: Sequence[FeatureColumn]) -> None:
     """Refuse columns of other than numbers, and missing ones, where numbers are to be read."""
     for column in columns:
         values, name = table[column.name], _AFFINITY if column.name.startswith(_AFFINITY) else column.name
