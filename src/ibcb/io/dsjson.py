@@ -31,7 +31,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,13 +38,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.cells import time_of
-from ibcb.io.files import binary, text_lines
+from ibcb.io.files import first_lines, text_lines
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import refuse_roles, refused, some, unlabelled_steps
-from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
+from ibcb.io.sources import refused, some
+from ibcb.io.sparse import Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, plural
-from ibcb.log.disk import DAMAGE
+from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions
 from ibcb.numerics.printable import shown
@@ -60,7 +58,12 @@ _EXTRAS = (
 _LABEL, _LISTS = "_label_probability", ("p", "_p")
 #: names that JSON of other kinds may have, too
 _UNSURE = tuple(f"{name}{gz}" for name in (".json", ".jsonl", ".ndjson", ".txt", ".log") for gz in ("", ".gz"))
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+#: of a fraction of seconds nanoseconds are taken
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(?:(?<=\.\d{9})\d+)?\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII
+)
+#: the years that 64 bits of nanoseconds reach whole
+_YEARS = range(1678, 2262)
 
 
 class DSJsonSource(SparseSource):
@@ -73,31 +76,30 @@ class DSJsonSource(SparseSource):
     """
 
     separator, _shared_words = ".", "shared features"
+    _roles = ("episode", "timestamp", "step_id", "propensity")
     _own_keys = ("Timestamp", "EventId", _LABEL, *_LISTS)
     _without_propensities = f"drop=['p', {_LABEL!r}] (--drop p --drop {_LABEL})"
+    _no_choice = "no key says which candidate was chosen; expected _labelIndex, _label_Action or a", "lines"
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        roles = ("episode", "timestamp", "step_id", "propensity")
-        refuse_roles(options, Path(path).name, roles)
-        if options.preparation is not None:
-            before = {role: key for role, key in options.preparation.roles if role in roles}
-            options = replace(options, columns=before | dict(options.columns))
         self._private: dict[str, None] = {}
         self._models: set[str] = set()
         self._unnamed = True
         #: of episode, step id and time: what the lines so far hold
-        self._kinds: list[str] | None = None
+        self._kinds: list[str] = []
         super().__init__(path, options)
         if self._unnamed and options.preparation is None and options.features is None and not options.drop:
             self.feature_names = self.preparation = None
 
-    # -- the two passes --------------------------------------------------------------------------------------------
-
-    def _decisions(self) -> Iterator[Decision]:
-        self._left_out.clear()
+    def _read(self) -> Iterator[Decision]:
         empty = True
         for number, raw in text_lines(self._opened, self._options.memory):
-            decision = self._decision(raw, number)
+            try:
+                decision = self._decided(_parsed(raw), f"line {number}") if raw.strip() else None
+            except LogFormatError as error:
+                raise LogFormatError(f"line {number}: {error}") from None
+            except RecursionError:
+                raise LogFormatError(f"line {number}: objects are nested too deeply to read; flatten them.") from None
             if decision is not None:
                 empty = False
                 yield decision
@@ -106,17 +108,16 @@ class DSJsonSource(SparseSource):
             raise LogFormatError(f"no decision in {lines}; a decision has its candidates in c._multi.")
 
     def _remarks(self) -> list[Note]:
-        remarks, left_out = [], self._left_out
+        remarks = []
         if self._private:
             text = f"keys of candidates that begin with _ are not features; left out: {some(self._private)}."
             remarks.append(Note("private-keys", "info", text, {"keys": tuple(self._private)}))
-        if count := left_out["no decision"]:
+        if count := self._left_out["no decision"]:
             text = f"{plural(count, 'line')} without a decision (rewards that came later, checkpoints) left out."
             remarks.append(Note("lines-without-decision", "info", text, {"lines": count}))
-        if count := left_out["not learned from"]:
+        if count := self._left_out["not learned from"]:
             text = f"{plural(count, 'decision')} marked _skipLearn, from which the decider never learned, left out."
             remarks.append(Note("decisions-not-learned-from", "info", text, {"decisions": count}))
-        remarks += unlabelled_steps(left_out[NO_CHOICE])
         if len(self._models) > 1 and "episode" not in self._options.columns:
             text = (
                 "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
@@ -127,31 +128,22 @@ class DSJsonSource(SparseSource):
 
     # -- one line --------------------------------------------------------------------------------------------------
 
-    def _decision(self, raw: bytes, number: int) -> Decision | None:
-        """The decision of a line, if it has one."""
-        if not raw.strip():
-            return None
-        try:
-            return self._decided(_parsed(raw), f"line {number}")
-        except LogFormatError as error:
-            raise LogFormatError(f"line {number}: {error}") from None
-        except RecursionError:
-            raise LogFormatError(f"line {number}: objects are nested too deeply to read; flatten them.") from None
-
     def _decided(self, line: Any, place: str) -> Decision | None:
+        """The decision of a line, if it has one."""
         line = line if isinstance(line, dict) else {}
         if "_multi" in line:
             raise LogFormatError(
                 "_multi stands at the top: this is Vowpal Wabbit's --json. In dsjson it is within 'c'."
             )
-        context, named = line.get("c"), self._options.columns
+        context = line.get("c")
         if context is None or line.get("_skipLearn") is True:
             self._left_out["no decision" if context is None else "not learned from"] += 1
             return None
         if "_label_ca" in line:
             raise LogFormatError(f"the decision {refused('ca')}")
-        multi = context.get("_multi") if isinstance(context, dict) else None
-        if isinstance(context, dict) and "_slots" in context:
+        context = context if isinstance(context, dict) else {}
+        multi = context.get("_multi")
+        if "_slots" in context:
             slates = any(isinstance(action, dict) and "_slot_id" in action for action in multi or ())
             raise LogFormatError(
                 f"the line has _slots, several choices at once: it {refused('slates' if slates else 'ccb')}"
@@ -159,30 +151,17 @@ class DSJsonSource(SparseSource):
         if not isinstance(multi, list) or not multi:
             raise LogFormatError("c has no list _multi of candidates; a decision needs at least one.")
         own = {key: value for key, value in context.items() if not key.startswith("_")}
-        if len(self._shared) < 1000:
-            self._shared.update(dict.fromkeys(own))
+        self._remember(self._shared, own)
         candidates = [self._features(value, f"candidate {index}") for index, value in enumerate(multi)]
         chosen = _chosen(line, len(candidates))
-        if chosen is None and self._options.choices:
-            if self._options.skip_unlabelled:
-                self._left_out[NO_CHOICE] += 1
-                return None
-            raise LogFormatError(
-                "no key says which candidate was chosen; expected _labelIndex, _label_Action or a. Leave such lines "
-                "out with skip_unlabelled=True (--skip-unlabelled)."
-            )
         episode, step_id, timestamp = self._extras(line)
         self._unnamed = self._unnamed and line.get("ibcb_unnamed") is True
         model = _at(line, "VWState.m")
         if isinstance(model, str) and model != "N/A" and len(self._models) < 2:
             self._models.add(model)
         shared = self._features(own, "c") if self._with_shared else {}
-        keys = [named["propensity"]] if "propensity" in named else [*_LISTS, _LABEL]
-        told = {key: value for key in keys if (value := _at(line, key)) is not None and key not in self._options.drop}
-        logged = {}
-        if told and self._options.choices and line.get("ibcb_unlogged") is not True:
-            logged = self._propensities(told, line.get("a"), chosen or 0, len(candidates))
-        return Decision(place, candidates, chosen or 0, episode, step_id, timestamp, shared, logged)
+        logged = self._propensities(line, chosen, len(candidates))
+        return Decision(place, candidates, chosen, episode, step_id, timestamp, shared, logged)
 
     def _features(self, value: Any, place: str) -> dict[str, float]:
         """The features of a candidate, or those of a step."""
@@ -218,8 +197,13 @@ class DSJsonSource(SparseSource):
                 raise LogFormatError(f"{place}: feature {shown(name)} is not finite; impute it or leave the line out.")
             row[name] = row[name] + number if name in row else number
 
-    def _propensities(self, told: dict[str, Any], actions: Any, chosen: int, count: int) -> dict[int, float]:
+    def _propensities(self, line: dict[str, Any], chosen: int | None, count: int) -> dict[int, float]:
         """The logged propensities by position: of the candidates in ``a``, or of the chosen one."""
+        named, drop = self._options.columns, self._options.drop
+        keys = [named["propensity"]] if "propensity" in named else [*_LISTS, _LABEL]
+        told = {key: value for key in keys if (value := _at(line, key)) is not None and key not in drop}
+        if not told or not self._options.choices or line.get("ibcb_unlogged") is True:
+            return {}
         remedy = f"read without: {self._without_propensities}."
         for key, value in told.items():
             each = value if isinstance(value, list) else [value]
@@ -227,13 +211,14 @@ class DSJsonSource(SparseSource):
                 raise LogFormatError(
                     f"{key} is {shown(value, 40)}; expected a probability, or a list of them. Correct it, or {remedy}"
                 )
+        actions = line.get("a")
         actions = actions if isinstance(actions, list) else list(range(1, count + 1))
         base = 0 if 0 in actions else 1
         fits = all(type(action) is int and base <= action < count + base for action in actions)
         fits = fits and len(set(actions)) == len(actions)
         for value in told.values():
             if not isinstance(value, list):
-                return {chosen: _float(value)}
+                return {chosen or 0: _float(value)}
             if fits and len(value) == len(actions):
                 return {action - base: _float(number) for action, number in zip(actions, value, strict=True)}
         key, value = next(iter(told.items()))
@@ -246,52 +231,50 @@ class DSJsonSource(SparseSource):
         """Episode, step id and time of a line; all lines have them or none has."""
         named, drop = self._options.columns, self._options.drop
         values, kinds = [], []
-        for role, ours, usual in _EXTRAS:
-            what = role.replace("timestamp", "time").replace("_", " ")
+        for place, (role, ours, usual) in enumerate(_EXTRAS):
             key = named.get(role, usual)
-            value = _at(line, key) if role in named or key not in drop else None
             if role not in named and key not in drop and ours in line:
                 value = line[ours]
-            elif role == "timestamp" and isinstance(value, str):
-                value = self._time(value)
+            else:
+                value = _at(line, key) if role in named or key not in drop else None
+                value = self._time(value) if role == "timestamp" and isinstance(value, str) else value
             if isinstance(value, bool) or not isinstance(value, (int, float, str, np.datetime64, type(None))):
+                what = role.replace("timestamp", "time").replace("_", " ")
                 raise LogFormatError(f"the {what} is {shown(value, 40)}; expected a number or a text.")
             values.append(value)
-            kinds.append(_kind(value))
-            if self._kinds is not None and kinds[-1] != self._kinds[len(kinds) - 1]:
+            kind = "missing" if value is None else "text" if isinstance(value, str) else "a number"
+            kinds.append("a time" if isinstance(value, np.datetime64) else kind)
+            if self._kinds and kinds[-1] != self._kinds[place]:
                 remedy = f"; drop=['{key}'] (--drop {key}) reads the log without" if key in self._own_keys else ""
-                raise LogFormatError(
-                    f"{key} is {kinds[-1]}, but {self._kinds[len(kinds) - 1]} in the lines before it{remedy}."
-                )
+                raise LogFormatError(f"{key} is {kinds[-1]}, but {self._kinds[place]} in the lines before it{remedy}.")
         self._kinds = kinds
         return values
 
     def _time(self, text: str) -> np.datetime64:
         """A time as UTC; without a zone it is taken for UTC."""
         form = self._options.date_format
-        if form is not None:
-            try:
-                return time_of(text, form)
-            except ValueError as error:
-                raise LogFormatError(
-                    f"the time is {shown(text, 40)}, not as in {form!r} ({error}); correct --date-format."
-                ) from None
-        match = _TIME.fullmatch(text.strip())
         try:
-            if match is None or not 1678 <= int(match[1][:4]) <= 2261:
-                raise ValueError
-            date, clock, zone = match.groups()
-            clock, dot, fraction = clock.partition(".")
-            time = np.datetime64(f"{date}T{clock}{dot}{fraction[:9]}", "ns")
-        except ValueError:
+            return _utc(text) if form is None else time_of(text, form)
+        except ValueError as error:
             raise LogFormatError(
                 f"Timestamp is {shown(text, 40)}; expected a time such as 2020-11-15T17:09:31.835Z, or read without: "
                 "drop=['Timestamp'] (--drop Timestamp)."
+                if form is None
+                else f"the time is {shown(text, 40)}, not as in {form!r} ({error}); correct --date-format."
             ) from None
-        if zone in (None, "Z"):
-            return time
-        minutes = 60 * int(zone[1:3]) + int(zone[-2:])
-        return time - np.timedelta64(minutes if zone[0] == "+" else -minutes, "m")
+
+
+def _utc(text: str) -> np.datetime64:
+    """A time in the ISO form; ValueError where it is none, or one that 64 bits of nanoseconds do not reach."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None or int(match[1][:4]) not in _YEARS:
+        raise ValueError
+    date, clock, zone = match.groups()
+    time = np.datetime64(f"{date}T{clock}", "ns")
+    if zone in (None, "Z"):
+        return time
+    minutes = 60 * int(zone[1:3]) + int(zone[-2:])
+    return time - np.timedelta64(minutes if zone[0] == "+" else -minutes, "m")
 
 
 def _parsed(raw: bytes) -> Any:
@@ -352,8 +335,6 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
     that their order comes back; the others leave out those that are 0.
     """
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
-        times: list[dict[str, Any]] | None = None
-        ids: list[dict[str, Any]] | None = None
         for number, part, step, multi in steps_to_write(parts):
             private = [name for name in multi[0] if name.startswith("_")]
             if private:
@@ -362,12 +343,10 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
                     "the log so."
                 )
             if step == 0:
-                times = None if part.timestamps is None else _times(part.timestamps)
-                ids = None if part.step_ids is None else _ids(part.step_ids)
-            of_step = {} if times is None else times[step], {} if ids is None else ids[step]
+                times, ids = _times(part.timestamps, part.n_steps), _ids(part.step_ids, part.n_steps)
             rows = slice(*part.step_offsets[step : step + 2])
             logged = None if part.propensities is None else part.propensities[rows].tolist()
-            line = _line(int(part.chosen[step]), multi, *of_step, logged) | {"ibcb_episode": number}
+            line = _line(int(part.chosen[step]), multi, times[step], ids[step], logged) | {"ibcb_episode": number}
             line |= {"ibcb_unnamed": True} if part.feature_names is None else {}
             file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
@@ -375,18 +354,16 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
 def looks_like_dsjson(path: str | os.PathLike[str]) -> bool:
     """Whether one of the first lines is a decision."""
     try:
-        with binary(Path(path)) as file:
-            # What is longer is cut, and no JSON then.
-            for raw in (file.readline(1 << 24) for _ in range(20)):
-                line = json.loads(raw) if raw.strip() else {}
-                context = line.get("c") if isinstance(line, dict) else None
-                # What only looks like it is refused in words that fit.
-                if isinstance(line, dict) and "_multi" in line:
-                    return True
-                if isinstance(context, dict) and ("_multi" in context or "_label_ca" in line):
-                    return True
-    except (*DAMAGE, ValueError, RecursionError):
-        return False
+        # What is longer is cut, and no JSON then.
+        for line in (json.loads(raw) for raw in first_lines(Path(path), 20, 1 << 24) if raw.strip()):
+            context = line.get("c") if isinstance(line, dict) else None
+            # What only looks like it is refused in words that fit.
+            if isinstance(line, dict) and "_multi" in line:
+                return True
+            if isinstance(context, dict) and ("_multi" in context or "_label_ca" in line):
+                return True
+    except (ValueError, RecursionError):
+        pass
     return False
 
 
@@ -415,23 +392,26 @@ def _line(
     }
 
 
-def _times(timestamps: NDArray[Any]) -> list[dict[str, Any]]:
+def _times(timestamps: NDArray[Any] | None, steps: int) -> list[dict[str, Any]]:
     """The keys that hold the time of each step."""
+    if timestamps is None:
+        return [{}] * steps
     if timestamps.dtype.kind != "M":
         return [{"ibcb_timestamp": value} for value in _plain(timestamps, "timestamps")]
     years = timestamps.astype("datetime64[Y]").astype(np.int64) + 1970
-    wrong = np.isnat(timestamps) | (years < 1678) | (years > 2261)
-    if wrong.any():
+    if (at := first_true(np.isnat(timestamps) | ~np.isin(years, _YEARS))) is not None:
         raise LogFormatError(
-            f"timestamps holds {timestamps[int(np.argmax(wrong))]}; dsjson is written with times from 1678 to 2261 and "
+            f"timestamps holds {timestamps[at]}; dsjson is written with times from {_YEARS[0]} to {_YEARS[-1]} and "
             "nanoseconds."
         )
     texts = np.datetime_as_string(timestamps.astype("datetime64[ns]"), unit="ns").tolist()
     return [{"Timestamp": f"{text}Z"} for text in texts]
 
 
-def _ids(step_ids: NDArray[Any]) -> list[dict[str, Any]]:
+def _ids(step_ids: NDArray[Any] | None, steps: int) -> list[dict[str, Any]]:
     """The keys that hold the id of each step; Vowpal Wabbit wants a text."""
+    if step_ids is None:
+        return [{}] * steps
     if step_ids.dtype.kind == "M":
         raise LogFormatError(
             f"step_ids holds times, such as {step_ids[0]}; in dsjson an id is a number or a text. Write Parquet, or "
@@ -458,12 +438,6 @@ def _at(line: dict[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "missing"
-    return "a number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "a time"
 
 
 def _float(number: Any) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ibcb.io.locks import made_folders, system_lock
 from ibcb.io.opened import Opened
 from ibcb.log.array_checks import LogFormatError
+from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
 
 #: blank lines one after the other
@@ -60,6 +61,15 @@ def beginning(path: Path) -> bytes:
 def binary(path: Path) -> BufferedIOBase:
     """A file of lines to read, through gzip where it is one."""
     return gzip.open(path, "rb") if beginning(path).startswith(b"\x1f\x8b") else path.open("rb")
+
+
+def first_lines(path: Path, count: int, longest: int) -> list[bytes]:
+    """The first few lines of a file, as far as they can be read; what is longer is cut."""
+    try:
+        with binary(path) as file:
+            return [line for line in (file.readline(longest) for _ in range(count)) if line]
+    except DAMAGE:
+        return []
 
 
 def text_lines(file: Opened, memory: int) -> Iterator[tuple[int, bytes]]:

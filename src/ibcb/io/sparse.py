@@ -11,6 +11,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from ibcb.io.sources import (
     in_order,
     refuse_keep,
     refuse_one_hot,
+    refuse_roles,
     same_features,
     shared_features,
     some,
@@ -41,9 +43,9 @@ from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import Contexts, dense, ordered, sparse_pays
 
-#: why a decision was left out: it does not say what was chosen
-NO_CHOICE = "no choice"
 _MOST_NUMBERS = 2**28
+#: examples that notes have
+_MOST_SHOWN = 1000
 
 
 class Decision(NamedTuple):
@@ -51,7 +53,8 @@ class Decision(NamedTuple):
 
     place: str
     candidates: list[dict[str, float]]
-    chosen: int
+    #: the position of the chosen candidate; None where nothing tells
+    chosen: int | None
     episode: Any = None
     step_id: Any = None
     timestamp: Any = None
@@ -68,60 +71,79 @@ class Decision(NamedTuple):
 class SparseSource:
     """A `Source` over decisions whose candidates list the features that they have."""
 
-    name: str
-    preparation: Preparation | None
-    feature_names: tuple[str, ...] | None
+    # -- what a format provides ------------------------------------------------------------------------------------
+
     #: what stands between the name of a namespace and that of a feature in it
     separator: str
     #: what the format calls the features of steps
     _shared_words: str
+    #: the roles that a column may be named for, and what `drop` may name besides features
+    _roles: tuple[str, ...] = ()
+    _own_keys: tuple[str, ...]
+    #: how to leave propensities out, within a sentence
+    _without_propensities: str
+    #: what tells no choice, and what is left out on request then
+    _no_choice: tuple[str, str]
+
+    def _read(self) -> Iterator[Decision]:
+        """All decisions in the order of the file; raises where one is broken."""
+        raise NotImplementedError
+
+    def _remarks(self) -> list[Note]:
+        """What the first pass met that a reader should know."""
+        return []
+
+    # -- the first pass --------------------------------------------------------------------------------------------
+
     #: the features that only steps have; None where they are left out
     step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         self._opened = Opened(existing(path))
         self.name = self._opened.path.name
-        self._options = options
-        self._with_shared = bool(options.cross or (options.preparation is not None and options.preparation.crosses))
+        refuse_roles(options, self.name, self._roles)
         refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
         refuse_keep(options, "in this format rewards and costs stand apart, and every feature is read. Leave it out")
+        preparation = options.preparation
+        if preparation is not None:
+            before = {role: key for role, key in preparation.roles if role in self._roles}
+            options = replace(options, columns=before | dict(options.columns))
+        self._options = options
+        self._with_shared = bool(options.cross or (preparation is not None and preparation.crosses))
         self.notes: tuple[Note, ...] = ()
-        #: features of steps, the first few, and how many lines or decisions were left out, by the reason
+        #: features of steps, the first few, and how many steps or lines were left out, by the reason
         self._shared: dict[str, None] = {}
         self._left_out = Counter[str]()
         names, share = self._first_pass()
         self._columns = {name: column for column, name in enumerate(names)}
-        self.feature_names = names
+        self.feature_names: tuple[str, ...] | None = names
         columns = tuple(FeatureColumn(name, fill=0.0) for name in names)
-        preparation = options.preparation or Preparation(columns, tuple(options.columns.items()))
+        preparation = preparation or Preparation(columns, tuple(options.columns.items()))
         if preparation.feature_names != names:
             preparation = preparation.uncrossed
-        self.preparation = preparation.raw
+        self.preparation: Preparation | None = preparation.raw
         # A model may have been fitted to data where something else stood for missing numbers.
         fills = {column.name: column.fill or 0.0 for column in preparation.columns if column.categories is None}
         self._absent = np.array([fills.get(name, 0.0) for name in names])
         self._is_sparse = sparse_pays(len(names), share) and not self._absent.any()
         if self._shared and not self._with_shared:
-            example = [next(iter(each)).partition(self.separator)[0] for each in (self._shared, names)]
-            self.notes += (shared_features(self._shared, self._shared_words, (example[0], example[1])),)
-        self.notes += tuple(self._remarks())
-
-    # -- what a format provides ------------------------------------------------------------------------------------
+            first, other = (next(iter(each)).partition(self.separator)[0] for each in (self._shared, names))
+            self.notes += (shared_features(self._shared, self._shared_words, (first, other)),)
+        self.notes += (*self._remarks(), *unlabelled_steps(self._left_out["no choice"]))
 
     def _decisions(self) -> Iterator[Decision]:
-        """All decisions in the order of the file; raises where one is broken."""
-        raise NotImplementedError
-
-    def _remarks(self) -> list[Note]:
-        """What the first pass met that a reader should know."""
-        return list(unlabelled_steps(self._left_out[NO_CHOICE]))
-
-    #: what `drop` may name besides features
-    _own_keys: tuple[str, ...]
-    #: how to leave propensities out, within a sentence
-    _without_propensities: str
-
-    # -- the first pass --------------------------------------------------------------------------------------------
+        """Those that are read."""
+        self._left_out.clear()
+        for decision in self._read():
+            if decision.chosen is not None or not self._options.choices:
+                yield decision
+            elif self._options.skip_unlabelled:
+                self._left_out["no choice"] += 1
+            else:
+                raise LogFormatError(
+                    f"{decision.place}: {self._no_choice[0]}. Leave such {self._no_choice[1]} out with "
+                    "skip_unlabelled=True (--skip-unlabelled)."
+                )
 
     def _first_pass(self) -> tuple[tuple[str, ...], float]:
         """The names of the features to read, in order, and the share of their numbers that is there."""
@@ -132,11 +154,12 @@ class SparseSource:
         there, others = dict[str, None](), dict[str, None]()
         of_steps, of_candidates, probabilities = set[str](), set[str](), set[float]()
         steps = rows = numbers = 0
-        wrong: LogFormatError | None = None
+        wrong = ""
         for decision in self._decisions():
             steps, rows = steps + 1, rows + len(decision.candidates)
-            if decision.propensities and wrong is None:
-                wrong = self._wrong_propensity(decision)
+            if decision.propensities and not wrong:
+                found = wrong_propensity(np.array(decision.every_propensity()), np.array([decision.chosen]))
+                wrong = "" if found is None else f"{decision.place}: candidate {found[0]}: {found[1]}"
             if decision.chosen in decision.propensities and len(probabilities) < 2:
                 probabilities.add(decision.propensities[decision.chosen])
             if self._with_shared:
@@ -161,8 +184,8 @@ class SparseSource:
             raise LogFormatError("the log is empty: it has no step. Is it the right file?")
         # Whoever does not know a probability writes 1 or 0 everywhere, and so does whoever draws nothing.
         self._has_propensities = bool(probabilities) and probabilities not in ({0.0}, {1.0})
-        if self._has_propensities and wrong is not None:
-            raise wrong
+        if self._has_propensities and wrong:
+            raise LogFormatError(f"{wrong}. Correct it, or read without: {self._without_propensities}.")
         if self._with_shared:
             self.step_features = frozenset(of_steps - of_candidates)
         if made is not None and products & there.keys():
@@ -200,13 +223,10 @@ class SparseSource:
             text = f"{plural(len(absent), 'feature')} asked for appear nowhere: {some(absent)}."
             self.notes += (Note("features-absent", "warning", text, {"features": absent}),)
 
-    def _wrong_propensity(self, decision: Decision) -> LogFormatError | None:
-        """What is wrong with the propensities of a decision, if anything is."""
-        wrong = wrong_propensity(np.array(decision.every_propensity()), np.array([decision.chosen]))
-        if wrong is None:
-            return None
-        remedy = f"Correct it, or read without: {self._without_propensities}."
-        return LogFormatError(f"{decision.place}: candidate {wrong[0]}: {wrong[1]}. {remedy}")
+    def _remember(self, names: dict[str, None], found: Iterable[str]) -> None:
+        """The first few of some names, for a note."""
+        if len(names) < _MOST_SHOWN:
+            names.update(dict.fromkeys(found))
 
     # -- the second pass -------------------------------------------------------------------------------------------
 
@@ -258,7 +278,7 @@ class SparseSource:
                 row += 1
             if self._has_propensities:
                 logged.extend(decision.every_propensity())
-            each.append((len(decision.candidates), *decision[2:6]))
+            each.append((len(decision.candidates), decision.chosen or 0, *decision[3:6]))
         where, numbers = np.asarray(places, dtype=np.int64), np.asarray(values)
         if self._is_sparse:
             contexts: Contexts = ordered(sparse.csr_array((numbers, np.divmod(where, d)), shape=(row, d)))
@@ -284,9 +304,7 @@ def _as_array(values: list[Any]) -> NDArray[Any] | None:
         return whole if whole.dtype.kind in "iu" else np.array(values, dtype=object)
     if all(isinstance(value, (int, float)) for value in values):
         return np.array(values, dtype=np.float64)
-    result = np.empty(len(values), dtype=object)
-    result[:] = values
-    return result
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def steps_to_write(

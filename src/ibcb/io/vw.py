@@ -25,17 +25,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from ibcb.io.files import binary, text_lines
+from ibcb.io.files import first_lines, text_lines
 from ibcb.io.format import Format, has_suffix
-from ibcb.io.sources import OTHER_KINDS, refuse_roles, refused
-from ibcb.io.sparse import NO_CHOICE, Decision, SparseSource, steps_to_write
+from ibcb.io.sources import OTHER_KINDS, refused
+from ibcb.io.sparse import Decision, SparseSource, steps_to_write
 from ibcb.io.words import dropped
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
-from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
 from ibcb.log.read_options import ReadOptions
 from ibcb.numerics.printable import shown
@@ -50,6 +50,12 @@ _MOST_CACHED = 100_000
 _UNSURE = (".txt", ".dat", ".data", ".txt.gz", ".dat.gz", ".data.gz")
 
 
+class _Line(NamedTuple):
+    number: int
+    label: str
+    features: dict[str, float]
+
+
 class VWSource(SparseSource):
     """Steps from Vowpal Wabbit text; see `Source`.
 
@@ -60,9 +66,13 @@ class VWSource(SparseSource):
     separator, _shared_words = "^", "the features of the shared lines"
     _own_keys = (_PROBABILITY,)
     _without_propensities = dropped(_PROBABILITY)
+    _no_choice = (
+        "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
+        "action:cost:probability and a space, as in '0:1:0.5 |a x:2'",
+        "blocks",
+    )
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        refuse_roles(options, Path(path).name)
         if options.sort:
             raise LogFormatError(
                 "Vowpal Wabbit text holds neither times nor episodes to sort by; read it without sort."
@@ -70,86 +80,70 @@ class VWSource(SparseSource):
         self._names: dict[str, dict[str, str]] = {}
         super().__init__(path, options)
 
-    def _decisions(self) -> Iterator[Decision]:
-        self._left_out.clear()
-        for block in self._blocks():
-            decision = self._decision(block)
-            if decision is not None:
-                yield decision
-
-    def _blocks(self) -> Iterator[list[tuple[int, str]]]:
-        """The lines between blank ones, with their numbers."""
-        block: list[tuple[int, str]] = []
+    def _read(self) -> Iterator[Decision]:
+        """A decision of every block: the lines between blank ones."""
+        block: list[_Line] = []
         size, memory = 0, self._options.memory
         for number, raw in text_lines(self._opened, memory):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
-            except UnicodeDecodeError as error:
-                raise LogFormatError(
-                    f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8."
-                ) from None
-            if line.strip(" "):
-                block.append((number, line))
+            line = self._line(number, raw)
+            if line is not None:
+                block.append(line)
                 # A line makes a dict, and every few characters an entry of it.
                 size += 8 * (1000 + 20 * len(raw))
                 if size > memory:
                     raise beyond(
-                        f"line {block[0][0]}: the block that begins here has {len(block)} lines or more; "
+                        f"line {block[0].number}: the block that begins here has {len(block)} lines or more; "
                         f"with all copies made of them they take {amount(size)}",
                         memory,
                         "blocks are separated by blank lines: are they missing? Or ",
                     )
             elif block:
-                yield block
+                yield self._decision(block)
                 block, size = [], 0
         if block:
-            yield block
+            yield self._decision(block)
 
-    def _decision(self, block: list[tuple[int, str]]) -> Decision | None:
-        """The decision of a block; None where it has no label and such are to be left out."""
-        candidates: list[dict[str, float]] = []
-        shared: dict[str, float] = {}
-        logged: dict[int, float] = {}
-        chosen: int | None = None
-        number = first = block[0][0]
+    def _line(self, number: int, raw: bytes) -> _Line | None:
+        """What a line holds; None where it is blank."""
         try:
-            for number, line in block:
-                head, bar, text = line.partition("|")
-                if not bar:
-                    reason = "has no '|'; a line is '[label] |namespace features', as in '0:1:0.5 |a x:2'."
-                    raise LogFormatError(f"{shown(line, 40)} {reason}")
-                label, features = _label(head), self._features(text)
-                if label == "shared":
-                    if number > first:
-                        raise LogFormatError(
-                            "a shared line within a block; it must be the first. Blocks are separated by blank lines: "
-                            "is one missing before it?"
-                        )
-                    shared = features
-                    self._shared.update((name, None) for name in shared if len(self._shared) < 1000)
-                    continue
-                if label:
-                    if chosen is not None:
-                        raise _labelled_twice(block)
-                    chosen = len(candidates)
-                    if _PROBABILITY not in self._options.drop and self._options.choices:
-                        logged = {chosen: float(label.rpartition(":")[2])}
-                candidates.append(features)
-            number = first
-            if not candidates:
-                raise LogFormatError("a shared line without candidates; a block needs a line for each of them.")
-            if chosen is None and self._options.choices:
-                if self._options.skip_unlabelled:
-                    self._left_out[NO_CHOICE] += 1
-                    return None
-                raise LogFormatError(
-                    "no candidate of the block that begins here is labelled; the line of the chosen one begins with "
-                    "action:cost:probability and a space, as in '0:1:0.5 |a x:2'. Leave such blocks out with "
-                    "skip_unlabelled=True (--skip-unlabelled)."
-                )
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").replace("\t", " ")
+            head, bar, text = line.partition("|")
+            if not bar and head.strip(" "):
+                reason = "has no '|'; a line is '[label] |namespace features', as in '0:1:0.5 |a x:2'."
+                raise LogFormatError(f"{shown(line, 40)} {reason}")
+            return _Line(number, _label(head), self._features(text)) if bar else None
+        except UnicodeDecodeError as error:
+            raise LogFormatError(f"line {number}: byte {error.start} is not UTF-8; save the file as UTF-8.") from None
         except LogFormatError as error:
             raise LogFormatError(f"line {number}: {error}") from None
-        return Decision(f"line {first}", candidates, chosen or 0, shared=shared, propensities=logged)
+
+    def _decision(self, block: list[_Line]) -> Decision:
+        first, *others = block
+        if late := next((line for line in others if line.label == "shared"), None):
+            raise LogFormatError(
+                f"line {late.number}: a shared line within a block; it must be the first. Blocks are separated by "
+                "blank lines: is one missing before it?"
+            )
+        shared = first.features if first.label == "shared" else {}
+        candidates = others if first.label == "shared" else block
+        if not candidates:
+            raise LogFormatError(
+                f"line {first.number}: a shared line without candidates; a block needs a line for each of them."
+            )
+        labelled = [place for place, line in enumerate(candidates) if line.label]
+        if len(labelled) > 1:
+            other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
+            raise LogFormatError(
+                f"line {candidates[labelled[1]].number}: a second labelled candidate in the block that begins at line "
+                f"{first.number}; one is chosen at each step. Blocks are separated by blank lines: is one missing?"
+                f"{other if len(labelled) == len(block) else ''}"
+            )
+        chosen, logged = labelled[0] if labelled else None, {}
+        if chosen is not None and _PROBABILITY not in self._options.drop and self._options.choices:
+            logged = {chosen: float(candidates[chosen].label.rpartition(":")[2])}
+        self._remember(self._shared, shared)
+        each = [line.features for line in candidates]
+        return Decision(f"line {first.number}", each, chosen, shared=shared, propensities=logged)
 
     def _features(self, text: str) -> dict[str, float]:
         """Names and values of all namespaces of a line; ``text`` is what follows the first bar."""
@@ -215,16 +209,6 @@ def _label(head: str) -> str:
     )
 
 
-def _labelled_twice(block: list[tuple[int, str]]) -> LogFormatError:
-    heads = [_label(line.partition("|")[0]) for _, line in block]
-    other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
-    return LogFormatError(
-        f"a second labelled candidate in the block that begins at line {block[0][0]}; one is chosen at each step. "
-        "Blocks are separated by blank lines: is one missing?"
-        f"{other if all(heads) and 'shared' not in heads else ''}"
-    )
-
-
 def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
     """Write a log, part by part, so that the same names, numbers and choices are read back.
 
@@ -242,26 +226,20 @@ def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[s
             # The shortest text that is the same number, 1 where there is none.
             label = f"{chosen + 1}:0:{'1' if np.isnan(logged) or logged == 1 else repr(logged)} "
             for index, candidate in enumerate(candidates):
-                file.write(f"{label if index == chosen else ''}{_line(columns, candidate)}\n")
+                file.write(f"{label if index == chosen else ''}{_written(columns, candidate)}\n")
             file.write("\n")
 
 
 def looks_like_vw(path: str | os.PathLike[str]) -> bool:
     """Whether the first line that is not blank could be one of a block."""
-    try:
-        with binary(Path(path)) as file:
-            for _ in range(100):
-                line = file.readline(65_536).decode("utf-8-sig", errors="ignore")
-                if line.strip() or not line:
-                    break
-    except DAMAGE:
-        return False
+    lines = (line.decode("utf-8-sig", errors="ignore") for line in first_lines(Path(path), 100, 65_536))
+    line = next((line for line in lines if line.strip()), "")
     number = r"[\d.eE+-]+"
     label = rf"(shared|{'|'.join(OTHER_KINDS)})\s[^|]*|([\w-]+(:{number}){{1,2}}\s+|{number}\s+)+"
     return re.match(rf"\s*({label})?('\S*\s*|[\w./#-]*)\|", line) is not None
 
 
-def _line(columns: dict[str, tuple[str, str]], candidate: dict[str, float]) -> str:
+def _written(columns: dict[str, tuple[str, str]], candidate: dict[str, float]) -> str:
     """One candidate's features, those of a namespace together."""
     pieces: list[str] = []
     current: str | None = None
@@ -277,9 +255,7 @@ def _line(columns: dict[str, tuple[str, str]], candidate: dict[str, float]) -> s
 def _column(name: str) -> tuple[str, str]:
     """Namespace and feature of a name, as they are written."""
     namespace, _, feature = name.partition("^")
-    if not namespace or not feature:
-        return "", _escaped(name)
-    return _escaped(namespace), _escaped(feature)
+    return (_escaped(namespace), _escaped(feature)) if namespace and feature else ("", _escaped(name))
 
 
 def _escaped(name: str) -> str:
