@@ -158,8 +158,8 @@ class SparseSource:
         for decision in self._decisions():
             steps, rows = steps + 1, rows + len(decision.candidates)
             if decision.propensities and not wrong:
-                found = wrong_propensity(np.array(decision.every_propensity()), np.array([decision.chosen]))
-                wrong = "" if found is None else f"{decision.place}: candidate {found[0]}: {found[1]}"
+                reason = wrong_propensity(np.array(decision.every_propensity()), np.array([decision.chosen]))
+                wrong = "" if reason is None else f"{decision.place}: candidate {reason[0]}: {reason[1]}"
             if decision.chosen in decision.propensities and len(probabilities) < 2:
                 probabilities.add(decision.propensities[decision.chosen])
             if self._with_shared:
@@ -223,10 +223,10 @@ class SparseSource:
             text = f"{plural(len(absent), 'feature')} asked for appear nowhere: {some(absent)}."
             self.notes += (Note("features-absent", "warning", text, {"features": absent}),)
 
-    def _remember(self, names: dict[str, None], found: Iterable[str]) -> None:
+    def _remember(self, names: dict[str, None], more: Iterable[str]) -> None:
         """The first few of some names, for a note."""
         if len(names) < _MOST_SHOWN:
-            names.update(dict.fromkeys(found))
+            names.update(dict.fromkeys(more))
 
     # -- the second pass -------------------------------------------------------------------------------------------
 
