@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import ibcb
-from ibcb.io.longform import long_tables
 from ibcb.io.parquet import write_steps
+from ibcb.io.tablefiles import long_tables
 from ibcb.log.steps import Steps
 
 CHILD = """

@@ -21,8 +21,7 @@ from ibcb.deciders.kind import grid
 from ibcb.deciders.softmax import SoftmaxOfAnyone
 from ibcb.inverse.solvers import SOLVERS
 from ibcb.io import formats
-from ibcb.io.format import Format
-from ibcb.io.rows import Tables
+from ibcb.io.format import Format, Tables
 from ibcb.log import Log
 from ibcb.tracking.motions import MOTIONS, Motion, RandomWalk
 
@@ -167,7 +166,7 @@ def test_a_new_format_is_read_and_fitted_as_any_other(monkeypatch, tmp_path):
         rows = [line.split("~") for line in lines]
         columns = dict(zip(header.split("~"), zip(*rows, strict=True), strict=True))
         table = pa.table({name: pa.array([json.loads(value) for value in values]) for name, values in columns.items()})
-        return Tables(path.name, table.schema, lambda names, whole: iter([table.select(list(names))]))
+        return Tables(path.name, table.schema, lambda names: iter([table.select(list(names))]))
 
     tilde = Format(name="tilde file", suffixes=(".tilde",), tables=tables)
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, tilde))

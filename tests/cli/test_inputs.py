@@ -239,7 +239,7 @@ def test_a_log_that_changes_after_the_save_is_told_and_the_verdict_is_of_the_row
 def test_a_log_that_changes_while_it_is_fitted_is_fitted_as_it_was_opened_or_not_at_all(
     tmp_path, monkeypatch, change, expert
 ):
-    from ibcb.io.watched import Watched
+    from ibcb.io.sources import Watched
 
     monkeypatch.chdir(tmp_path)
     table("log.csv")

@@ -14,7 +14,7 @@ from conftest import slow
 
 import ibcb
 from ibcb.estimators.checkpoints import checkpoint_of
-from ibcb.io.locks import HeldError, sole_writer
+from ibcb.io.files import HeldError, sole_writer
 
 FIT = [sys.executable, "-m", "ibcb", "fit", "log.csv", "--l2", "0.3"]
 
@@ -53,7 +53,7 @@ def test_the_second_is_told_who_is_first_and_does_no_harm(here, how):
 
 def test_what_a_dead_process_held_is_taken_over(here):
     program = (
-        "import os, sys; from ibcb.io.locks import sole_writer\n"
+        "import os, sys; from ibcb.io.files import sole_writer\n"
         "with sole_writer('m.safetensors', 'm.checkpoint.safetensors'): os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGKILL
@@ -65,7 +65,7 @@ def test_what_a_dead_process_held_is_taken_over(here):
 
 @pytest.mark.parametrize("host, alive", [("here", False), ("here", True), ("elsewhere", None)])
 def test_without_locks_of_the_system_the_number_of_the_process_tells(here, monkeypatch, host, alive):
-    monkeypatch.setattr("ibcb.io.locks.system_lock", None)
+    monkeypatch.setattr("ibcb.io.files.system_lock", None)
     pid = os.getpid() if alive else 2**22 + 1
     holder = {"pid": pid, "host": socket.gethostname() if host == "here" else host, "since": "2026-01-01 00:00:00"}
     (here / ".m.safetensors.ibcb-lock").write_text(json.dumps(holder))

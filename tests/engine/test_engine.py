@@ -24,7 +24,7 @@ from ibcb.engine.episode_rows import ahead
 from ibcb.engine.threads import in_order, one_blas_thread
 from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
-from ibcb.io import tables
+from ibcb.io import layouts
 from ibcb.numerics.ridge import gram, ridge
 
 
@@ -462,7 +462,7 @@ def test_a_large_file_is_read_part_by_part_to_the_same_log(small_blocks, tmp_pat
     ibcb.write_log(log, tmp_path / "log.parquet")
     at_once = ibcb.read_log(tmp_path / "log.parquet")
     monkeypatch.setattr("ibcb.log.disk._LARGE", 0)
-    monkeypatch.setattr(tables.StepRows, "batches", None)  # which would read all of it at once
+    monkeypatch.setattr(layouts.StepRows, "batches", None)  # which would read all of it at once
     part_by_part = ibcb.read_log(tmp_path / "log.parquet")
     assert part_by_part.contexts.dtype == np.float32
     for name in ("contexts", "step_offsets", "chosen", "episode_offsets", "warmup"):

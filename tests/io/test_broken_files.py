@@ -799,9 +799,9 @@ def test_a_line_of_50_megabytes_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("new", [2**31, 2**62])
-def test_absurd_sizes_are_refused_before_memory_is_taken(tmp_path, new):
+def test_absurd_sizes_take_no_memory(tmp_path, new):
     (tmp_path / "log.parquet").write_bytes(claims(300, new))
-    words = rf"says that it has {new} rows, which take .*, and reading may take 1\.1 GB of memory; .*is the file dam"
+    words = rf"says that it has {new} rows, but 300 are there; it is damaged"
     with pytest.raises(LogFormatError, match=words):
         ibcb.read_log(tmp_path / "log.parquet", max_memory=2**30)
     with pytest.raises(LogFormatError, match=rf"{new} rows, but 300 are there; it is damaged. Copy or write it again"):

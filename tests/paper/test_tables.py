@@ -18,7 +18,7 @@ from movielens_files import write_movielens
 from typer.testing import CliRunner
 
 from ibcb.cli import app
-from ibcb.io.locks import sole_writer
+from ibcb.io.files import sole_writer
 from ibcb.paper.tables import TABLES, Cell, PaperSetting, cells, reproduce, runner
 from ibcb.paper.tables.page import _remarks, render
 from ibcb.paper.tables.runner import OURS, figures, make
@@ -225,7 +225,7 @@ def test_two_runs_cannot_write_the_same_file(tmp_path):
 
 def test_without_fcntl_locks_can_be_imported_all_the_same(monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    spec = importlib.util.find_spec("ibcb.io.locks")
+    spec = importlib.util.find_spec("ibcb.io.files")
     locks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(locks)
     assert locks.system_lock is None

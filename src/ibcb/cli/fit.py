@@ -83,7 +83,7 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
     """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
-    from ibcb.io.locks import sole_writer
+    from ibcb.io.files import sole_writer
     from ibcb.report.facts import Validating
     from ibcb.report.sections import compared, exploration
 

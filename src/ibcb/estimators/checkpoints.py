@@ -21,7 +21,7 @@ from ibcb.estimators.fitting import AnotherLogError, Progress
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.models import load_model, save_model
 from ibcb.estimators.state import number, pack, unpack
-from ibcb.io.locks import sole_writer
+from ibcb.io.files import sole_writer
 from ibcb.log import Log
 
 #: parameters that do not change the result
@@ -71,7 +71,7 @@ def fit_in_steps(
 ) -> IBCB:
     """As ``model.fit(log, client=client)``, to the same bits, and saved; until then it is stored after every episode.
 
-    Meanwhile nobody else fits to the same files: `ibcb.io.locks.HeldError`.
+    Meanwhile nobody else fits to the same files: `ibcb.io.files.HeldError`.
 
     Parameters
     ----------

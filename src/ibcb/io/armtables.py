@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ibcb.io.cells import complete, flattened, is_list, is_number, is_quantity, one_array, shown_type, value_counts
-from ibcb.io.columns import ROW_NUMBERS, as_text, feature_matrix, plan_features
-from ibcb.io.labels import read_labels
+from ibcb.io.columns import ROW_NUMBERS, as_text, assign_roles, check_roles, feature_matrix, normal_name, plan_features
+from ibcb.io.format import Tables, in_memory
 from ibcb.io.logged import Logged
-from ibcb.io.roles import assign_roles, check_roles, normal_name
-from ibcb.io.rows import Tables, in_memory
+from ibcb.io.longrows import read_labels
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.standardize import with_moments
 from ibcb.io.words import listed, no_column, taken_back
@@ -163,7 +162,7 @@ class ArmRows:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         columns = [*self._roles.values(), *(column.name for column in self._plan.preparation.columns)]
         columns += [*self._columns_of_sets, *([self._column] if self._options.choices else [])]

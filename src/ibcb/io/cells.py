@@ -275,8 +275,8 @@ def flat_struct(values: pa.StructArray, before: str = "") -> Mapping[str, pa.Arr
 # -- whole tables ------------------------------------------------------------------------------------------------------
 
 
-def check_size(table: pa.Table, memory: int) -> None:
-    """Refuse a table whose cells would take more memory than there is: encoded, they may take next to none."""
+def within(table: pa.Table, memory: int) -> pa.Table:
+    """The table; refused is one whose cells would take more memory than there is: encoded, they may take little."""
     size = max(table.nbytes, 8 * table.num_rows * table.num_columns)
     for name, column in zip(table.column_names, table.columns, strict=True):
         for chunk in column.chunks:
@@ -295,6 +295,7 @@ def check_size(table: pa.Table, memory: int) -> None:
                 size += pc.sum(lengths.take(chunk.indices).cast(pa.int64())).as_py() or 0
     if size > memory:
         raise beyond(f"{table.num_rows} rows of {plural(table.num_columns, 'column')} take {amount(size)}", memory)
+    return table
 
 
 def sound(table: pa.Table) -> pa.Table:

@@ -7,18 +7,15 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from io import BufferedIOBase
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from ibcb.io.files import refuse_disguise
-from ibcb.io.format import Format, has_suffix
-from ibcb.io.longform import long_tables, write_tables
-from ibcb.io.opened import Opened
-from ibcb.io.roles import normal_name
-from ibcb.io.rows import Tables
+from ibcb.io.columns import normal_name
+from ibcb.io.format import Format, Tables, has_suffix
+from ibcb.io.opened import Blank, Opened, refuse_disguise
+from ibcb.io.tablefiles import long_tables, write_tables
 from ibcb.io.words import listed
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural
@@ -28,8 +25,6 @@ from ibcb.numerics.printable import shown
 #: rows may not be longer than a block, which is this, or less where memory is scarce
 _CSV_BLOCK, _LEAST_BLOCK = 1 << 24, 1 << 20
 _HEADER = 1 << 16
-#: bytes of blank lines one after the other
-_MOST_BLANK = 1 << 25
 _NAMING = ("step", "step_id")
 _WORDS = {
     "double": "number",
@@ -82,7 +77,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         )
     types = _types(schema, options)
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         convert = pacsv.ConvertOptions(column_types=types, include_columns=list(columns), **how)
         with explained(convert), rows(convert) as reader:
             for batch in reader:
@@ -93,18 +88,14 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
 
 
 class _Unblank:
-    """The bytes of a file, unpacked; blank lines without end, for which Arrow takes long, are refused."""
+    """The bytes of a file, unpacked where it is called so; blank lines without end are refused."""
 
     def __init__(self, opened: Opened) -> None:
-        self._file, self._blank, self.closed = _unpacked(opened), 0, False
+        self._file, self._blank, self.closed = opened.unpacked(has_suffix(opened.path, ".gz")), Blank(), False
 
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
-        self._blank = self._blank + len(data) if data.isspace() else 0
-        if self._blank > _MOST_BLANK:
-            raise LogFormatError(
-                f"blank lines follow each other for more than {_MOST_BLANK} bytes; is it the right file?"
-            )
+        self._blank(data)
         return data
 
     def close(self) -> None:
@@ -112,14 +103,9 @@ class _Unblank:
         self.closed = True
 
 
-def _unpacked(opened: Opened) -> BufferedIOBase:
-    """The file, through gzip where it is called so."""
-    return opened.unpacked(has_suffix(opened.path, ".gz"))
-
-
 def _header(opened: Opened) -> str:
     """The first line; a file that has none, or is no text, is refused."""
-    with _unpacked(opened) as file:
+    with closing(_Unblank(opened)) as file:
         head = file.read(_HEADER)
     refuse_disguise(head, "a CSV file")
     line = re.split(rb"[\r\n]", head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"), maxsplit=1)[0]

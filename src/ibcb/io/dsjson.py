@@ -38,8 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.cells import time_of
-from ibcb.io.files import first_lines, text_lines
 from ibcb.io.format import Format, has_suffix
+from ibcb.io.opened import first_lines, text_lines
 from ibcb.io.sources import refused, some
 from ibcb.io.sparse import Decision, SparseSource, steps_to_write
 from ibcb.log import BehaviorLog

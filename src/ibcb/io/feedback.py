@@ -16,10 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.format import Format
-from ibcb.io.rows import Tables
+from ibcb.io.format import Format, Tables
+from ibcb.io.layouts import table_source
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
-from ibcb.io.tables import table_source
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, first_true, float_array, plural, whole_numbers
 from ibcb.log.notes import Note
@@ -48,7 +47,7 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
         made |= {name: np.tile(of_action[name], last - first) for name in columns if name in of_action}
         return pa.table({name: made[name] for name in columns})
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         step = max(1, most // max(1, len(columns)))
         return (rows(columns, first, min(first + step, n)) for first in range(0, n, step))
 
@@ -129,7 +128,7 @@ class _Arms:
             propensities=log.propensities if options.choices else None,
         )
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """All rounds at once; they are in memory."""
         yield self._steps
 

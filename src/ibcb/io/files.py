@@ -1,140 +1,44 @@
-"""Writing files so that a reader never meets half of one; and files that are not what their name says."""
+"""Files to write: a reader never meets half of one, and one process at a time writes it, which others are told of.
+
+A lock is a hidden file beside the one that it guards. The system holds it as long as the process lives, so that what a
+process that died leaves behind is taken over; where a file system has no locks, the process's number tells.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import gzip
+import json
 import os
+import socket
 import tempfile
-from collections.abc import Iterator
-from io import BufferedIOBase
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from ibcb.io.locks import made_folders, system_lock
-from ibcb.io.opened import Opened
-from ibcb.log.array_checks import LogFormatError
-from ibcb.log.disk import DAMAGE
-from ibcb.log.memory import amount, beyond
+try:
+    import fcntl
+except ImportError:
+    # Windows: what a killed process leaves behind stays there.
+    system_lock: Callable[[int], None] | None = None
+else:
 
-#: blank lines one after the other
-_MOST_BLANK = 1_000_000
-#: how files of other kinds begin
-_BEGINNINGS = {
-    b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x1f\x8b": "a gzip",
-    b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
-    b"BZh91AY&SY": "compressed by bzip2",
-    b"\xfd7zXZ": "compressed by xz",
-    b"PK\x03\x04": "a zip archive, or an Excel workbook",
-    **dict.fromkeys([b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"], "a pickle"),
-    b"\x89PNG": "a PNG image",
-    b"%PDF": "a PDF document",
-    b"SQLite format 3": "an SQLite database",
-    **dict.fromkeys([b"\xff\xfe", b"\xfe\xff"], "text in UTF-16 (save it as UTF-8)"),
-    **dict.fromkeys([b"<!DOCTYPE", b"<html"], "a web page"),
-}
+    def system_lock(file: int) -> None:
+        """Lock an open file as long as the process lives, or raise OSError at once."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-#: how the names of temporary files end
-_SUFFIX = ".ibcb-partial"
+
+_LOCK, _PARTIAL = ".ibcb-lock", ".ibcb-partial"
 #: what the system says when there is no more room
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def regular(path: Path) -> Path:
-    """The path, unless it leads to a pipe or device, which gives what it has once, never, or for ever."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise LogFormatError(
-            f"{path.name}: a pipe or device, which can be read only once; save what it gives to a file first."
-        )
-    return path
+class HeldError(OSError):
+    """Another process writes the file."""
 
 
-def beginning(path: Path) -> bytes:
-    """The first bytes of a file, as `refuse_disguise` takes them."""
-    with path.open("rb") as file:
-        return file.read(16)
-
-
-def binary(path: Path) -> BufferedIOBase:
-    """A file of lines to read, through gzip where it is one."""
-    return gzip.open(path, "rb") if beginning(path).startswith(b"\x1f\x8b") else path.open("rb")
-
-
-def first_lines(path: Path, count: int, longest: int) -> list[bytes]:
-    """The first few lines of a file, as far as they can be read; what is longer is cut."""
-    try:
-        with binary(path) as file:
-            return [line for line in (file.readline(longest) for _ in range(count)) if line]
-    except DAMAGE:
-        return []
-
-
-def text_lines(file: Opened, memory: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, through gzip where it is one, with their numbers from 1.
-
-    A line that never ends is refused before it fills the memory, and so are lines that never hold anything.
-    """
-    most, number, blank = _longest_line(memory), 0, 0
-    with file.unpacked() as lines:
-        while raw := lines.readline(most + 1):
-            number += 1
-            if len(raw) > most:
-                raise _endless(number, memory)
-            blank = blank + 1 if raw.isspace() else 0
-            if blank > _MOST_BLANK:
-                raise _blank(number - blank + 1)
-            yield number, raw
-
-
-def text_blocks(file: Opened, size: int, memory: int) -> Iterator[tuple[bytes, int]]:
-    """Whole lines of a file, about ``size`` bytes at a time, and the number of the first; blank blocks are left out."""
-    number, blank, rest = 1, 0, b""
-    with file.unpacked() as opened:
-        while piece := opened.read(size):
-            text, newline, left = piece.rpartition(b"\n")
-            if not newline:
-                rest += piece
-                if len(rest) > max(_longest_line(memory), 2 * size):
-                    raise _endless(number, memory)
-                continue
-            text, rest = rest + text + newline, left
-            lines = text.count(b"\n")
-            blank = 0 if text.strip() else blank + lines
-            if blank > _MOST_BLANK + size:
-                raise _blank(number + lines - blank)
-            if not blank:
-                yield text, number
-            number += lines
-        if rest.strip():
-            yield rest, number
-
-
-def _longest_line(memory: int) -> int:
-    """A line makes many objects, each larger than its text."""
-    return memory // 64
-
-
-def _endless(number: int, memory: int) -> LogFormatError:
-    return beyond(f"line {number}: it is longer than {amount(_longest_line(memory))}", memory)
-
-
-def _blank(number: int) -> LogFormatError:
-    return LogFormatError(
-        f"line {number}: more than {_MOST_BLANK} blank lines follow each other; is it the right file? Leave them out."
-    )
-
-
-def refuse_disguise(head: bytes, kind: str) -> None:
-    """Raise if the first bytes of a file are those of another kind; ``kind`` is the one that it should be."""
-    for beginning, other in _BEGINNINGS.items():
-        if head.startswith(beginning) and other != kind:
-            raise LogFormatError(
-                f"not a readable {kind.split(maxsplit=1)[1]}: by its first bytes it is {other}. Convert it, or give it "
-                "the right name."
-            )
+# -- whole or not at all -----------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -154,13 +58,11 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         with _explained(path):
             yield target
         return
-    # Room for what is put around it: names may be 255 bytes long.
-    prefix = f".{target.name.encode()[:200].decode(errors='ignore')}."
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(made_folders(target.parent))
-            _remove_leftovers(target.parent, prefix)
-            lock, temporary = _begun(target.parent, prefix)
+            stack.enter_context(_made_folders(target.parent))
+            _remove_leftovers(target)
+            lock, temporary = _begun(target)
         except OSError as error:
             raise type(error)(f"{path} cannot be written ({error.strerror}).") from None
         stack.enter_context(lock)
@@ -185,39 +87,57 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
         raise told from None
 
 
-def _begun(folder: Path, prefix: str) -> tuple[contextlib.ExitStack, Path]:
+@contextlib.contextmanager
+def _made_folders(folder: Path) -> Iterator[None]:
+    """A folder that is there, with those above it; in the end those that were made go where nothing is in them."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
+def _hidden(target: Path) -> str:
+    """How the names of what is put beside a file begin; there is room for more, as they may be 255 bytes long."""
+    return f".{target.name.encode()[:200].decode(errors='ignore')}"
+
+
+def _begun(target: Path) -> tuple[contextlib.ExitStack, Path]:
     """A new temporary file, and what keeps it locked: as long as we live, or until that is closed."""
     while True:
         lock = contextlib.ExitStack()
-        handle, name = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=folder)
+        handle, name = tempfile.mkstemp(prefix=f"{_hidden(target)}.", suffix=_PARTIAL, dir=target.parent)
         lock.callback(os.close, handle)
         if system_lock is None:
             lock.close()
             return lock, Path(name)
         try:
             system_lock(handle)
-            mine = bool(os.fstat(handle).st_nlink)
+            is_there = _is_at(Path(name), handle)
         except BlockingIOError:
-            mine = False
+            is_there = False
         except OSError:
-            mine = True  # a file system without locks
-        if mine:
+            is_there = True  # a file system without locks
+        if is_there:
             return lock, Path(name)
         # Somebody who cleans up was quicker.
         lock.close()
 
 
-def _remove_leftovers(folder: Path, prefix: str) -> None:
+def _remove_leftovers(target: Path) -> None:
     """Temporary files of writers that live no more: those hold no lock."""
-    for name in os.listdir(folder):
-        if system_lock is None or not (name.startswith(prefix) and name.endswith(_SUFFIX)):
+    for name in os.listdir(target.parent):
+        if system_lock is None or not (name.startswith(f"{_hidden(target)}.") and name.endswith(_PARTIAL)):
             continue
         # In use, not ours to open, or gone by now.
         with contextlib.suppress(OSError):
-            handle = os.open(folder / name, os.O_RDWR)
+            handle = os.open(target.with_name(name), os.O_RDWR)
             try:
                 system_lock(handle)
-                os.unlink(folder / name)
+                os.unlink(target.with_name(name))
             finally:
                 os.close(handle)
 
@@ -229,3 +149,101 @@ def _permissions(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+# -- by one process ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def sole_writer(*paths: str | os.PathLike[str]) -> Iterator[None]:
+    """Nobody else who asks writes these files meanwhile; raises `HeldError`, which names who does.
+
+    What is no regular file, such as a pipe, is not guarded.
+    """
+    with contextlib.ExitStack() as stack:
+        for target in dict.fromkeys(Path(path).resolve() for path in paths):
+            if not target.exists() or target.is_file():
+                stack.enter_context(_held(target))
+        yield
+
+
+@contextlib.contextmanager
+def _held(target: Path) -> Iterator[None]:
+    """The lock file, locked, with who has it; gone in the end."""
+    lock = target.with_name(f"{_hidden(target)}{_LOCK}")
+    with _made_folders(target.parent):
+        handle = _locked(lock, target)
+        try:
+            since = datetime.now().astimezone().isoformat(" ", "seconds")
+            holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+            # On a full disk it is a lock all the same.
+            with contextlib.suppress(OSError):
+                os.write(handle, holder.encode())
+            yield
+        finally:
+            # While it is still locked: whoever waits for the name finds none, or another file.
+            with contextlib.suppress(OSError):
+                lock.unlink()
+            os.close(handle)
+
+
+def _locked(lock: Path, target: Path) -> int:
+    """The open lock file, which nobody else has."""
+    while True:
+        try:
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise type(error)(f"{target} cannot be written ({error.strerror}).") from None
+        holder = _holder(handle)
+        try:
+            if system_lock is None:
+                raise NotImplementedError
+            system_lock(handle)
+            free = True
+        except BlockingIOError:
+            free = False
+        except (OSError, NotImplementedError):
+            free = not _lives(holder)
+        if not free:
+            # Once more: it may have been written since.
+            holder = _holder(handle) or holder
+            os.close(handle)
+            who = "process {pid} on {host}, since {since}".format_map(holder) if holder else "another process"
+            raise HeldError(
+                f"{target} is being written by {who}; wait until it has finished, or give another file with -o."
+            )
+        if _is_at(lock, handle):
+            os.ftruncate(handle, 0)
+            os.lseek(handle, 0, os.SEEK_SET)
+            return handle
+        # Whoever had it has just let go of it, and of the name.
+        os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    return False
+
+
+def _holder(handle: int) -> dict[str, Any]:
+    """Who has a lock file; empty where that is not written, or not by us."""
+    with contextlib.suppress(ValueError, OSError):
+        os.lseek(handle, 0, os.SEEK_SET)
+        holder = json.loads(os.read(handle, 4096) or b"null")
+        if isinstance(holder, dict) and holder.keys() >= {"pid", "host", "since"}:
+            return holder
+    return {}
+
+
+def _lives(holder: dict[str, Any]) -> bool:
+    """Whether a process still runs, as far as can be known here."""
+    if not holder or holder["host"] != socket.gethostname() or not isinstance(holder["pid"], int):
+        return bool(holder)
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

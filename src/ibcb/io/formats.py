@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,13 @@ from ibcb.io import csvfiles, dsjson, feedback, ipc, jsonlines, npz, openbandit,
 from ibcb.io.armtables import ArmRows
 from ibcb.io.cells import plain_table
 from ibcb.io.crosses import crossed
-from ibcb.io.files import atomic, regular
-from ibcb.io.folders import folder_format
-from ibcb.io.format import Format, has_suffix
-from ibcb.io.opened import Opened
+from ibcb.io.files import atomic
+from ibcb.io.format import Format, folder_format, has_suffix, in_memory, is_hidden
+from ibcb.io.layouts import table_source
+from ibcb.io.opened import Opened, regular
 from ibcb.io.optionfiles import load_options
-from ibcb.io.rows import in_memory, whole_table
-from ibcb.io.sources import source_name
+from ibcb.io.sources import Watched, source_name
 from ibcb.io.standardize import standardized
-from ibcb.io.tables import table_source
-from ibcb.io.watched import Watched
 from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.array_checks import LogFormatError, warmup_count
 from ibcb.log.behavior_log import dense_pieces
@@ -110,7 +107,7 @@ def open_log(source: Any, **options: Any) -> DiskLog:
         raise WrongTypeError(f"there is no option {shown(unknown[0])}{meant}; see help(ibcb.read_log).")
     asked = how = ReadOptions(**options)
     source = Path(source) if isinstance(source, (str, os.PathLike)) else source
-    format = _path_format(source, how.format) if isinstance(source, Path) else _object_format(source)
+    format = _format_of(source, how.format)
     files = [Opened(path) for path in log_files(source, how.format)] if isinstance(source, Path) else []
     for option in ("items", "arm_features"):
         if getattr(how, option) is not None:
@@ -165,20 +162,16 @@ def write_log(log: Log, path: str | os.PathLike[str], *, long: bool = False) -> 
     if not is_log(log):
         raise WrongTypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
     format = _WRITTEN.get(Path(path).suffix.lower())
-    write = None if format is None else (format.write_long if long else None) or format.write
-    if format is None or write is None:
+    if format is None or format.write is None:
         raise LogFormatError(
             f"{Path(path).name}: the name does not tell the format; it must end in one of {', '.join(WRITABLE)}."
         )
+    write, parts = format.write, _some_chosen(log)
+    if (long and format.write_long is not None) or not format.keeps_sparse:
+        write = (format.write_long if long else None) or format.write
+        parts = ((number, piece) for number, part in _some_chosen(log) for piece in dense_pieces(part))
     with atomic(path) as temporary:
-        parts = _some_chosen(log)
-        write(parts if write is format.write and format.keeps_sparse else _dense(parts), temporary)
-
-
-def _dense(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, BehaviorLog]]:
-    for number, part in parts:
-        for piece in dense_pieces(part):
-            yield number, piece
+        write(parts, temporary)
 
 
 def _some_chosen(log: Log) -> Iterator[tuple[int, BehaviorLog]]:
@@ -192,14 +185,7 @@ def _some_chosen(log: Log) -> Iterator[tuple[int, BehaviorLog]]:
             warmup_count(len(numbers), len(numbers))
 
 
-def _object_format(source: Any) -> Format:
-    format = next((format for format in FORMATS if format.recognises(source)), None)
-    if format is None:
-        raise _no_table(source)
-    return format
-
-
-def _no_table(source: Any) -> WrongTypeError:
+def _not_read(source: Any) -> WrongTypeError:
     lazy = "; collect it first: read_log(frame.collect())" if callable(getattr(source, "collect", None)) else ""
     return WrongTypeError(
         "expected a path, or a table with the Arrow interface (pandas 2.2 or newer, polars, DuckDB, pyarrow); got "
@@ -217,9 +203,9 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
         format = _by_name(regular(source), _TABLES)
         own = ReadOptions(delimiter=options.delimiter, decimal=options.decimal, max_memory=options.max_memory)
     elif not format.recognises(source):
-        raise _no_table(source)
+        raise _not_read(source)
     with named(source_name(source), format.name):
-        return whole_table(format.rows(source, own), options.memory)
+        return format.rows(source, own).whole(options.memory)
 
 
 def log_files(path: Path, format: str | None = None) -> list[Path]:
@@ -231,9 +217,8 @@ def log_files(path: Path, format: str | None = None) -> list[Path]:
 
 def is_member(folder: Path, path: Path, format: str | None = None) -> bool:
     """Whether a file, there or not yet, is one of those that a folder is read as; hidden ones are not."""
-    parts = path.relative_to(folder).parts
     named = format is not None or has_suffix(path, *(suffix for each in FORMATS for suffix in each.suffixes))
-    return named and not any(part.startswith((".", "_")) for part in parts)
+    return named and not is_hidden(folder, path)
 
 
 def known_by_name(path: Path) -> bool:
@@ -241,24 +226,29 @@ def known_by_name(path: Path) -> bool:
     return path.exists() and any(format.recognises(path) for format in FORMATS)
 
 
-def _path_format(path: Path, name: str | None = None) -> Format:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
-    regular(path)
-    if not os.access(path, os.R_OK):
-        raise PermissionError(f"{path} cannot be read: no permission. Ask its owner for it.")
+def _format_of(source: Any, name: str | None) -> Format:
+    """The format of a path, which may be named, or of a table in memory."""
+    if not isinstance(source, Path):
+        format = next((format for format in FORMATS if format.recognises(source)), None)
+        if format is None:
+            raise _not_read(source)
+        return format
+    if not source.exists():
+        raise FileNotFoundError(f"{source} does not exist; give the path of a log.")
+    if not os.access(regular(source), os.R_OK):
+        raise PermissionError(f"{source} cannot be read: no permission. Ask its owner for it.")
     if name is not None:
         called = format_called(name)
-        return folder_format([called]) if path.is_dir() and called in _TABLES else called
-    tables_first = sorted(FORMATS, key=lambda format: format not in _TABLES)
-    return _by_name(path, FORMATS, tables_first, " Or name it: format='csv' (--format csv).")
+        return folder_format([called]) if source.is_dir() and called in _TABLES else called
+    return _by_name(source, FORMATS, " Or name it: format='csv' (--format csv).")
 
 
-def _by_name(path: Path, formats: Sequence[Format], shown_as: Sequence[Format] = (), more: str = "") -> Format:
+def _by_name(path: Path, formats: Sequence[Format], more: str = "") -> Format:
     """The format that recognises a path."""
     format = next((format for format in formats if format.recognises(path)), None)
     if format is None:
-        known = ", ".join(suffix for format in shown_as or formats for suffix in format.suffixes)
+        tables_first = sorted(formats, key=lambda format: format not in _TABLES)
+        known = ", ".join(suffix for format in tables_first for suffix in format.suffixes)
         raise LogFormatError(f"{path.name}: the name does not tell the format; it must end in one of {known}.{more}")
     return format
 

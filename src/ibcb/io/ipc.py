@@ -12,22 +12,18 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ibcb.io.cells import one_array, plain_table, sound
-from ibcb.io.files import beginning, refuse_disguise
-from ibcb.io.format import Format
-from ibcb.io.longform import long_tables, write_tables
-from ibcb.io.rows import Tables
+from ibcb.io.cells import plain_table, sound
+from ibcb.io.format import Format, Tables
+from ibcb.io.opened import beginning, refuse_disguise
+from ibcb.io.tablefiles import long_tables, write_tables
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import ReadOptions
 from ibcb.numerics.printable import shown
 
 #: the key of a record batch under which the digests of its columns stand
-_DIGESTS = b"ibcb digests"
-_PIECE = 1 << 16
+_DIGESTS = b"ibcb digests of buffers"
 
 
 def _tables(path: Path, options: ReadOptions) -> Tables:
@@ -39,7 +35,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         except pa.ArrowInvalid:
             return pa.ipc.open_stream(pa.memory_map(str(path)))
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         reader = opened()
         stream = (
             (reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches))
@@ -47,10 +43,11 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
             else reader.iter_batches_with_custom_metadata()
         )
         for number, (batch, more) in enumerate(stream):
-            table = sound(pa.Table.from_batches([batch]).select(list(columns)))
+            batch = batch.select(list(columns))
+            table = sound(pa.Table.from_batches([batch]))
             # Whoever writes the file again in another way leaves them out.
             if _DIGESTS in (more or {}):
-                _check(table, reader.schema, number, more[_DIGESTS])
+                _check(batch, reader.schema, number, more[_DIGESTS])
             yield plain_table(table)
 
     return Tables(path.name, plain_table(opened().schema.empty_table()).schema, read)
@@ -66,42 +63,33 @@ class _Writer:
     def write_table(self, table: pa.Table) -> None:
         """As one record batch."""
         for batch in table.combine_chunks().to_batches():
-            digests = _digests(pa.Table.from_batches([batch]), table.schema, self._count)
-            self._file.write_batch(batch, {_DIGESTS: json.dumps(digests).encode()})
+            # As it will be read: with nothing but its own rows in its buffers.
+            own = pa.ipc.read_record_batch(batch.serialize(), table.schema)
+            self._file.write_batch(own, {_DIGESTS: json.dumps(_digests(own, table.schema, self._count)).encode()})
             self._count += 1
 
 
-def _digests(table: pa.Table, schema: pa.Schema, number: int) -> dict[str, str]:
+def _digests(batch: pa.RecordBatch, schema: pa.Schema, number: int) -> dict[str, str]:
     """Of each column, with all that the file says of itself and the place of the rows in it."""
-    about = [str(schema.field(place)) for place in range(len(schema))]
-    texts = [*about, *(f"{key!r}{value!r}" for key, value in sorted((schema.metadata or {}).items())), str(number)]
-    return {name: _digest(table[name], texts) for name in table.column_names}
+    about = repr([[str(field) for field in schema], sorted((schema.metadata or {}).items()), number])
+    digests: dict[str, str] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        buffers = [buffer or b"" for buffer in column.buffers()]
+        sizes = (len(column), column.null_count, *map(len, buffers))
+        digest = blake2b(f"{about} {sizes}".encode(), digest_size=16)
+        for buffer in buffers:
+            digest.update(buffer)
+        digests[name] = digest.hexdigest()
+    return digests
 
 
-def _digest(column: pa.ChunkedArray, texts: list[str]) -> str:
-    """blake2b over the values as they are, whatever buffers hold them."""
-    array = one_array(column)
-    digest = blake2b(json.dumps([*texts, len(array)]).encode(), digest_size=16)
-    digest.update(np.packbits(array.is_null().to_numpy(zero_copy_only=False)).data)
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        filled = pc.fill_null(array, "")
-        digest.update(pc.binary_length(filled).cast(pa.int64()).to_numpy())
-        # In pieces, so that there are no two copies of long texts.
-        for start in range(0, len(filled), _PIECE):
-            digest.update("".join(filled.slice(start, _PIECE).to_pylist()).encode())
-    else:
-        values = array.drop_null().to_numpy(zero_copy_only=False)
-        digest.update(np.ascontiguousarray(values).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _check(table: pa.Table, schema: pa.Schema, number: int, digests: bytes) -> None:
+def _check(batch: pa.RecordBatch, schema: pa.Schema, number: int, digests: bytes) -> None:
     """Refuse rows that are not those that were written."""
     try:
         stored = dict(json.loads(digests))
     except (TypeError, ValueError, RecursionError):
         stored = {}
-    for name, digest in _digests(table, schema, number).items():
+    for name, digest in _digests(batch, schema, number).items():
         if stored.get(name) != digest:
             raise LogFormatError(
                 f"damaged: the digest of column {shown(name)} in record batch {number} is not that of its values. Copy "

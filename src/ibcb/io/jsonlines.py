@@ -14,10 +14,8 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from ibcb.io.cells import flat_fields, flat_struct, one_array
-from ibcb.io.files import beginning, refuse_disguise, text_blocks
-from ibcb.io.format import Format
-from ibcb.io.opened import Opened
-from ibcb.io.rows import Tables
+from ibcb.io.format import Format, Tables
+from ibcb.io.opened import Opened, beginning, refuse_disguise, text_blocks
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import ReadOptions
 from ibcb.numerics.printable import shown
@@ -52,7 +50,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         )
     flat = pa.schema(flat_fields(pa.struct(list(schema))))
 
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         tops = {name.partition(".")[0] for name in columns} | set(columns)
         wanted = pa.schema([field for field in schema if field.name in tops])
         target = pa.schema([flat.field(name) for name in columns])

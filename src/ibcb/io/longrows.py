@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import changes, check_digits, complete, marked, named_by, names_of, values_of
-from ibcb.io.columns import feature_matrix, plan_features
-from ibcb.io.labels import StepOrder, plain_label, read_labels
+from ibcb.io.columns import assign_roles, check_roles, feature_matrix, fitted_roles, plan_features, role_missing
+from ibcb.io.format import Tables
 from ibcb.io.logged import Logged, of_every_candidate
-from ibcb.io.roles import assign_roles, check_roles, fitted_roles, role_missing
-from ibcb.io.rows import Tables
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import Problems, dropped, taken_back
 from ibcb.io.written import metadata, selected
@@ -31,6 +30,89 @@ from ibcb.numerics.printable import shown
 
 #: copies of the rows of a step that are made until a policy is fitted to it
 _STEP_COPIES = 16
+#: steps without an episode column are looked for among the last so many, to find one that comes back
+_REMEMBERED = 1 << 20
+#: the roles of columns that steps are called by, and whether a log can do without
+_ROLES = {"episode": False, "step": False, "step_id": True, "timestamp": True}
+
+
+class Labels(dict[str, NDArray[Any]]):
+    """The values of such columns, one per step, by their roles."""
+
+    def of_steps(
+        self, roles: Mapping[str, str]
+    ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, NDArray[Any] | None]:
+        """Episodes, names and times of the steps, as `ibcb.log.steps.Steps` takes them.
+
+        A column called step counts the steps of an episode; any other has names of steps worth keeping.
+        """
+        names = self.get("step_id", None if roles.get("step") == "step" else self.get("step"))
+        return self.get("episode"), names, self.get("timestamp")
+
+
+def read_labels(rows: pa.Table, roles: Mapping[str, str], row: int, first: pa.Array | None = None) -> Labels:
+    """What the steps in some rows are called; ``first`` has the first row of each, where a step has several.
+
+    ``row`` is the number of the first of the rows.
+    """
+    labels = Labels()
+    for role, optional in _ROLES.items():
+        if role in roles:
+            # What names steps must have kept all its digits.
+            read = named_by if role in ("step", "step_id") else complete
+            column = read(rows, roles[role], row, optional=optional)
+            labels[role] = values_of(column if first is None else column.take(first))
+    return labels
+
+
+class StepOrder:
+    """Steps must rise within an episode, or, where that cannot be said of them, not come back."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Any] | None = None
+        self._seen: set[Any] = set()
+
+    def __call__(self, labels: Labels) -> None:
+        steps, episodes = labels["step"], labels.get("episode")
+        if episodes is not None and steps.dtype.kind in "iufM":
+            self._rising(episodes, steps)
+        else:
+            self._distinct(episodes, steps)
+
+    def _rising(self, episodes: NDArray[Any], steps: NDArray[Any]) -> None:
+        last = self._last or (None, None)
+        same = np.concatenate([[episodes[0] == last[0]], episodes[1:] == episodes[:-1]])
+        still = np.concatenate([[same[0] and steps[0] <= last[1]], steps[1:] <= steps[:-1]])
+        if (same & still).any():
+            at = int(np.argmax(same & still))
+            raise LogFormatError(
+                f"step {steps[at]} of episode {plain_label(episodes[at])} follows step "
+                f"{steps[at - 1] if at else last[1]}; sort the rows by episode and step and keep each step together, "
+                "or read with sort=True (--sort). Every step needs a number of its own."
+            )
+        self._last = episodes[-1], steps[-1]
+
+    def _distinct(self, episodes: NDArray[Any] | None, steps: NDArray[Any]) -> None:
+        for place, step in enumerate(steps.tolist()):
+            episode = None if episodes is None else episodes[place]
+            if self._last is not None and episode != self._last[0]:
+                self._seen.clear()
+            if step in self._seen:
+                where = "" if episode is None else f" of episode {plain_label(episode)}"
+                raise LogFormatError(
+                    f"step {shown(step)}{where} comes back after other steps; keep the rows of a step together and "
+                    "give every step a name of its own, or read with sort=True (--sort)."
+                )
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen.add(step)
+            self._last = episode, step
+
+
+def plain_label(value: Any) -> str:
+    """A label within a sentence: as it is if it is plain and short."""
+    text = str(value)
+    return text if text.isprintable() and len(text) <= 60 else shown(value)
 
 
 class CandidateRows:
@@ -99,21 +181,21 @@ class CandidateRows:
         times = (_varying_times(self._roles["timestamp"], self._times),) if self._times else ()
         return (*self._tables.notes(), *self._notes, *times, *strange, *unlabelled_steps(self._unlabelled))
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange, self._unlabelled, self._times = Counter(), 0, 0
         if self._logged is not None and self._logged_of_every is None:
             self._logged_of_every = of_every_candidate(self._logged_values(self._logged))
         features = [column.name for column in self._plan.preparation.columns]
         order = StepOrder()
-        for rows, starts, row in self._whole_steps(list(dict.fromkeys([*self._roles.values(), *features])), whole):
+        for rows, starts, row in self._whole_steps(list(dict.fromkeys([*self._roles.values(), *features]))):
             yield self._steps(rows, starts, order, row)
 
-    def _whole_steps(self, columns: Sequence[str], whole: bool) -> Iterator[tuple[pa.Table, NDArray[np.int64], int]]:
+    def _whole_steps(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, NDArray[np.int64], int]]:
         """Rows of whole steps, where each of them begins, and the number of the first row."""
         held: list[pa.Table] = []  # rows of a step that may go on in the next table
         row = size = 0
-        for table, following in pairwise(chain(self._tables.read(columns, whole), [None])):
+        for table, following in pairwise(chain(self._tables.read(columns), [None])):
             if table.num_rows == 0:
                 continue
             waiting = sum(part.num_rows for part in held)
@@ -192,7 +274,7 @@ class CandidateRows:
         self, logged: Logged
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]]:
         """All that was logged, where each step begins, and which rows were chosen."""
-        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen", "propensity"), False):
+        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen", "propensity")):
             yield logged.numbers(rows[logged.column]), starts, self._marks(rows, starts, row)[0]
 
     def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], row: int) -> NDArray[np.int64]:
@@ -221,7 +303,7 @@ class CandidateRows:
     def _check_marks(self) -> None:
         """Refuse steps without a chosen candidate, or with several: how many of the log, and the first few."""
         wrong: list[tuple[str, int]] = []
-        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen"), False):
+        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen")):
             number = self._marks(rows, starts, row)[1]
             bad = np.flatnonzero(self._wrong(number))
             first = rows.take(pa.array(starts[bad]))

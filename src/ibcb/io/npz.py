@@ -254,7 +254,7 @@ class NpzSource:
             made = model.raw
         return names, columns, made
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         return in_order(self._batches(), self._options.memory) if self._options.sort else self._batches()
 

@@ -32,11 +32,10 @@ from numpy.typing import NDArray
 from ibcb.io import csvfiles, ipc, jsonlines, parquet
 from ibcb.io.cells import as_texts, is_quantity, shown_type, value_counts
 from ibcb.io.columns import as_text, check_followed, check_one_hot, kept_categories, matches
-from ibcb.io.files import regular
-from ibcb.io.format import Format, has_suffix
+from ibcb.io.format import Format, Tables, has_suffix
 from ibcb.io.logged import Logged
 from ibcb.io.longrows import CandidateRows
-from ibcb.io.rows import Tables, whole_table
+from ibcb.io.opened import regular
 from ibcb.io.sources import BATCH_NUMBERS, MappedSource, refuse_keep, refuse_roles, shared_features, some
 from ibcb.io.words import dropped
 from ibcb.log.array_checks import LogFormatError, first_true, plural
@@ -142,7 +141,7 @@ class OpenBanditSource(MappedSource):
 
     def _read_items(self, path: Path) -> pa.Table:
         """The items by their ids, rising, with the columns that may be features."""
-        items, options = whole_table(_opened(path, self._options), self._options.memory), self._options
+        items, options = _opened(path, self._options).whole(self._options.memory), self._options
         if "item_id" not in items.column_names:
             raise LogFormatError(f"column 'item_id' is missing; it has {some(items.column_names, 10)}.")
         if items.num_rows == 0:
@@ -203,7 +202,7 @@ class OpenBanditSource(MappedSource):
         if not self._users and self._options.min_count == 1:
             return 1, {}
         rows, counts = 0, {name: Counter[str]() for name in self._users}
-        for table in self._tables.read(self._users or ["timestamp"], False):
+        for table in self._tables.read(self._users or ["timestamp"]):
             rows += table.num_rows
             for name in self._users:
                 counts[name].update(value_counts(as_text(table[name])))
@@ -237,7 +236,7 @@ class OpenBanditSource(MappedSource):
                 f"{self._items_name} has {plural(len(self._ids), 'item')}; do the files belong together?{remedy}"
             )
 
-    def _long_rows(self, columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+    def _long_rows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """A row for each item at each impression, a bounded number at a time."""
         last = np.datetime64("NaT", "ns")
         for table in filter(len, self._impressions()):
@@ -255,7 +254,7 @@ class OpenBanditSource(MappedSource):
     def _impressions(self) -> Iterator[pa.Table]:
         """Rows with their numbers, some at a time; all at once to sort them."""
         if self._options.sort:
-            every = _numbered(whole_table(self._tables, self._options.memory), 0)
+            every = _numbered(self._tables.whole(self._options.memory), 0)
             yield every.take(pa.array(np.argsort(_times(every), kind="stable")))
             return
         for table, row in self._tables.numbered(self._tables.schema.names):

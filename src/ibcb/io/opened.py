@@ -1,23 +1,45 @@
-"""A file as it was when it was opened: what is added to it later is left out, and another in its place is noticed."""
+"""Files to read: as they were when they were opened, in lines or blocks, and refused where they are of another kind."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import os
+from collections.abc import Iterator
 from hashlib import blake2b
 from io import BufferedIOBase
 from pathlib import Path
 
 from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.disk import DAMAGE
+from ibcb.log.memory import amount, beyond
 
 #: bytes at both ends of a file by which one that was added to is told from one that was written anew; not tuned
 _ENDS = 4096
 _BUFFER = 1 << 20
+#: bytes of blank lines one after the other
+_MOST_BLANK = 1 << 24
+#: how files of other kinds begin
+_BEGINNINGS = {
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x1f\x8b": "a gzip",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
+    b"BZh91AY&SY": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"PK\x03\x04": "a zip archive, or an Excel workbook",
+    **dict.fromkeys([b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"], "a pickle"),
+    b"\x89PNG": "a PNG image",
+    b"%PDF": "a PDF document",
+    b"SQLite format 3": "an SQLite database",
+    **dict.fromkeys([b"\xff\xfe", b"\xfe\xff"], "text in UTF-16 (save it as UTF-8)"),
+    **dict.fromkeys([b"<!DOCTYPE", b"<html"], "a web page"),
+}
 
 
 class Opened:
-    """A file as it was when it was opened.
+    """A file as it was when it was opened: what is added to it later is left out, another in its place is noticed.
 
     Attributes
     ----------
@@ -33,34 +55,37 @@ class Opened:
             self.size, self._modified, self._identity = known.st_size, known.st_mtime_ns, _identity(known)
             self._ends = _digest(file, self.size)
 
-    def read(self) -> BufferedIOBase:
-        """Its bytes up to the size that it had."""
+    def unpacked(self, packed: bool | None = None) -> BufferedIOBase:
+        """Its bytes up to the size that it had, through gzip where it is one: by its first two unless ``packed`` tells.
+
+        By Python's gzip, as Arrow's loses memory with every damaged file.
+        """
         raw = _UpTo(self.path, self.size)
         if _identity(os.fstat(raw.fileno())) != self._identity:
             raw.close()
             raise self._changed("another file has its name now")
-        return io.BufferedReader(raw, _BUFFER)
-
-    def unpacked(self, packed: bool | None = None) -> BufferedIOBase:
-        """The same, through gzip where it is one, by its first bytes unless ``packed`` tells."""
-        file = self.read()
+        file = io.BufferedReader(raw, _BUFFER)
         if packed is None:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-        return _Unpacked(file) if packed else file
+            packed = file.peek(2).startswith(b"\x1f\x8b")
+        if not packed:
+            return file
+        gzipped = gzip.GzipFile(fileobj=file)
+        gzipped.myfileobj = file  # type: ignore[assignment]  # to be closed with it
+        return gzipped
 
     def check(self, *, at_end: bool = False) -> None:
         """Raise LogFormatError where it does not hold what it held; ``at_end`` of a pass, which had it open, another
         file may have its name.
         """
         reason = self._since()
-        if reason and not (at_end and not self._is_there()):
+        is_there = self.path.exists() and _identity(self.path.stat()) == self._identity
+        if reason and (is_there or not at_end):
             raise self._changed(reason)
 
     def told(self) -> tuple[str, str]:
         """What has become of it, a code and words; both empty where nothing has."""
-        if self._since():
-            return "log-replaced", f"{self.path.name} is not the file that was read any more: {self._since()}."
+        if reason := self._since():
+            return "log-replaced", f"{self.path.name} is not the file that was read any more: {reason}."
         grown = self.path.stat().st_size - self.size
         if not grown:
             return "", ""
@@ -68,9 +93,6 @@ class Opened:
             f"{self.path.name} has grown by {plural(grown, 'byte')} since it was opened; what was added is left out. "
             "Run it again to take it in."
         )
-
-    def _is_there(self) -> bool:
-        return self.path.exists() and _identity(self.path.stat()) == self._identity
 
     def _since(self) -> str:
         """What happened that cannot be read past; empty where nothing did, or it was only added to."""
@@ -110,20 +132,6 @@ class _UpTo(io.FileIO):
         return super().read(max(0, self._end - self.tell())) or b""
 
 
-class _Unpacked(gzip.GzipFile):
-    """By Python's gzip, as Arrow's loses memory with every damaged file; what it reads is closed with it."""
-
-    def __init__(self, packed: BufferedIOBase) -> None:
-        super().__init__(fileobj=packed, mode="rb")
-        self._packed = packed
-
-    def close(self) -> None:
-        try:
-            super().close()
-        finally:
-            self._packed.close()
-
-
 def _identity(known: os.stat_result) -> tuple[int, int]:
     return known.st_dev, known.st_ino
 
@@ -134,3 +142,105 @@ def _digest(file: io.BufferedReader, size: int) -> bytes:
     first = file.read(min(_ENDS, size))
     file.seek(max(0, size - _ENDS))
     return blake2b(first + file.read(min(_ENDS, size)), digest_size=16).digest()
+
+
+def regular(path: Path) -> Path:
+    """The path, unless it leads to a pipe or device, which gives what it has once, never, or for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise LogFormatError(
+            f"{path.name}: a pipe or device, which can be read only once; save what it gives to a file first."
+        )
+    return path
+
+
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file, as `refuse_disguise` takes them."""
+    with path.open("rb") as file:
+        return file.read(16)
+
+
+def first_lines(path: Path, count: int, longest: int) -> list[bytes]:
+    """The first few lines of a file, as far as they can be read; what is longer is cut."""
+    try:
+        with Opened(path).unpacked() as file:
+            return [line for line in (file.readline(longest) for _ in range(count)) if line]
+    except DAMAGE:
+        return []
+
+
+def refuse_disguise(head: bytes, kind: str) -> None:
+    """Raise if the first bytes of a file are those of another kind; ``kind`` is the one that it should be."""
+    for start, other in _BEGINNINGS.items():
+        if head.startswith(start) and other != kind:
+            raise LogFormatError(
+                f"not a readable {kind.split(maxsplit=1)[1]}: by its first bytes it is {other}. Convert it, or give it "
+                "the right name."
+            )
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+class Blank:
+    """Refuses blank lines without end, for which any reader takes long; ``size`` has how many bytes there were."""
+
+    def __init__(self) -> None:
+        self.size, self._line = 0, 0
+
+    def __call__(self, text: bytes, line: int = 0) -> None:
+        """Of the next lines, of which the first is number ``line``."""
+        if not text.isspace():
+            self.size = 0
+            return
+        self._line = self._line if self.size else line
+        self.size += len(text)
+        if self.size > _MOST_BLANK:
+            place = f"line {self._line}: " if self._line else ""
+            raise LogFormatError(
+                f"{place}blank lines follow each other for more than {_MOST_BLANK} bytes; is it the right file? Leave "
+                "them out."
+            )
+
+
+def text_lines(file: Opened, memory: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, through gzip where it is one, with their numbers from 1.
+
+    A line that never ends is refused before it fills the memory, and so are lines that never hold anything.
+    """
+    blank, number, most = Blank(), 0, _longest_line(memory)
+    with file.unpacked() as lines:
+        while raw := lines.readline(most + 1):
+            number += 1
+            if len(raw) > most:
+                raise _endless(number, memory)
+            blank(raw, number)
+            yield number, raw
+
+
+def text_blocks(file: Opened, size: int, memory: int) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of a file, about ``size`` bytes at a time, and the number of the first; blank blocks are left out."""
+    blank, number, rest = Blank(), 1, b""
+    with file.unpacked() as opened:
+        while piece := opened.read(size):
+            text, newline, left = piece.rpartition(b"\n")
+            if not newline:
+                rest += piece
+                if len(rest) > max(_longest_line(memory), 2 * size):
+                    raise _endless(number, memory)
+                continue
+            text, rest = rest + text + newline, left
+            blank(text, number)
+            if not blank.size:
+                yield text, number
+            number += text.count(b"\n")
+        if rest.strip():
+            yield rest, number
+
+
+def _longest_line(memory: int) -> int:
+    """A line makes many objects, each larger than its text."""
+    return memory // 64
+
+
+def _endless(number: int, memory: int) -> LogFormatError:
+    return beyond(f"line {number}: it is longer than {amount(_longest_line(memory))}", memory)

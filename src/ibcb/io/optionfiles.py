@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -18,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ibcb.io.files import atomic, regular
+from ibcb.io.files import atomic
+from ibcb.io.opened import regular
 from ibcb.log.option import did_you_mean
 from ibcb.log.read_options import READING, ReadOptions
 from ibcb.numerics.printable import shown
@@ -56,30 +58,26 @@ def save_options(options: Mapping[str, Any], path: str | os.PathLike[str]) -> No
     if Path(path).suffix.lower() != ".toml":
         raise ValueError(f"{path}: options are kept as TOML; give a path that ends in .toml.")
     given = {name: options[name] for name, usual in _KNOWN.items() if name in options and options[name] != usual}
-    plain = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
-    lines = [f"{name} = {_written(name, value)}" for name, value in plain.items() if value not in ([], ())]
-    for name, table in given.items():
-        if isinstance(table, Mapping) and table:
-            lines += ["", f"[{name}]", *(f"{_key(key)} = {_written(name, value)}" for key, value in table.items())]
+    lines, tables = list[str](), list[str]()
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            tables += ["", f"[{name}]", *(f"{_key(key)} = {_written(name, each)}" for key, each in value.items())]
+        elif value not in ([], ()):
+            lines.append(f"{name} = {_written(name, value)}")
     with atomic(path) as temporary:
-        temporary.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
+        temporary.write_text("\n".join(lines + tables).strip() + "\n", encoding="utf-8")
 
 
 def _written(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (str, os.PathLike)):
-        signs = (sign if sign.isprintable() and sign not in '"\\' else _escape(sign) for sign in os.fspath(value))
-        return f'"{"".join(signs)}"'
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_written(name, each) for each in value)}]"
-    raise ValueError(f"{name} is a {type(value).__name__}, which a file of options cannot hold; give a path instead.")
+    """As JSON, of which TOML has the numbers, lists and texts, but for one sign."""
 
+    def plain(value: Any) -> str:
+        if isinstance(value, os.PathLike):
+            return str(os.fspath(value))
+        kind = type(value).__name__
+        raise ValueError(f"{name} is a {kind}, which a file of options cannot hold; give a path instead.")
 
-def _escape(sign: str) -> str:
-    return f"\\{sign}" if sign in '"\\' else f"\\U{ord(sign):08x}"
+    return json.dumps(value, ensure_ascii=False, default=plain).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

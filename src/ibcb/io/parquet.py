@@ -11,7 +11,6 @@ Each episode is a row group of its own, or several if it is large.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -25,13 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ibcb.io.cells import check_size, sound
-from ibcb.io.files import beginning, refuse_disguise
-from ibcb.io.format import Format
-from ibcb.io.longform import extras, long_tables, write_tables
+from ibcb.io.cells import sound, within
+from ibcb.io.format import Format, RowGroups, Tables
+from ibcb.io.opened import beginning, refuse_disguise
 from ibcb.io.parquet_footer import pages, row_groups
-from ibcb.io.rows import RowGroups, Tables
-from ibcb.io.written import KEY, VERSION
+from ibcb.io.tablefiles import extras, long_tables, own_metadata, write_tables
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import gathered
@@ -48,15 +45,11 @@ _STREAM_NUMBERS = 1 << 22
 
 def write_steps(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:
     """Write the parts of a log, in order, as the canonical Parquet file."""
-    writer: pq.ParquetWriter | None = None
-    try:
-        for number, first, episode in _row_groups(parts):
-            if writer is None:
-                writer = pq.ParquetWriter(path, _schema(episode), write_page_checksum=True)
-            writer.write_table(_table(number, first, episode, writer.schema), row_group_size=episode.n_steps)
-    finally:
-        if writer is not None:
-            writer.close()
+    _write(_tables_of_steps(parts), path)
+
+
+def _write(tables: Iterable[pa.Table], path: str | os.PathLike[str]) -> None:
+    write_tables(tables, lambda schema: pq.ParquetWriter(path, schema, write_page_checksum=True))
 
 
 def _row_groups(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[int, int, BehaviorLog]]:
@@ -76,44 +69,31 @@ def _one(parts: list[BehaviorLog]) -> BehaviorLog:
     return parts[0] if len(parts) == 1 else gathered(parts, sum(part.n_rows for part in parts), tuple)
 
 
-def _schema(log: BehaviorLog) -> pa.Schema:
-    meta = {
-        "version": VERSION,
-        "n_features": log.n_features,
-        "feature_names": log.feature_names,
-        "preparation": None if log.preparation is None else log.preparation.to_json(),
-    }
-    if is_sparse(log.contexts):
-        meta["sparse"] = True
-    fields = [pa.field(name, pa.int64()) for name in ("episode", "step", "chosen", "n_candidates")]
-    fields.append(pa.field("contexts", pa.large_list(pa.from_numpy_dtype(log.contexts.dtype))))
-    if is_sparse(log.contexts):
-        fields += [pa.field(name, pa.large_list(pa.int32())) for name in ("columns", "sizes")]
-    fields += [pa.field(name, values.type) for name, values in _more(log).items()]
-    return pa.schema(fields, metadata={KEY: json.dumps(meta).encode()})
-
-
-def _table(number: int, first: int, episode: BehaviorLog, schema: pa.Schema) -> pa.Table:
-    steps, X = episode.n_steps, episode.contexts
-    if is_sparse(X):
-        ends = X.indptr[episode.step_offsets].astype(np.int64)
-        sizes = np.diff(X.indptr).astype(np.int32)
-        lists = [_lists(ends, X.data), _lists(ends, X.indices), _lists(episode.step_offsets, sizes)]
-    else:
-        lists = [_lists(episode.step_offsets * episode.n_features, X.reshape(-1))]
-    columns = [pa.array(np.full(steps, number)), pa.array(np.arange(first, first + steps)), pa.array(episode.chosen)]
-    columns += [pa.array(np.diff(episode.step_offsets)), *lists, *_more(episode).values()]
-    return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+def _tables_of_steps(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[pa.Table]:
+    """A table with the schema of the first for every row group."""
+    schema = None
+    for number, first, log in _row_groups(parts):
+        X, steps, offsets = log.contexts, log.n_steps, log.step_offsets
+        columns = {"episode": np.full(steps, number), "step": np.arange(first, first + steps), "chosen": log.chosen}
+        columns["n_candidates"] = np.diff(offsets)
+        if is_sparse(X):
+            ends = X.indptr[offsets].astype(np.int64)
+            columns |= {"contexts": _lists(ends, X.data), "columns": _lists(ends, X.indices.astype(np.int32))}
+            columns["sizes"] = _lists(offsets, np.diff(X.indptr).astype(np.int32))
+        else:
+            columns["contexts"] = _lists(offsets * log.n_features, X.reshape(-1))
+        of_rows = {"candidate_ids": log.candidate_ids, "propensities": log.propensities}
+        columns |= extras(log)
+        columns |= {name: _lists(offsets, values) for name, values in of_rows.items() if values is not None}
+        table = pa.table(columns)
+        if schema is None:
+            about = {"n_features": log.n_features} | ({"sparse": True} if is_sparse(X) else {})
+            schema = table.schema.with_metadata(own_metadata(log, **about))
+        yield table.cast(schema)
 
 
 def _lists(offsets: NDArray[Any], values: NDArray[Any]) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
-
-
-def _more(log: BehaviorLog) -> dict[str, pa.Array]:
-    """What else the log has of its steps, by the names of their columns."""
-    of_rows = {"candidate_ids": log.candidate_ids, "propensities": log.propensities}
-    return extras(log) | {n: _lists(log.step_offsets, values) for n, values in of_rows.items() if values is not None}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -134,24 +114,14 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
 
     def some(columns: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
         batch = max(1, int(numbers / chunks.numbers_per_row(columns)))
+        target = pa.schema([schema.field(name) for name in columns])
         for part in file.iter_batches(batch, row_groups=groups, columns=list(columns)):
-            yield plain(pa.Table.from_batches([part]))
+            table = sound(pa.Table.from_batches([part])).select(list(columns))
+            yield within(table, options.memory).cast(target)
 
-    def all_at_once(columns: Sequence[str]) -> pa.Table:
-        # Arrow takes memory for as many rows as the file says that it has, before it has seen one.
-        size = chunks.size(columns)
-        if size > options.memory:
-            words = f"the file says that it has {rows} rows, which take {amount(size)} or more"
-            raise beyond(words, options.memory, "read it part by part (validate, convert, fit --stream), ")
-        return plain(pq.read_table(path, columns=list(columns), partitioning=None, **how))
-
-    def plain(table: pa.Table) -> pa.Table:
-        check_size(sound(table), options.memory)
-        return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
-
-    def read(columns: Sequence[str], whole: bool) -> Iterator[pa.Table]:
+    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         there = 0
-        for table in [all_at_once(columns)] if whole else some(columns):
+        for table in some(columns):
             there += table.num_rows
             yield table
         if there != rows:
@@ -178,63 +148,52 @@ class _Chunks:
         self._path, self._memory = path, memory
         with path.open("rb") as file:
             self._groups = row_groups(file)
-        tops = [field.name for field in schema for _ in range(_leaves(field.type))]
-        leaves = [meta.schema.column(place) for place in range(len(tops))]
-        self._columns: dict[str, list[int]] = {}
-        for place, top in enumerate(tops):
-            self._columns.setdefault(top, []).append(place)
-        self._widths = [_WIDTHS.get(leaf.physical_type, 8) for leaf in leaves]
-        self._are_lists = [leaf.max_repetition_level > 0 for leaf in leaves]
-        if any(len(group.chunks) != len(tops) for group in self._groups):
+        #: of each column of the file that of the table which it is a part of, and what is known of its values
+        self._tops = [field.name for field in schema for _ in range(_leaves(field.type))]
+        self._leaves = [meta.schema.column(place) for place in range(len(self._tops))]
+        if any(len(group.chunks) != len(self._tops) for group in self._groups):
             raise LogFormatError("a row group lacks columns; the file is damaged. Copy it again, or write it again.")
         #: columns of texts that are encoded by a dictionary
         self.texts = [
             leaf.path
-            for place, (leaf, top) in enumerate(zip(leaves, tops, strict=True))
+            for place, (leaf, top) in enumerate(zip(self._leaves, self._tops, strict=True))
             if (leaf.physical_type, leaf.path) == ("BYTE_ARRAY", top)
             and any(group.chunks[place].by_dictionary for group in self._groups)
         ]
-        self._known: dict[int, list[int]] = {}
-
-    def _values(self, columns: Sequence[str]) -> dict[int, list[int]]:
-        """How many values each part of some columns has in each row group."""
-        places = {place: name for name in columns for place in self._columns.get(name, ())}
-        with self._path.open("rb") as file:
-            for place, name in places.items():
-                if place not in self._known:
-                    self._known[place] = [self._told(file, name, place, i) for i in range(len(self._groups))]
-        return {place: self._known[place] for place in places}
-
-    def _told(self, file: BinaryIO, name: str, place: int, number: int) -> int:
-        """How many values a column has in a row group, by the footer or its pages, whichever says more.
-
-        Arrow takes as much memory as the header of a page asks for, before it has seen what is in it.
-        """
-        chunk, where = self._groups[number].chunks[place], f"column {shown(name)}, row group {number}"
-        told = pages(file, chunk)
-        if told is None:
-            # As Arrow calls damage.
-            raise pa.ArrowInvalid(f"{where}: the header of a page makes no sense")
-        if told.largest > self._memory:
-            words = f"{where}: a page takes {amount(told.largest)}"
-            raise beyond(words, self._memory, "write it in smaller pages, ")
-        return max(chunk.values, told.values)
-
-    def size(self, columns: Sequence[str]) -> int:
-        """Bytes of all values of some columns; of texts only where they begin."""
-        return sum(self._widths[place] * sum(values) for place, values in self._values(columns).items())
+        self._per_row: dict[tuple[str, ...], float] = {}
 
     def numbers_per_row(self, columns: Sequence[str]) -> float:
         """How many values a row of some columns has, where it has most, and one at least."""
-        most, each = 1.0, self._values(columns)
-        for number, group in enumerate(self._groups):
+        if tuple(columns) not in self._per_row:
+            with self._path.open("rb") as file:
+                most = max((self._in_group(file, columns, i) for i in range(len(self._groups))), default=1.0)
+            self._per_row[tuple(columns)] = max(1.0, most)
+        return self._per_row[tuple(columns)]
+
+    def _in_group(self, file: BinaryIO, columns: Sequence[str], number: int) -> float:
+        """The same of one row group, by the footer or the pages, whichever says more.
+
+        Arrow takes as much memory as the header of a page asks for, before it has seen what is in it.
+        """
+        group, values, size = self._groups[number], 0, 0
+        for leaf, top, chunk in zip(self._leaves, self._tops, group.chunks, strict=True):
+            if top not in columns:
+                continue
+            where, told = f"column {shown(top)}, row group {number}", pages(file, chunk)
+            if told is None:
+                # As Arrow calls damage.
+                raise pa.ArrowInvalid(f"{where}: the header of a page makes no sense")
+            if told.largest > self._memory:
+                words = f"{where}: a page takes {amount(told.largest)}"
+                raise beyond(words, self._memory, "write it in smaller pages, ")
+            there = max(chunk.values, told.values)
+            values += there
             # Which of its rows has the long list is not known before it is read.
-            size = sum(self._widths[place] * values[number] for place, values in each.items() if self._are_lists[place])
-            if size > self._memory:
-                words = f"row group {number} holds lists that take {amount(size)}"
-                raise beyond(words, self._memory, "write it in smaller row groups, ")
-            most = max(most, sum(values[number] for values in each.values()) / max(group.rows, 1))
-        return most
+            size += _WIDTHS.get(leaf.physical_type, 8) * there if leaf.max_repetition_level > 0 else 0
+        if size > self._memory:
+            words = f"row group {number} holds lists that take {amount(size)}"
+            raise beyond(words, self._memory, "write it in smaller row groups, ")
+        return values / max(group.rows, 1)
 
 
 #: bytes of a value, at least
@@ -253,8 +212,6 @@ FORMAT = Format(
     suffixes=(".parquet", ".pq"),
     tables=_tables,
     write=write_steps,
-    write_long=lambda parts, path: write_tables(
-        long_tables(parts), lambda schema: pq.ParquetWriter(path, schema, write_page_checksum=True)
-    ),
+    write_long=lambda parts, path: _write(long_tables(parts), path),
     keeps_sparse=True,
 )

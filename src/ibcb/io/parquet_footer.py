@@ -17,11 +17,11 @@ T = TypeVar("T")
 #: structures in structures; those of Parquet have five
 _DEEPEST = 16
 #: bytes of the header of a page that are read at first, and at most, as Arrow does
-_HEADER, _MOST_HEADER = 1 << 12, 1 << 24
+_HEADERS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 #: some files count the header of a dictionary not among the bytes of its column
 _SLACK = 128
-#: kinds of whole numbers in Thrift, and of what is not read here but skipped: one byte, and eight
-_WHOLE, _BYTE, _EIGHT = (4, 5, 6), (1, 2, 3), 7
+#: kinds of whole numbers in Thrift, and of what is not read here but skipped, with its bytes
+_WHOLE, _SKIPPED = (4, 5, 6), {1: 1, 2: 1, 3: 1, 7: 8}
 _TEXT, _LISTS, _STRUCT = 8, (9, 10), 12
 #: numbers of the encodings by a dictionary
 _DICTIONARIES = (2, 8)
@@ -69,18 +69,16 @@ def row_groups(file: BinaryIO) -> list[RowGroup]:
         footer = _Thrift(file.read(length)).struct()
     except (IndexError, RecursionError):
         raise _damaged() from None
-    return [
-        RowGroup(_part(group, 3, int), [_chunk(_part(column, 3, dict)) for column in _part(group, 1, list)])
-        for group in _part(footer, 4, list)
-    ]
+    groups = _part(footer, 4, list)
+    return [RowGroup(_part(group, 3, int), [_chunk(column) for column in _part(group, 1, list)]) for group in groups]
 
 
-def _chunk(column: dict[int, Any]) -> Chunk:
-    start = _part(column, 9, int)
-    if column.get(11):
-        start = min(start, _part(column, 11, int))
-    dictionary = any(encoding in _DICTIONARIES for encoding in _part(column, 2, list))
-    return Chunk(_part(column, 5, int), dictionary, start, _part(column, 7, int))
+def _chunk(column: Any) -> Chunk:
+    told = _part(column, 3, dict)
+    start = _part(told, 9, int)
+    start = min(start, _part(told, 11, int)) if told.get(11) else start
+    dictionary = any(encoding in _DICTIONARIES for encoding in _part(told, 2, list))
+    return Chunk(_part(told, 5, int), dictionary, start, _part(told, 7, int))
 
 
 def _part(struct: Any, number: int, kind: type[T]) -> T:
@@ -114,15 +112,16 @@ def pages(file: BinaryIO, chunk: Chunk) -> Pages | None:
 
 def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     """The header of the page at a place, empty where none is, and where it ends."""
-    size = _HEADER
-    while size <= _MOST_HEADER:
+    for size in _HEADERS:
         file.seek(at)
-        content = file.read(size)
-        thrift = _Thrift(content)
+        thrift = _Thrift(content := file.read(size))
         try:
             return thrift.struct(), at + thrift.at
-        except (IndexError, RecursionError) as error:
-            size = size * 16 if isinstance(error, IndexError) and len(content) == size else _MOST_HEADER + 1
+        except RecursionError:
+            break
+        except IndexError:
+            if len(content) < size:
+                break
     return {}, at
 
 
@@ -149,19 +148,15 @@ class _Thrift:
     def _value(self, kind: int, depth: int) -> Any:
         if kind in _WHOLE:
             return self._signed()
-        if kind == _TEXT:
-            return self._take(self._unsigned())
         if kind == _STRUCT:
             return self.struct(depth + 1)
-        if kind in _LISTS:
-            head = self._byte()
-            count = head >> 4 if head >> 4 < 15 else self._unsigned()
-            return [self._value(head & 15, depth + 1) for _ in range(count)]
-        if kind in _BYTE:
-            return self._byte()
-        if kind == _EIGHT:
-            return self._take(8)
-        raise IndexError(f"no kind {kind} in Parquet")
+        if kind == _TEXT or kind in _SKIPPED:
+            return self._take(self._unsigned() if kind == _TEXT else _SKIPPED[kind])
+        if kind not in _LISTS:
+            raise IndexError(f"no kind {kind} in Parquet")
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._unsigned()
+        return [self._value(head & 15, depth + 1) for _ in range(count)]
 
     def _byte(self) -> int:
         self.at += 1
@@ -174,14 +169,12 @@ class _Thrift:
         return self._content[self.at - count : self.at]
 
     def _unsigned(self) -> int:
-        number = shift = 0
-        while shift <= 63:
-            byte = self._content[self.at]
-            self.at += 1
+        number = 0
+        for shift in range(0, 64, 7):
+            byte = self._byte()
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-            shift += 7
         raise IndexError("a number without end")
 
     def _signed(self) -> int:

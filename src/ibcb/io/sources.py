@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.io.files import regular
+from ibcb.io.opened import Opened, regular
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.memory import amount, beyond
@@ -53,14 +53,49 @@ class MappedSource:
     def notes(self) -> tuple[Note, ...]:
         return (*self._source.notes, *self._notes)
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """As those of the source."""
-        return self._mapped(self._source.batches(whole=whole))
+        return self._mapped(self._source.batches())
 
     def index(self) -> EpisodeIndex | None:
         """As that of the source, if it has one."""
         index = index_of(self._source)
         return None if index is None else index._replace(read=lambda groups: self._mapped(index.read(groups)))
+
+
+class Watched(MappedSource):
+    """The steps of a source whose files are looked at before and after every pass, so that all meet the same rows.
+
+    A log may be gone through several times, while somebody still writes it. Rows that are added meanwhile are left out;
+    where its files are others by now, it is refused: a verdict would be of other rows than those that were fitted.
+    """
+
+    def __init__(self, source: Source, files: Sequence[Opened], now: Callable[[], Sequence[Path]]) -> None:
+        """``now``: the paths that would be read today."""
+        super().__init__(source, source.preparation, source.feature_names, ())
+        self._files, self._now = tuple(files), now
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """With what has become of the files since."""
+        return (*super().notes, *self._told())
+
+    def _mapped(self, batches: Iterable[Steps]) -> Iterator[Steps]:
+        for file in self._files:
+            file.check()
+        yield from batches
+        for file in self._files:
+            file.check(at_end=True)
+
+    def _told(self) -> Iterator[Note]:
+        for file in self._files:
+            code, text = file.told()
+            if code:
+                yield Note(code, "info", text, {"file": file.path.name})
+        new = [path for path in self._now() if path not in {file.path for file in self._files}]
+        if new:
+            text = f"{plural(len(new), 'file')} came into the folder since it was opened, such as {shown(new[0].name)}"
+            yield Note("log-grew", "info", f"{text}; left out.", {"files": len(new)})
 
 
 def existing(path: str | os.PathLike[str]) -> Path:

@@ -240,7 +240,7 @@ class SparseSource:
             for candidate in decision.candidates
         ]
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
         held = batch = 0
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ibcb.io.cells import flattened, is_list, one_array, shown_type, values_of, whole_column
-from ibcb.io.labels import StepOrder, read_labels
+from ibcb.io.columns import assign_roles, check_roles
+from ibcb.io.format import Tables
 from ibcb.io.logged import Logged
-from ibcb.io.roles import assign_roles, check_roles
-from ibcb.io.rows import Tables
+from ibcb.io.longrows import StepOrder, read_labels
 from ibcb.io.sources import labelled, unlabelled_steps
 from ibcb.io.words import listed
 from ibcb.io.written import metadata, selected
@@ -80,10 +80,10 @@ class StepRows:
     def notes(self) -> tuple[Note, ...]:
         return (*self._tables.notes(), *unlabelled_steps(self._unlabelled))
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
+    def batches(self) -> Iterator[Steps]:
         """As the tables come."""
         self._unlabelled = 0
-        return self._batches(self._tables.read(self._columns, whole))
+        return self._batches(self._tables.read(self._columns))
 
     # -- row groups ----------------------------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ibcb.io.files import first_lines, text_lines
 from ibcb.io.format import Format, has_suffix
+from ibcb.io.opened import first_lines, text_lines
 from ibcb.io.sources import OTHER_KINDS, refused
 from ibcb.io.sparse import Decision, SparseSource, steps_to_write
 from ibcb.io.words import dropped

@@ -19,9 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import as_texts, complete, flags, one_array, value_counts
-from ibcb.io.roles import assign_roles, fitted_roles, named_features, normal_name
-from ibcb.io.rows import Tables
-from ibcb.io.unfold import Candidates, unfolded
+from ibcb.io.columns import assign_roles, fitted_roles, named_features, normal_name
+from ibcb.io.format import Tables
+from ibcb.io.lists import Candidates, unfolded
 from ibcb.io.words import argument, enumerated, listed, no_column
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
@@ -198,7 +198,7 @@ def _numbered(
 ) -> tuple[dict[str, int | None], tuple[Note, ...]]:
     """The position of the alternative that each value of the column stands for; None where it stands for no choice."""
     counts: Counter[str] = Counter()
-    for table in tables.read([chosen], False):
+    for table in tables.read([chosen]):
         for text, count in value_counts(as_texts(table[chosen])).items():
             counts[text.strip()] += count
     counts.pop("", None)

@@ -237,7 +237,7 @@ class DiskLog(Log):
                 return gathered((part for _, part in self.parts()), rows, lambda: self.notes, self._options.memory)
         with self._named():
             try:
-                pairs = list(self._within_memory(numbered(self._source.batches(whole=True), self._options)))
+                pairs = list(self._within_memory(numbered(self._source.batches(), self._options)))
             except DAMAGE:
                 self._refuse_a_part()
                 raise
@@ -266,15 +266,13 @@ class DiskLog(Log):
     def _within_memory(
         self, pairs: Iterable[tuple[NDArray[np.int64], Steps]]
     ) -> Iterator[tuple[NDArray[np.int64], Steps]]:
-        """The same, as long as all of them fit in memory: in parts, and then in one piece."""
+        """The same, as long as all of them fit in memory."""
         limit, size, steps = self._options.memory, 0, 0
-        for place, pair in enumerate(pairs):
+        for pair in pairs:
             size, steps = size + pair[1].nbytes, steps + len(pair[0])
-            needed = size if place == 0 else 2 * size
-            if needed > limit:
-                raise beyond(
-                    f"the first {plural(steps, 'step')} take {amount(needed)} to read whole", limit, _PART_BY_PART
-                )
+            if size > limit:
+                words = f"the first {plural(steps, 'step')} take {amount(size)} to read whole"
+                raise beyond(words, limit, _PART_BY_PART)
             yield pair
 
     def __repr__(self) -> str:

@@ -89,11 +89,8 @@ class Source(Protocol):
         """What a reader should know: columns left out, values imputed."""
         ...
 
-    def batches(self, *, whole: bool = False) -> Iterator[Steps]:
-        """All steps from the first on, a few million numbers at a time. May be called again.
-
-        ``whole``: all of them will be in memory anyway, so do what is fastest.
-        """
+    def batches(self) -> Iterator[Steps]:
+        """All steps from the first on, a few million numbers at a time. May be called again."""
         ...
 
 

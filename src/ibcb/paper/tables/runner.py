@@ -32,7 +32,7 @@ from ibcb.estimators.choice_model import ChoiceModel
 from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import Imitator
 from ibcb.io import atomic
-from ibcb.io.locks import HeldError, sole_writer
+from ibcb.io.files import HeldError, sole_writer
 from ibcb.paper import metrics
 from ibcb.paper.environments import MovieLens
 from ibcb.paper.rivals import BICB, BIRL, Averaged, BaseSVC
