@@ -137,6 +137,17 @@ def test_a_log_on_disk_gives_the_same(tmp_path):
     assert on_disk == in_memory
 
 
+def test_of_the_beginning_of_the_fitted_log_propensities_are_those_after_its_end():
+    """As `propensities` gives them, and as the note says."""
+    model, log = logged()
+    part = log[:2]
+    found = calibration(model, part)
+    p = by_step(part, model.propensities(part))
+    assert found.recovered == pytest.approx(np.log(p[np.arange(len(p)), part.chosen[part.policy_steps]]).mean())
+    assert not found.fitted
+    assert calibration(model, log).fitted
+
+
 def test_an_impossible_choice_does_not_outweigh_all_others():
     model, log = logged()
     values = model.propensities(log)

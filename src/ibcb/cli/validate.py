@@ -72,7 +72,6 @@ def validate(log: LogPath, *, how: _ValidateOptions, reading: dict[str, Any]) ->
 def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
     from ibcb.cli.propensity_tables import of_another_log
-    from ibcb.log.fingerprint import log_fingerprint
     from ibcb.report import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
@@ -83,4 +82,4 @@ def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
             f"{log.name}: the log has no propensities to compare with the model's; name their column: "
             "--column propensity=NAME, or leave out --model."
         )
-    return calibrated, () if log_fingerprint(log) == model.log_fingerprint_ else (of_another_log(),)
+    return calibrated, () if calibrated.fitted else (of_another_log(),)

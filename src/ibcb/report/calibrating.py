@@ -68,6 +68,8 @@ class Calibration(Likelihoods):
     steps : int
     logged, recovered, ahead, uniform : float
         Log-likelihood per choice, see `Likelihoods`.
+    fitted : bool
+        Whether the log is the one that was fitted; of any other all propensities are those of the policy after it.
     complete : int
         Steps whose candidates all have a logged propensity.
     total_variation, total_variation_ahead : float or None
@@ -78,6 +80,7 @@ class Calibration(Likelihoods):
     episodes : tuple of EpisodeCalibration
     """
 
+    fitted: bool
     complete: int
     total_variation: float | None
     total_variation_ahead: float | None
@@ -178,14 +181,17 @@ class Calibrating(Subscriber):
         self._known.append(np.stack([weights, logged, *recovered])[:, weights > 0])
 
     def finish(self) -> Calibration | None:
-        """None where there is nothing to compare."""
+        """None where there is nothing to compare; raises where the log ends before the fitted one does."""
         if not self._episodes:
             return None
+        for each in self._going:
+            each.finish()
         whole = Likelihoods.of(np.sum(list(self._episodes.values()), axis=0))
         apart = [float(each) / self._complete if self._complete else None for each in self._apart]
         weights, logged, recovered, ahead = np.concatenate(self._known, axis=1)
         return Calibration(
             **whole,
+            fitted=all(getattr(each, "fitted", False) for each in self._going),
             complete=self._complete,
             total_variation=apart[0],
             total_variation_ahead=apart[1],
