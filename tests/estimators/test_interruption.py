@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import gc
 import importlib
 import itertools
 import sys
@@ -15,6 +16,7 @@ from same import assert_same
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_info
+from tqdm import tqdm
 from views import flipped
 
 import ibcb
@@ -260,6 +262,22 @@ def test_an_interruption_in_a_thread_of_ours_is_one_too(place):
     interrupted(lambda: model.fit(log), place, 0)
     assert not hasattr(model, "coef_")
     assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+def test_a_progress_bar_that_is_interrupted_while_it_is_made_says_nothing(log, monkeypatch):
+    """What it was to become has nothing to close."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    monkeypatch.setattr(tqdm, "get_lock", interrupt)
+    with contextlib.suppress(KeyboardInterrupt):
+        IBCB(**NAMED).fit(log)
+        pytest.fail("nothing was interrupted")
+    gc.collect()
+    assert said == []
 
 
 def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):

@@ -240,7 +240,7 @@ def replay(
     waiting, going = list[Episode](), None
     with (
         one_blas_thread(),
-        tqdm(
+        _Bar(
             total=_episode_count(logs),
             desc=progress,
             unit="episode",
@@ -264,6 +264,11 @@ def replay(
                 bar.update()
             waiting = []
     return [each.finish() for each in going or ()]
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    #: until it is made, so that one whose making is interrupted has nothing to close (tqdm before 4.70)
+    disable = True
 
 
 def _episodes(
