@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
-from ibcb.estimators.model_file import ModelFileError, content_digest, read_model_file
+from ibcb.estimators.models import ModelFileError, content_digest, read_model_file
 from ibcb.estimators.reduction import WIDE
 
 _SIZE: dict[str, Any] = {

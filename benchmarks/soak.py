@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 import ibcb
 from ibcb.deciders import KINDS
-from ibcb.estimators.model_file import content_digest
+from ibcb.estimators.models import content_digest
 
 #: scores by policies in other units, or with candidates or features in another order, differ by at most this share of
 #: their size: rounding, mostly below 1e-9; passes over rows that contradict each other, ended unfinished, enlarge it

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import ibcb
 from ibcb.cli import app
 from ibcb.deciders import KINDS
-from ibcb.estimators.model_file import ModelFileError
+from ibcb.estimators.models import ModelFileError
 from ibcb.numerics.ridge import Ridge
 from ibcb.report import write_report
 

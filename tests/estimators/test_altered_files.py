@@ -5,7 +5,7 @@ import pytest
 from altered_models import GOOD, NAMES, outcome, stored, write
 
 import ibcb
-from ibcb.estimators.model_file import ModelFileError, read_model_file
+from ibcb.estimators.models import ModelFileError, read_model_file
 from ibcb.estimators.reduction import Reduction
 from ibcb.tracking import Interval
 

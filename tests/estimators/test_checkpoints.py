@@ -14,7 +14,7 @@ from ibcb import IBCB
 from ibcb.deciders import KINDS
 from ibcb.estimators import checkpoints
 from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
-from ibcb.estimators.model_file import ModelFileError, read_model_file, write_model_file
+from ibcb.estimators.models import ModelFileError, read_model_file, write_model_file
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.tracking import selection
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import ibcb
 from ibcb import IBCB, BaseSVC, BehaviorLog, ChoiceModel, LogFormatError, SolverError
-from ibcb.estimators.outliers import largest_outlier
+from ibcb.estimators.remarks import largest_outlier
 from ibcb.numerics.contexts import LARGEST, SMALLEST
 
 #: powers of two change no digit; about 1e135 and 1e-100

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 
 import ibcb
 from ibcb.engine import one_blas_thread, threads
-from ibcb.estimators.model_file import content_digest
+from ibcb.estimators.models import content_digest
 from ibcb.numerics.ridge import Ridge
 
 def fitted():

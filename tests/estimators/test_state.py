@@ -23,7 +23,7 @@ from views import flipped
 import ibcb
 from ibcb import IBCB
 from ibcb.deciders import KINDS, Kind
-from ibcb.estimators.model_file import ModelFileError, content_digest, read_model_file
+from ibcb.estimators.models import ModelFileError, content_digest, read_model_file
 from ibcb.estimators.state import pack, unpack
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.inverse.solvers.cutting_plane import Certificate, Contradiction

@@ -15,7 +15,7 @@ from strategies import assert_same_log
 
 import ibcb
 from ibcb import IBCB, BaseSVC, BehaviorLog, LogFormatError
-from ibcb.estimators.model_file import ModelFileError, content_digest
+from ibcb.estimators.models import ModelFileError, content_digest
 from ibcb.io import atomic
 from ibcb.log.fingerprint import log_fingerprint
 

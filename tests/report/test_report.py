@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import ibcb
 from ibcb.cli import app
-from ibcb.estimators.model_file import read_model_file, write_model_file
+from ibcb.estimators.models import read_model_file, write_model_file
 from ibcb.io.parquet import write_steps
 from ibcb.log.steps import Steps
 from ibcb.report import facts, render, write_report

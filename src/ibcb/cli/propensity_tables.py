@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
-from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
+from ibcb.estimators.published import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.array_checks import plural
 from ibcb.log.fingerprint import log_fingerprint

@@ -16,8 +16,14 @@ from ibcb.deciders import DRAWS, Kind, Life
 from ibcb.engine import ALL, History
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.imitator import Imitator, as_candidates
-from ibcb.estimators.published import added_weights, exploration_weight, policy_ahead, rewards, unit_of
-from ibcb.estimators.recovered import recovered
+from ibcb.estimators.published import (
+    added_weights,
+    exploration_weight,
+    policy_ahead,
+    recovered,
+    rewards,
+    unit_of,
+)
 from ibcb.estimators.reduction import WIDE, Lens
 from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.log import BehaviorLog, Log

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.imitator import Imitator, check_log
-from ibcb.estimators.outliers import largest_outlier
+from ibcb.estimators.remarks import largest_outlier
 from ibcb.estimators.state import number
 from ibcb.log import BehaviorLog
 from ibcb.numerics.checks import boolean, positive, whole

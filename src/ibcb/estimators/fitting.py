@@ -18,10 +18,7 @@ import numpy as np
 
 from ibcb.deciders import Kind
 from ibcb.engine import Episode, Experience, Heading, History, Past, Subscriber, replay, workers
-from ibcb.estimators.late_start import late_start
-from ibcb.estimators.outliers import largest_outlier
-from ibcb.estimators.remarks import no_exact_solution, not_tracked, reason
-from ibcb.estimators.sampling import Sampling
+from ibcb.estimators.remarks import Sampling, largest_outlier, late_start, no_exact_solution, not_tracked, reason
 from ibcb.estimators.settings import Settings
 from ibcb.inverse.constraints import EpisodeView
 from ibcb.inverse.evolution import Evolution
@@ -179,7 +176,7 @@ def fit_logs(
             doing = _doing(settings, "choose" if settings.open or not settings.learns else "fit")
             seen, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
         except (UntrackedError, SolverError) as error:
-            told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs, settings.client)
+            told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs)
             if not told:
                 raise
             raise type(error)(f"{error} {told}") from error
@@ -335,7 +332,7 @@ class _Opening(Subscriber):
             fit = self._before_any(heading)
         # Only of a whole log, from its first episode on.
         whole = heading.before.stored == 0 and settings.sampling_rate == 1 and settings.client is None
-        sampling = Sampling.begin(fit.kind, heading) if whole and fit.track is not None else None
+        sampling = Sampling(fit.kind, bool(fit.kind.words.spread)) if whole and fit.track is not None else None
         return _Solving(settings, fit, watch, judge, sampling)
 
     def _before_any(self, heading: Heading) -> Fit:
@@ -353,7 +350,7 @@ class _Opening(Subscriber):
             self._evolution(heading, kind, mode),
             mode,
             chosen.track if settings.forecasts or not kind.learns else None,
-            solving=late_start(heading, kind, settings),
+            solving=() if settings.prior_gram is not None else late_start(heading, kind),
             choosing=chosen.notes,
             tracking=(),
             evidence=chosen.evidence,

@@ -1,14 +1,42 @@
-"""What a reader of a fitted model should know, as notes."""
+"""What a reader of a fitted model should know, as notes; and what is looked for in a log to say it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
 from ibcb.deciders import Kind
+from ibcb.engine import Block, Episode, Heading
 from ibcb.inverse.solvers import InfeasibleError, SolverError
+from ibcb.log import BehaviorLog, Log
+from ibcb.log.behavior_log import DENSE_NUMBERS
 from ibcb.log.notes import Note
+from ibcb.log.validation.first_episode import missing_past
+from ibcb.numerics.contexts import dense
 from ibcb.tracking import Track, learns, projects
+from ibcb.tracking.contenders import Tracks, UntrackedError
 
 #: names in a note
 _MOST_NAMES = 12
+#: rates of sampling: that which is tried first, and the others
+_MIDDLE, _OTHERS = 0.1, (0.3, 0.03)
+#: episodes that are looked at: the first, in which l2 still matters
+_EPISODES = 6
+#: numbers of an episode up to which it is held, 32 MB; not tuned
+_HELD_NUMBERS = 1 << 22
+#: share of its policy that a decider owes to l2, after its first episode, below which no rate would show; not tuned
+_MATTERS = 0.05
+#: log-likelihood that a rate must add, and the share of the most that any adds from which a larger one is preferred
+#: (judged on 16 logs, decision 0015)
+_CLEAR, _ENOUGH = 20.0, 0.85
+#: times the typical size of its feature above which a number stands out; not tuned
+_FAR = 1e4
 
 NOTHING_LEARNED = Note(
     "nothing-learned",
@@ -112,3 +140,138 @@ def undetermined(names: tuple[str, ...]) -> tuple[Note, ...]:
             "combination of them, or too few do. Read them together, or leave one out."
         )
     return (Note("undetermined-features", "warning", text, {"features": names}),)
+
+
+def late_start(heading: Heading, kind: Kind) -> tuple[Note, ...]:
+    """A note where the first episode looks as if there had been others before it, in whichever units."""
+    if heading.warmup or not kind.learns:
+        return ()
+    first, notes = _dense_steps(heading.first), list[Note]()
+    # One that knows nothing in some units may know nothing.
+    for frame in (None, *heading.moments.frames()):
+        missing = missing_past(first, bonus=kind.per_unit is not None, frame=frame)
+        if missing is None:
+            return ()
+        notes.append(missing)
+    return tuple(notes[:1])
+
+
+def _dense_steps(block: Block) -> BehaviorLog:
+    """The first steps of a block as a log with dense contexts."""
+    most = int(np.searchsorted(block.offsets, DENSE_NUMBERS // block.contexts.shape[1], side="right")) - 1
+    block = block.first(max(1, most))
+    steps = len(block.chosen_rows)
+    return BehaviorLog(dense(block.contexts), block.offsets, block.chosen_rows - block.offsets[:-1], [0, steps])
+
+
+# -- is the log a sample of the decider's choices? Then its Gram matrix grew faster than the log shows -----------------
+#
+# A rate enters as a factor of l2 alone (`ibcb.numerics.ridge`), so that choices tell no rate from another l2. What they
+# do tell is that the l2 of the fit, given or the least that was tried, is too large for the Gram matrix of the log.
+# Only those of a decider that draws do: its spread shows beside its policy. Of one that adds a bonus the log-likelihood
+# favours one rate or another by chance (decision 0015).
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The first episodes, on which the same decider at another rate is compared with the fit in the end.
+
+    Attributes
+    ----------
+    kind : Kind
+        Of the fit.
+    held : tuple of Episode
+    matters : bool
+        Whether a rate would show: only the choices of a decider that draws tell.
+    """
+
+    kind: Kind
+    matters: bool
+    held: tuple[Episode, ...] = ()
+
+    def step(self, episode: Episode) -> Sampling:
+        """One more episode, should it still be told."""
+        if not self.matters or episode.number >= _EPISODES:
+            return self
+        matters = episode.lesson.n_rows * len(episode.lesson.total) <= _HELD_NUMBERS
+        if episode.number == 0:
+            owed = 1 - np.diag(self.kind.ridge(episode.after).shrinkage)
+            matters = matters and bool(np.mean(owed) >= _MATTERS)
+        return replace(self, held=(*self.held, episode), matters=matters)
+
+    def finish(self, track: Track) -> tuple[Note, ...]:
+        """A note where a decider that made more choices than the log has would explain it clearly better.
+
+        ``track``: of the fit, through these episodes or more.
+        """
+        if not self.matters:
+            return ()
+        # Most logs are whole, as a rate in the middle tells.
+        gains = {_MIDDLE: self._gain(track, _MIDDLE)}
+        if not gains[_MIDDLE] > _CLEAR:
+            return ()
+        gains |= {rate: self._gain(track, rate) for rate in _OTHERS}
+        # The largest that will do: less and less is gained by going on.
+        enough = _ENOUGH * max(gains.values())
+        rate, gain = max((rate, gain) for rate, gain in gains.items() if gain >= enough)
+        count = sum(episode.by_policy for episode in self.held)
+        text = (
+            f"the first {count} episodes are explained better (log-likelihood +{gain:.0f}) by a decider that made "
+            f"about {1 / rate:.0f} times the choices of the log. If the log is a sample, set sampling_rate={rate:g} "
+            f"(--sampling-rate {rate:g}). If it is complete, l2={self.kind.l2:g} is too large by that factor."
+        )
+        return (Note("looks-sampled", "info", text, {"rate": rate, "gain": gain}),)
+
+    def _gain(self, track: Track, rate: float) -> float:
+        """Log-likelihood that a rate adds; -inf where that cannot be said."""
+        tracks = Tracks.begin([replace(self.kind, rate=rate)], self.held[0].before.chosen.phi)
+        # Where numbers cannot hold the choices of such a decider, what the fit says of it is enough.
+        try:
+            with np.errstate(all="ignore"):
+                for episode in self.held:
+                    tracks = tracks.after(episode)
+        except UntrackedError:
+            return -np.inf
+        count = tracks.episodes
+        if count < 3 or any(tracks.failures):
+            return -np.inf
+        judged = tracks.judged[max(2, count // 3) :]
+        own = [each.log_likelihood for each in track.predicted[count - len(judged) : count]]
+        here = float(np.average(own, weights=[each.steps for each in judged]))
+        steps = sum(len(episode.lesson.chosen) for episode in self.held if episode.number > 0)
+        return steps * (reduce(add, judged).per_step(0) - here)
+
+
+# -- what to look at first where numbers cannot hold what a fit needs --------------------------------------------------
+
+
+def largest_outlier(logs: Sequence[Log]) -> str:
+    """Which number is the most times as large as its feature mostly is, in words; "" where none is far off."""
+    medians, peaks, count = list[Any](), list[Any](), 0
+    for log in logs:
+        for number, parts in log.parts_by_episode():
+            first = 0
+            for part in parts:
+                X = abs(sparse.csc_array(part.contexts, dtype=np.float64))
+                X.eliminate_zeros()
+                columns = np.split(X.data, X.indptr[1:-1])
+                medians.append([np.median(column) if len(column) else 0.0 for column in columns])
+                rows = np.asarray(X.argmax(axis=0)).ravel()
+                steps = part.step_offsets.searchsorted(rows, side="right") - 1
+                values = part.contexts[rows, np.arange(len(rows))]
+                peaks.append((count if number >= 0 else number, first + steps, rows - part.step_offsets[steps], values))
+                first += part.n_steps
+            count += number >= 0
+    usual = np.array([np.median(own[own > 0]) if own.any() else np.inf for own in np.transpose(medians)])
+    with np.errstate(over="ignore"):
+        ratios = np.abs([values for *_, values in peaks]) / usual
+    place, column = np.unravel_index(int(ratios.argmax()), ratios.shape)
+    if ratios[place, column] < _FAR:
+        return ""
+    (episode, steps, candidates, values), names = peaks[place], logs[0].feature_names
+    where = f"episode {episode}{' (warm-up)' * (episode < 0)}, step {steps[column]}, candidate {candidates[column]}"
+    name = str(column) if names is None else repr(names[column])
+    return (
+        f"Look at {where}: feature {name} is {values[column]:.6g}, but about {usual[column]:.3g} elsewhere. "
+        "Correct it, or leave the step out."
+    )

@@ -13,7 +13,7 @@ import numpy as np
 
 from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
-from ibcb.estimators.recovered import NotTheFittedLogError, Recovering
+from ibcb.estimators.published import NotTheFittedLogError, Recovering
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.choice_propensities import sum_tolerance
 from ibcb.numerics.arrays import Vector
