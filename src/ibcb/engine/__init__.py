@@ -8,7 +8,7 @@ from ibcb.engine.block import Block, Experience, Workup, block_edges, blocks, ex
 from ibcb.engine.candidates import CandidateMoments, candidate_moments
 from ibcb.engine.episode_rows import LocalRows, Rows
 from ibcb.engine.replay import ALL, Episode, Heading, History, Past, Subscriber, replay
-from ibcb.engine.threads import one_blas_thread, workers
+from ibcb.engine.threads import Workers, one_blas_thread, workers
 
 __all__ = [
     "ALL",
@@ -22,6 +22,7 @@ __all__ = [
     "Past",
     "Rows",
     "Subscriber",
+    "Workers",
     "Workup",
     "block_edges",
     "blocks",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ibcb.deciders import Kind
-from ibcb.engine import Episode, Experience, Heading, History, Past, Subscriber, replay, workers
+from ibcb.engine import Episode, Experience, Heading, History, Past, Subscriber, Workers, replay, workers
 from ibcb.estimators.remarks import Sampling, largest_outlier, late_start, no_exact_solution, not_tracked, reason
 from ibcb.estimators.settings import Settings
 from ibcb.inverse.constraints import EpisodeView
@@ -133,10 +133,15 @@ class Judge(Protocol):
 
 
 class Fitted(NamedTuple):
-    """A fit, what its judge found, if there was one, and whether anything was left open, to be chosen first."""
+    """A fit, and what its judge found, if there was one.
+
+    ``error``: why the exact solver has stopped on the way; ``chose``: whether anything was left open, to be chosen
+    first.
+    """
 
     fit: Fit
     judge: Judge | None
+    error: SolverError | None = None
     chose: bool = False
 
 
@@ -167,26 +172,22 @@ def fit_logs(
     also : sequence of Subscriber
         Others that need the log: they go along the first time.
     """
-    begun = Progress(None, None) if begun is None else begun
-    opening = _Opening(settings, begun, watch=watch, judge=judge)
+    opening = _Opening(settings, begun or Progress(None, None), watch, judge)
     with workers(settings.n_jobs) as team:
-        where: dict[str, Any] = {"before": before, "client": settings.client, "team": team}
-        where |= {"keep": None if settings.incremental else 0}
+        where = _where(settings, before, team)
+        doing = "choose" if settings.verbose and (settings.open or not settings.learns) else where["progress"]
         try:
-            doing = _doing(settings, "choose" if settings.open or not settings.learns else "fit")
-            seen, outcome, *_ = replay(logs, _Resuming(begun), opening, *also, progress=doing, **where)
+            seen, outcome, *_ = replay(logs, _Resuming(opening.begun), opening, *also, **where | {"progress": doing})
         except (UntrackedError, SolverError) as error:
             told = "" if isinstance(error, InfeasibleError) else largest_outlier(logs)
             if not told:
                 raise
             raise type(error)(f"{error} {told}") from error
-        chose = not isinstance(outcome, _Unsolved | Fitted)
+        chose = not isinstance(outcome, Fitted)
         if chose:
-            opening = _Opening(settings, chooses=False, selection=outcome, watch=watch, judge=judge)
-            (outcome,) = replay(logs, opening, progress=_doing(settings, "fit"), **where)
-        if isinstance(outcome, _Unsolved):
-            outcome = _once_more(logs, outcome, settings, where, judge)
-    assert isinstance(outcome, Fitted)
+            opening = _Opening(settings, Progress(None, None), watch, judge, chooses=False, selection=outcome)
+            (outcome,) = replay(logs, opening, **where)
+        outcome = _once_more(logs, outcome, settings, where, judge)
     if outcome.fit.evolution.history.fingerprint != seen.fingerprint:
         raise LogFormatError(
             "the log changed while it was fitted: what was chosen in one pass over it does not belong to what was met "
@@ -200,53 +201,46 @@ def continued(fit: Fit, log: Log, seen: Sequence[Log] | None, settings: Settings
     ``before``: what lies before the first of them.
     """
     with workers(settings.n_jobs) as team:
-        where: dict[str, Any] = {"client": settings.client, "team": team}
-        (solved,) = replay([log], _Solving(settings, fit), before=fit.evolution.history, **where)
-        if isinstance(solved, _Unsolved):
-            if seen is None:
-                raise SolverError(
-                    f"episode {len(fit.evolution.policies)} has no exact solution ({reason(solved.error)}), so "
-                    "solver='auto' would solve all episodes again in robust mode, but a model that was stored keeps no "
-                    "logs. Call fit on the whole log, or start with solver='robust'."
-                ) from solved.error
-            solved = _once_more([*seen, log], solved, settings, where | {"before": before})
-    assert isinstance(solved, Fitted)
-    return solved.fit
+        (solved,) = replay([log], _Solving(settings, fit), **_where(settings, fit.evolution.history, team))
+        if solved.error is not None and seen is None:
+            raise SolverError(
+                f"episode {len(fit.evolution.policies)} has no exact solution ({reason(solved.error)}), so "
+                "solver='auto' would solve all episodes again in robust mode, but a model that was stored keeps no "
+                "logs. Call fit on the whole log, or start with solver='robust'."
+            ) from solved.error
+        return _once_more([*(seen or ()), log], solved, settings, _where(settings, before, team)).fit
 
 
-def _doing(settings: Settings, what: str) -> str:
-    return what if settings.verbose else ""
-
-
-class _Unsolved(NamedTuple):
-    """A fit whose exact solver found an episode infeasible, or could not solve it."""
-
-    error: SolverError
-    fit: Fit
-    judge: Judge | None
+def _where(settings: Settings, before: History | None, team: Workers | None) -> dict[str, Any]:
+    """How a log is gone through, as `replay` takes it."""
+    shown, keep = "fit" if settings.verbose else "", None if settings.incremental else 0
+    return {"before": before, "client": settings.client, "team": team, "keep": keep, "progress": shown}
 
 
 def _once_more(
     logs: Sequence[Log],
-    failed: _Unsolved,
+    done: Fitted,
     settings: Settings,
     where: dict[str, Any],
     judge: Callable[[], Judge] | None = None,
 ) -> Fitted:
-    """In robust mode; what was tracked, and judged by it, stays.
+    """In robust mode, where the exact solver has stopped; what was tracked, and judged by it, stays.
 
     Nobody watches: who goes on with the exact solver finds the same contradictions.
     """
-    error, fit = failed.error, failed.fit
-    begun = replace(fit, solver="robust", solving=(no_exact_solution(error, fit.kind), *fit.solving))
-    judged = failed.judge
-    opening = _Opening(settings, again=begun, judge=judge if judged is None else None)
-    (robust,) = replay(logs, opening, progress=_doing(settings, "fit"), **where)
-    assert isinstance(robust, Fitted)  # what is not exact does not fail so
+    fit, judged, error, _ = done
+    if error is None:
+        return done
+    d, known = len(fit.evolution.theta), fit.evolution
+    start = where["before"] or History.before_the_log(np.zeros((d, d)))
+    evolution = Evolution.begin(start, known.metric, known.margin, known.prune)
+    fit = replace(fit, solver="robust", evolution=evolution, solving=(no_exact_solution(error, fit.kind), *fit.solving))
+    judging = judge() if judge is not None and judged is None else None
+    (robust,) = replay(logs, _Solving(settings, fit, judge=judging), **where)
     fit = robust.fit
     if isinstance(error, InfeasibleError):
         fit = replace(fit, evolution=fit.evolution.with_certificate(error.certificate))
-    return Fitted(fit, robust.judge if judged is None else judged)
+    return Fitted(fit, judged or robust.judge)
 
 
 @dataclass(frozen=True)
@@ -265,24 +259,23 @@ class _Resuming(Subscriber):
 
     def begin(self, heading: Heading) -> _Resuming:
         """The features, too, are those of that log."""
-        self._check(self.begun.n_features in (0, heading.n_features))
-        return self
+        return self._checked(self.begun.n_features in (0, heading.n_features))
 
     def step(self, episode: Episode) -> _Resuming:
         """One more episode."""
         last, after = self.begun.last, episode.after
-        self._check(last is None or after.stored != last.stored or after.fingerprint == last.fingerprint)
-        return replace(self, seen=after)
+        same = last is None or after.stored != last.stored or after.fingerprint == last.fingerprint
+        return replace(self._checked(same), seen=after)
 
     def finish(self) -> History | None:
         """What lies behind in the end; raises where that is before them."""
         last = self.begun.last
-        self._check(last is None or (self.seen is not None and self.seen.stored >= last.stored))
-        return self.seen
+        return self._checked(last is None or (self.seen is not None and self.seen.stored >= last.stored)).seen
 
-    def _check(self, is_same: bool) -> None:
+    def _checked(self, is_same: bool) -> _Resuming:
         if not is_same:
             raise AnotherLogError(0 if self.begun.last is None else self.begun.last.episodes)
+        return self
 
 
 @dataclass(frozen=True)
@@ -292,48 +285,38 @@ class _Opening(Subscriber):
     Attributes
     ----------
     settings : Settings
-    begun : Progress
+    begun, watch, judge
         As of `fit_logs`.
     chooses : bool
         Whether something may be chosen: not where a pass before has done so.
     selection : Selection or None
         What it chose; None where nothing was open, or there is one episode.
-    again : Fit or None
-        Whose episodes are to be solved again, by its solver.
-    watch, judge : callable or None
-        As of `fit_logs`.
     """
 
     settings: Settings
-    begun: Progress = Progress(None, None)
+    begun: Progress
+    watch: Callable[[Progress], None] | None
+    judge: Callable[[], Judge] | None
     chooses: bool = True
     selection: Selection | None = None
-    again: Fit | None = None
-    watch: Callable[[Progress], None] | None = None
-    judge: Callable[[], Judge] | None = None
 
     def begin(self, heading: Heading) -> Selecting | _Solving:
         """Choose first, or solve at once."""
-        settings, begun, watch, fit = self.settings, self.begun, self.watch, self.again or self.begun.fit
+        settings, watch, fit = self.settings, self.watch, self.begun.fit
         if self.chooses and fit is None and settings.chooses(heading):
             kinds = settings.candidates(heading)
-            tracks = Tracks.begin(kinds, heading.before.chosen.phi) if begun.tracks is None else begun.tracks
+            tracks = self.begun.tracks or Tracks.begin(kinds, heading.before.chosen.phi)
             if list(tracks.kinds) != kinds:
                 raise ValueError(
                     "the checkpoint chooses between other kinds of decider: it was made on another log, or by another "
                     "version of ibcb; give the same log, or start again without --resume."
                 )
             return Selecting(tracks, None if watch is None else lambda held: watch(Progress(held, None)))
-        judge = self.judge and self.judge()
-        if self.again is not None:
-            evolution = self._evolution(heading, self.again.kind, self.again.solver)
-            return _Solving(settings, replace(self.again, evolution=evolution), judge=judge)
-        if fit is None:
-            fit = self._before_any(heading)
+        fit = fit or self._before_any(heading)
         # Only of a whole log, from its first episode on.
         whole = heading.before.stored == 0 and settings.sampling_rate == 1 and settings.client is None
         sampling = Sampling(fit.kind, bool(fit.kind.words.spread)) if whole and fit.track is not None else None
-        return _Solving(settings, fit, watch, judge, sampling)
+        return _Solving(settings, fit, watch, self.judge and self.judge(), sampling)
 
     def _before_any(self, heading: Heading) -> Fit:
         """The fit of no episode."""
@@ -341,13 +324,17 @@ class _Opening(Subscriber):
         if chosen is None:
             track = Track.begin(settings.alone(heading), heading.before.chosen.phi)
             chosen = Selection(track, 1.0, evidence=(), notes=())
-        kind, mode = chosen.track.kind, settings.solver
+        kind, mode, moments = chosen.track.kind, settings.solver, heading.moments
         if mode == "auto":
             mode = "hard" if kind.learns else "robust"
+        # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
+        shown = max(1, int(np.count_nonzero(moments.shown)))
+        metric = None if mode == "paper" else Metric(shown * moments.metric)
+        margin = float(settings.margin) if kind.per_unit is None else None
         return Fit(
             kind,
             chosen.scale,
-            self._evolution(heading, kind, mode),
+            Evolution.begin(heading.before, metric, margin, bool(settings.prune)),
             mode,
             chosen.track if settings.forecasts or not kind.learns else None,
             solving=() if settings.prior_gram is not None else late_start(heading, kind),
@@ -355,14 +342,6 @@ class _Opening(Subscriber):
             tracking=(),
             evidence=chosen.evidence,
         )
-
-    def _evolution(self, heading: Heading, kind: Kind, mode: str) -> Evolution:
-        moments = heading.moments
-        # As little as possible, in scores of candidates; of the paper's solver in Euclid's length.
-        shown = max(1, int(np.count_nonzero(moments.shown)))
-        metric = None if mode == "paper" else Metric(shown * moments.metric)
-        margin = float(self.settings.margin) if kind.per_unit is None else None
-        return Evolution.begin(heading.before, metric, margin, bool(self.settings.prune))
 
 
 @dataclass(frozen=True)
@@ -449,8 +428,8 @@ class _Solving(Subscriber):
             return replace(self, fit=replace(fit, track=None, tracking=notes), sampling=None, judge=None)
         return replace(self, fit=replace(fit, track=track))
 
-    def finish(self) -> Fitted | _Unsolved:
-        """The fit, or why there is none."""
+    def finish(self) -> Fitted:
+        """The fit, and why the exact solver has stopped, should it have."""
         state = self
         if self.known and self.error is None:
             try:
@@ -461,4 +440,4 @@ class _Solving(Subscriber):
         fit = state.fit
         if self.sampling is not None and fit.track is not None:
             fit = replace(fit, choosing=(*fit.choosing, *self.sampling.finish(fit.track)))
-        return Fitted(fit, self.judge) if state.error is None else _Unsolved(state.error, fit, self.judge)
+        return Fitted(fit, self.judge, state.error)

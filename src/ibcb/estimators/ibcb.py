@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ibcb.engine import Subscriber, replay
 from ibcb.estimators.answers import Answering
-from ibcb.estimators.fitting import Fit, Fitted, Judge, continued, fit_logs
+from ibcb.estimators.fitting import Fit, Judge, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, check_log
 from ibcb.estimators.parameters import PARAMETERS, Parameters
 from ibcb.estimators.published import published
@@ -139,18 +139,16 @@ class IBCB(Answering, Parameters):
             # They are to see all features.
             replay([log], *also)
             also = ()
-        settings, naming = self._settings(client), Naming()
-        tracked = lens.log(log, naming)
-        if tracked.n_episodes is not None:
-            self._check_length(settings, len(tracked), tracked.warmup)
+        settings = self._settings(client)
+        if log.n_episodes is not None:
+            self._check_length(settings, len(log), log.warmup)
         begin: Callable[[], Judge] | None = None
         if judge:
             # Imported here, and from a room above: what is said of a model is the report's.
             from ibcb.report.judging import Judging
 
             begin = Judging
-        fitted = fit_logs([tracked], settings, self._before(log, lens), judge=begin, also=also, **steps)
-        return self._begin([log], lens, fitted, naming)
+        return self._fit_all([log], lens, settings, judge=begin, also=also, **steps)
 
     def partial_fit(self, log: Log, y: None = None, *, client: Any = None) -> Self:
         """Learn from exactly one more episode; the first may have a warm-up.
@@ -184,7 +182,7 @@ class IBCB(Answering, Parameters):
             )
         if not begun:
             _check_choosable(1, settings)
-            return self._refit([log], lens, settings)
+            return self._fit_all([log], lens, settings, by_episode=True)
         self._check_features(log.n_features, log.feature_names)
         for name, value in self._meaning().items():
             if value != self._fitted_with[name]:
@@ -195,7 +193,7 @@ class IBCB(Answering, Parameters):
         if log.warmup:
             raise ValueError("this episode has a warm-up, but the model has seen episodes before it.")
         if seen is not None and getattr(self, "_chooses", False):
-            return self._refit([*seen, log], lens, settings)
+            return self._fit_all([*seen, log], lens, settings, by_episode=True)
         before = None if seen is None else self._before(seen[0], lens)
         naming = Naming(self.log_fingerprint_)
         tracked = lens.log(log, naming)
@@ -229,23 +227,21 @@ class IBCB(Answering, Parameters):
             )
         _check_choosable(episodes, settings)
 
-    def _refit(self, logs: list[Log], lens: Lens, settings: Settings) -> Self:
-        """Fit what was given episode by episode from the start; the next may change what is chosen."""
+    def _fit_all(
+        self, logs: list[Log], lens: Lens, settings: Settings, *, by_episode: bool = False, **how: Any
+    ) -> Self:
+        """Become fitted on logs, from the start. Given ``by_episode``, the next may change what is chosen."""
         naming = Naming()
-        fitted = fit_logs([lens.log(log, naming) for log in logs], settings, self._before(logs[0], lens))
-        return self._begin(logs, lens, fitted, naming, chooses=fitted.chose or lens.reduces)
-
-    def _begin(self, logs: list[Log], lens: Lens, fitted: Fitted, naming: Naming, *, chooses: bool = False) -> Self:
-        """Become fitted on a log, given in one piece or episode by episode; ``chooses``: as of `_adopt`."""
+        fitted = fit_logs([lens.log(log, naming) for log in logs], settings, self._before(logs[0], lens), **how)
         fit, history = fitted.fit, fitted.fit.evolution.history
-        if not chooses and len(logs) == 1 and logs[0].n_episodes is None:
-            self._check_length(self._settings(None), history.episodes, history.stored - history.episodes)
+        if logs[0].n_episodes is None and not by_episode:
+            self._check_length(settings, history.episodes, history.stored - history.episodes)
         # Who names the kind is told at once; who asks the log finds the note.
         if fit.kind.name == self.expert and fit.kind.per_unit is not None:
             for note in fit.solving:
                 if note.code in ("late-start", "unmarked-warmup"):
                     warnings.warn(note.text, UserWarning, stacklevel=3)
-        name = naming.name if lens.reduces else None
+        chooses, name = by_episode and (fitted.chose or lens.reduces), naming.name if lens.reduces else None
         self._adopt(fit, self._meaning(), logs, logs[0], lens, name=name, chooses=chooses)
         if fitted.judge is not None:
             self._judged = (logs[0], fitted.judge)
