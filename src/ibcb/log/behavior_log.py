@@ -39,6 +39,7 @@ from ibcb.log.array_checks import (
     plural,
     rising_offsets,
     runs,
+    step_place,
     warmup_count,
     whole_numbers,
 )
@@ -48,7 +49,7 @@ from ibcb.log.pairs import arm_count, arm_steps, read_arm_pair, read_pairs, read
 from ibcb.log.protocol import Log
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import Steps
-from ibcb.numerics.contexts import LARGEST, Contexts, compact, dense, is_sparse
+from ibcb.numerics.contexts import LARGEST, Contexts, best_rows, compact, dense, is_sparse
 from ibcb.numerics.refusals import WrongTypeError
 
 _FINITE_CHECK_ROWS = 65_536
@@ -422,18 +423,16 @@ class BehaviorLog(Log):
         the middle of the decider's life: see ``IBCB(prior_gram=...)``.
         """
         if isinstance(key, slice):
-            start, stop, stride = key.indices(len(self))
-            if stride != 1:
+            some, said = range(len(self))[key], f"log[{_show(key)}] holds no episode"
+            if some.step != 1:
                 raise ValueError(f"log[{_show(key)}] skips episodes; only consecutive episodes make a log.")
-            if stop <= start:
-                raise IndexError(f"log[{_show(key)}] holds no episode; the log has episodes 0 to {len(self) - 1}.")
         else:
             index = operator.index(key)
-            start = index + len(self) if index < 0 else index
-            if not 0 <= start < len(self):
-                raise IndexError(f"episode {index} does not exist; the log has episodes 0 to {len(self) - 1}.")
-            stop = start + 1
-        return self._slice(0 if start == 0 else start + self.warmup, stop + self.warmup)
+            start, said = index + len(self) * (index < 0), f"episode {index} does not exist"
+            some = range(max(start, 0), min(start + 1, len(self)))
+        if not some:
+            raise IndexError(f"{said}; the log has episodes 0 to {len(self) - 1}.")
+        return self._slice(0 if some.start == 0 else some.start + self.warmup, some.stop + self.warmup)
 
     def __iter__(self) -> Iterator[BehaviorLog]:
         return (self[n] for n in range(len(self)))
@@ -578,9 +577,8 @@ class BehaviorLog(Log):
 
     def _place(self, step: int) -> str:
         episode = int(np.searchsorted(self.episode_offsets, step, side="right")) - 1
-        number = self._origin[0] + episode - self.warmup
-        warmup = " (warm-up)" if number < 0 else ""
-        return f"episode {number}{warmup}, step {self._origin[1] + step - int(self.episode_offsets[episode])}"
+        number, first = self._origin[0] + episode - self.warmup, self._origin[1] - int(self.episode_offsets[episode])
+        return step_place(number, first, step)
 
     def _feature(self, column: int) -> str:
         return str(column) if self.feature_names is None else repr(self.feature_names[column])
@@ -624,10 +622,4 @@ def argmax_per_step(scores: NDArray[Any], log: BehaviorLog) -> NDArray[np.int64]
     if log.candidates_per_step is not None:
         best: NDArray[np.int64] = scores.reshape(-1, log.candidates_per_step).argmax(axis=1)
         return best
-    starts, counts = log.step_offsets[:-1], np.diff(log.step_offsets)
-    top = np.repeat(np.maximum.reduceat(scores, starts), counts)
-    rows = np.flatnonzero(scores == top)
-    steps = np.searchsorted(log.step_offsets, rows, side="right") - 1
-    _, first = np.unique(steps, return_index=True)
-    positions: NDArray[np.int64] = rows[first] - starts
-    return positions
+    return best_rows(scores, log.step_offsets) - log.step_offsets[:-1]

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.array_checks import LogFormatError, first_steps, joined_arrays, runs
+from ibcb.log.array_checks import LogFormatError, first_steps, first_true, joined_arrays, runs
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions, window_seconds
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.contexts import Contexts, is_sparse, stacked
+from ibcb.numerics.contexts import Contexts, nbytes, stacked
 from ibcb.numerics.printable import shown
 
 _LARGEST = int(np.iinfo(np.int64).max)
@@ -47,9 +47,7 @@ class Steps(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the arrays take."""
-        X = self.contexts
-        arrays = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
-        return sum(int(array.nbytes) for array in (*arrays, *self[1:]) if array is not None)
+        return nbytes(self.contexts) + sum(int(array.nbytes) for array in self[1:] if array is not None)
 
     @classmethod
     def joined(cls, batches: Sequence[Steps]) -> Steps:
@@ -71,7 +69,6 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """For messages: the file's name."""
-        ...
 
     @property
     def preparation(self) -> Preparation | None:
@@ -79,7 +76,6 @@ class Source(Protocol):
 
         Its centres and scales are those that the features have been through, not those that are asked for.
         """
-        ...
 
     @property
     def feature_names(self) -> tuple[str, ...] | None: ...
@@ -87,11 +83,9 @@ class Source(Protocol):
     @property
     def notes(self) -> tuple[Note, ...]:
         """What a reader should know: columns left out, values imputed."""
-        ...
 
     def batches(self) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time. May be called again."""
-        ...
 
 
 class EpisodeIndex(NamedTuple):
@@ -133,32 +127,35 @@ class _Episodes:
 
     def __init__(self, options: ReadOptions) -> None:
         self._window = None if options.episode_every is None else window_seconds(options.episode_every)
-        self._size = options.episode_size
         self._edges: NDArray[np.int64] | None = None
         if options.episodes is not None and options.choices:
             assert not isinstance(options.episodes, str)  # `open_log` has found them
             self._edges = first_steps(options.episodes)
-        self._recut = 0
-        self._warmup, self._choices = options.warmup, options.choices
-        self._steps = 0
-        self._time: Any = None
-        self._last: Any = None
+        self._size, self._warmup, self._choices = options.episode_size, options.warmup, options.choices
+        self._steps = self._recut = 0
+        #: what must not fall, of the last step, and how messages call it
+        self._last: tuple[Any, Any] | None = None
+        self._label: Any = None
         self._number = -1
         self._seen: set[Any] = set()
 
     def __call__(self, steps: Steps) -> NDArray[np.int64]:
-        n = len(steps.counts)
+        n, warmup = len(steps.counts), self._warmup or 0
+        numbers = np.zeros(n, dtype=np.int64)
         if self._size is not None:
             numbers = (self._steps + np.arange(n)) // self._size
         elif self._edges is not None:
-            return self._cut(steps, self._edges)
+            if steps.episode is not None:
+                numbers, warmup = self._labelled(steps.episode) - warmup, 0
+            chosen = numbers >= 0
+            place = self._recut + np.arange(np.count_nonzero(chosen))
+            numbers[chosen] = np.searchsorted(self._edges, place, side="right") - 1
+            self._recut += len(place)
         elif self._window is not None:
             numbers = self._relabelled(self._windows(steps.timestamps, self._window))
         elif steps.episode is not None:
             numbers = self._labelled(steps.episode)
-        elif not self._choices:
-            numbers = np.zeros(n, dtype=np.int64)
-        else:
+        elif self._choices:
             raise LogFormatError(
                 "the log does not say where episodes begin; name the column that does (episode), or cut by time "
                 "(episode_every='1d', --episode-every 1d) or by count (episode_size=1000, "
@@ -166,20 +163,7 @@ class _Episodes:
                 "episodes='auto' (--episodes auto)."
             )
         self._steps += n
-        return numbers - (self._warmup or 0)
-
-    def _cut(self, steps: Steps, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers from edges that were given."""
-        warmup = self._warmup or 0
-        numbers = np.zeros(len(steps.counts), dtype=np.int64)
-        if steps.episode is not None:
-            numbers, warmup = self._labelled(steps.episode) - warmup, 0
-        chosen = numbers >= 0
-        number = self._recut + np.arange(np.count_nonzero(chosen))
-        numbers[chosen] = np.searchsorted(edges, number, side="right") - 1 - warmup
-        self._recut += len(number)
-        self._steps += len(numbers)
-        return numbers
+        return numbers - warmup
 
     def finish(self) -> None:
         """The end of the log: no edge may be beyond it."""
@@ -189,49 +173,38 @@ class _Episodes:
     def _labelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Numbers from the log's own labels."""
         kind = labels.dtype.kind
-        if kind == "u" and int(labels.max()) > _LARGEST:
-            at = int(np.argmax(labels > _LARGEST))
-            raise self._error(at, f"episode {labels[at]} is above {_LARGEST}; number the episodes 0, 1, 2, ...")
-        if kind in "fM" and not np.isfinite(labels).all():
-            at = int(np.argmin(np.isfinite(labels)))
-            raise self._error(at, f"episode is {labels[at]}; give the step the number of its episode, or leave it out.")
+        if kind == "u":
+            remedy = f"is above {_LARGEST}; number the episodes 0, 1, 2, ..."
+            self._refuse(labels > _LARGEST, lambda at: f"episode {labels[at]} {remedy}")
+        if kind in "fM":
+            rule = "give the step the number of its episode, or leave it out."
+            self._refuse(~np.isfinite(labels), lambda at: f"episode is {labels[at]}; {rule}")
         # Numbers below 0 say warm-up; fractions are labels like any other, which say nothing of the kind.
-        if kind == "f" and self._warmup is None and (labels < 0).any():
-            at = int(np.argmax(labels < 0))
-            raise self._error(
-                at,
-                f"episode {labels[at]} is below 0 and not a whole number; store the numbers as integers, or say how "
-                "many leading episodes were random: warmup=1 (--warmup 1).",
+        if kind == "f" and self._warmup is None:
+            remedy = (
+                "store the numbers as integers, or say how many leading episodes were random: warmup=1 (--warmup 1)."
             )
-        whole_numbers = kind in "iu" and self._warmup is None
-        return self._given(labels.astype(np.int64)) if whole_numbers else self._relabelled(labels)
-
-    def _given(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Whole numbers stay as they are; they must not fall."""
-        last = labels[0] if self._last is None else self._last
-        at = _first_fall(labels, last)
-        if at is not None:
-            before = labels[at - 1] if at else last
-            raise self._error(
-                at, f"episode {labels[at]} follows {before}; sort the rows by episode, or read with sort=True (--sort)."
-            )
-        self._last = int(labels[-1])
-        return labels
+            self._refuse(labels < 0, lambda at: f"episode {labels[at]} is below 0 and not a whole number; {remedy}")
+        if kind in "iu" and self._warmup is None:
+            remedy = "sort the rows by episode, or read with sort=True (--sort)."
+            labels = labels.astype(np.int64)
+            self._check_rising(labels, labels, lambda this, before: f"episode {this} follows {before}; {remedy}")
+            return labels
+        return self._relabelled(labels)
 
     def _relabelled(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Any labels become 0, 1, ... in the order in which they appear; none may come back."""
         numbers = np.empty(len(labels), dtype=np.int64)
         for first, end in pairwise(runs(labels)):
             label = labels[first]
-            if self._number < 0 or label != self._last:
+            if self._number < 0 or label != self._label:
                 if label in self._seen:
-                    raise self._error(
-                        int(first),
-                        f"episode {shown(label)} comes back after {shown(self._last)}; sort the rows by episode, or "
-                        "read with sort=True (--sort).",
+                    raise LogFormatError(
+                        f"step {self._steps + first} of the log: episode {shown(label)} comes back after "
+                        f"{shown(self._label)}; sort the rows by episode, or read with sort=True (--sort)."
                     )
                 self._seen.add(label)
-                self._last, self._number = label, self._number + 1
+                self._label, self._number = label, self._number + 1
             numbers[first:end] = self._number
         return numbers
 
@@ -242,49 +215,39 @@ class _Episodes:
                 "cannot cut episodes by time: no column holds times; name it: columns={'timestamp': ...} "
                 "(--column timestamp=NAME)."
             )
-        timestamps = _times(timestamps)
-        if timestamps.dtype.kind not in "Miuf":
-            at = next((place for place, text in enumerate(timestamps.tolist()) if not _is_time(text)), 0)
-            raise self._error(
-                at,
-                f"the time is {shown(timestamps[at])}; to cut episodes by time it must be a time, such as "
-                "2024-03-01 12:00:00, or a number of seconds.",
-            )
-        if timestamps.dtype.kind == "M":
-            known = ~np.isnat(timestamps)
-            seen: NDArray[np.int64] = timestamps.astype("datetime64[s]").astype(np.int64)
+        times = _times(timestamps)
+        if times.dtype.kind == "M":
+            known = ~np.isnat(times)
+            seen: NDArray[np.int64] = times.astype("datetime64[s]").astype(np.int64)
+        elif times.dtype.kind in "iuf":
+            known = (times > -_FAR) & (times < _FAR)
+            seen = np.floor(np.where(known, times, 0)).astype(np.int64)
         else:
-            known = (timestamps > -_FAR) & (timestamps < _FAR)
-            seen = np.floor(np.where(known, timestamps, 0)).astype(np.int64)
-        if not known.all():
-            at = int(np.argmin(known))
-            raise self._error(
-                at,
-                f"the time is {timestamps[at]}; it must be a time, or a number of seconds since 1970 (divide "
-                "milliseconds by 1000). Or leave the step out.",
-            )
+            rule = "to cut episodes by time it must be a time, such as 2024-03-01 12:00:00, or a number of seconds."
+            alone = (_times(np.array([str(text)])).dtype.kind for text in times.tolist())
+            wrong = next((place for place, kind in enumerate(alone) if kind != "M"), 0)
+            self._refuse(np.arange(len(times)) == wrong, lambda at: f"the time is {shown(times[at])}; {rule}")
+        rule = (
+            "it must be a time, or a number of seconds since 1970 (divide milliseconds by 1000). Or leave the step out."
+        )
+        self._refuse(~known, lambda at: f"the time is {times[at]}; {rule}")
         windows = seen // seconds
-        # Windows must not fall: what comes later was chosen later.
-        last = self._time or (windows[0], timestamps[0])
-        fall = _first_fall(windows, last[0])
-        if fall is not None:
-            before = timestamps[fall - 1] if fall else last[1]
-            raise self._error(
-                fall,
-                f"its time {timestamps[fall]} is before {before} of the step before it; sort the rows by time, or read "
-                "with sort=True (--sort).",
-            )
-        self._time = windows[-1], timestamps[-1]
+        # What comes later was chosen later.
+        remedy = "of the step before it; sort the rows by time, or read with sort=True (--sort)."
+        self._check_rising(windows, times, lambda this, before: f"its time {this} is before {before} {remedy}")
         return windows
 
-    def _error(self, at: int, reason: str) -> LogFormatError:
-        return LogFormatError(f"step {self._steps + at} of the log: {reason}")
+    def _check_rising(self, values: NDArray[np.int64], named: NDArray[Any], words: Callable[[Any, Any], str]) -> None:
+        """That values do not fall, from one batch to the next; ``words`` of one that does, and of that before it."""
+        last, name = self._last or (values[0], named[0])
+        falls = values < np.concatenate([[last], values[:-1]])
+        self._refuse(falls, lambda at: words(named[at], named[at - 1] if at else name))
+        self._last = values[-1], named[-1]
 
-
-def _first_fall(values: NDArray[np.int64], last: int) -> int | None:
-    """Where a value is below the one before it, ``last`` being before the first."""
-    falls = values < np.concatenate([[last], values[:-1]])
-    return int(np.argmax(falls)) if falls.any() else None
+    def _refuse(self, wrong: NDArray[np.bool_], words: Callable[[int], str]) -> None:
+        """Refuse the first of the steps that are marked."""
+        if (at := first_true(wrong)) is not None:
+            raise LogFormatError(f"step {self._steps + at} of the log: {words(at)}")
 
 
 def seconds_since_1970(timestamps: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -315,7 +278,3 @@ def _times(values: NDArray[Any]) -> NDArray[Any]:
             times: NDArray[Any] = pa.array(values).cast(kind).to_numpy(zero_copy_only=False)
             return times
     return values
-
-
-def _is_time(value: Any) -> bool:
-    return _times(np.array([str(value)])).dtype.kind == "M"
