@@ -65,23 +65,7 @@ def in_parts(log, most=2):
     """A log as writers take it: (episode number, part), with parts of a few steps."""
     for number, (_, episode) in enumerate(log.episodes(), start=-log.warmup):
         for first in range(0, episode.n_steps, most):
-            steps = slice(first, min(first + most, episode.n_steps))
-            offsets = episode.step_offsets[steps.start : steps.stop + 1]
-            yield (
-                number,
-                BehaviorLog(
-                    episode.contexts[offsets[0] : offsets[-1]],
-                    offsets - offsets[0],
-                    episode.chosen[steps],
-                    [0, len(offsets) - 1],
-                    feature_names=episode.feature_names,
-                    timestamps=None if episode.timestamps is None else episode.timestamps[steps],
-                    step_ids=None if episode.step_ids is None else episode.step_ids[steps],
-                    propensities=None
-                    if episode.propensities is None
-                    else episode.propensities[slice(*offsets[[0, -1]])],
-                ),
-            )
+            yield number, episode._steps(first, min(first + most, episode.n_steps))
 
 
 def assembled(source, options=None):
