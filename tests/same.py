@@ -5,6 +5,14 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 
 
+def assert_same_model(one, other):
+    """Two fitted models have the same weights, to the bit, and say the same of them."""
+    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for name in ("intercept_", "l2_", "diagnostics_", "log_fingerprint_", "notes_", "solver_"):
+        assert getattr(one, name) == getattr(other, name)
+
+
 def assert_same(one, other, where="value"):
     """To the bit, with all types; NaN equals NaN. Of a dataclass its fields count, not what it has cached."""
     assert type(one) is type(other), where

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from arm_worlds import disjoint_ucb
 from conftest import slow
-from same import assert_same
+from same import assert_same, assert_same_model
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -119,13 +119,6 @@ def skewed_log(seed=0):
     return BehaviorLog.from_episodes(episodes, warmup=1)
 
 
-def assert_same_model(one, other):
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert one.diagnostics_ == other.diagnostics_
-    assert (one.log_fingerprint_, one.solver_, one.notes_) == (other.log_fingerprint_, other.solver_, other.notes_)
-
-
 @pytest.mark.parametrize(
     "home, options",
     [
@@ -208,19 +201,6 @@ def test_partitions_stay_on_the_workers(client, small_partitions, tmp_path, monk
     assert back.n_rows == np.diff(log.step_offsets[log.episode_offsets[:2]]).item()
 
 
-@pytest.mark.slow
-def test_a_killed_worker_changes_nothing(tmp_path, small_partitions):
-    log = skewed_log()
-    ibcb.write_log(log, tmp_path / "log.parquet")
-    with started(tmp_path, workers=3) as (_, workers, address), connected(address, 3) as client:
-        model = IBCB(solver="robust")
-        for number, episode in enumerate(ibcb.open_log(tmp_path / "log.parquet")):
-            if number == 2:
-                workers[0].send_signal(signal.SIGKILL)
-            model.partial_fit(episode, client=client)
-    assert_same_model(model, IBCB(solver="robust").fit(log))
-
-
 def test_a_worker_killed_while_its_rows_are_in_use(tmp_path, small_partitions, monkeypatch):
     log = skewed_log()
     ibcb.write_log(log, tmp_path / "log.parquet")
@@ -279,47 +259,6 @@ def test_a_lost_scheduler_is_named_and_the_checkpoint_goes_on(tmp_path, small_pa
     assert ibcb.load_model(checkpoint).progress.last.episodes == 2
     done = fit_in_steps(IBCB(solver="auto", l2=0.3), disk, out, resume=True)
     assert_same_model(done, IBCB(solver="auto", l2=0.3).fit(log))
-    assert not checkpoint.exists()
-
-
-@pytest.mark.slow
-def test_the_command_goes_on_after_a_lost_scheduler(tmp_path):
-    """`ibcb fit --scheduler`, the scheduler killed on the way, then `--resume` on another cluster."""
-    path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
-    checkpoint = tmp_path / "m.checkpoint.safetensors"
-    log = ibcb.simulate("synthetic", n_episodes=30, batch_size=30, seed=0, noise=0.03).log
-    ibcb.write_log(log, path)
-    command = [
-        sys.executable,
-        "-m",
-        "ibcb",
-        "fit",
-        str(path),
-        "--solver",
-        "soft",
-        "--l2",
-        "0.3",
-        "-o",
-        str(out),
-        "--scheduler",
-    ]
-    first, second = tmp_path / "one", tmp_path / "two"
-    first.mkdir()
-    second.mkdir()
-    with started(first, workers=1) as (scheduler, _, address):
-        fit = subprocess.Popen([*command, address], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        while not checkpoint.exists():
-            assert fit.poll() is None, fit.stderr.read()
-            time.sleep(0.05)
-        scheduler.kill()
-        told = fit.communicate(timeout=120)[1]
-    assert fit.returncode == 1
-    assert f"scheduler at {address} was lost" in told
-    assert "with --resume to continue" in told
-    assert 1 <= len(ibcb.load_model(checkpoint).policy_coefs_) < 30
-    with started(second, workers=1) as (_, _, address):
-        subprocess.run([*command, address, "--resume"], check=True, capture_output=True)
-    assert_same_model(ibcb.load_model(out), IBCB(solver="soft", l2=0.3).fit(log))
     assert not checkpoint.exists()
 
 
@@ -421,28 +360,3 @@ def test_a_slow_worker_is_waited_for(client, monkeypatch):
     monkeypatch.setattr(cluster, "_PATIENCE", 0.002)
     log = skewed_log()[:2]
     assert_same_model(IBCB(l2=0.3).fit(log, client=client), IBCB(l2=0.3).fit(log))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trial", range(20))
-def test_a_scheduler_lost_at_any_pass_is_named(tmp_path, small_partitions, monkeypatch, trial):
-    log = skewed_log(seed=trial)
-    ibcb.write_log(log, tmp_path / "log.parquet")
-    disk, out = ibcb.open_log(tmp_path / "log.parquet"), tmp_path / "m.safetensors"
-    with started(tmp_path, workers=1) as (scheduler, _, address), connected(address, 1) as client:
-        passes, submitted = 0, cluster.DaskRows._submitted
-
-        def counting(self, kernel):
-            nonlocal passes
-            passes += 1
-            if passes == 1 + trial % 16:
-                scheduler.kill()
-            return submitted(self, kernel)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(cluster.DaskRows, "_submitted", counting)
-            with pytest.raises(ClusterError, match="scheduler at .* was lost"):
-                fit_in_steps(IBCB(solver="robust", l2=0.3), disk, out, client=client)
-    # On another cluster, or on none, it goes on.
-    done = fit_in_steps(IBCB(solver="robust", l2=0.3), disk, out, resume=True)
-    assert_same_model(done, IBCB(solver="robust", l2=0.3).fit(log))

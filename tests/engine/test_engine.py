@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from commands import succeeds
 from conftest import heed_interrupts, ragged_log, slow
+from same import assert_same_model
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import ibcb
@@ -42,15 +43,6 @@ def dense_log(seed=0, dtype=np.float64):
     run = ibcb.simulate("synthetic", n_episodes=3, batch_size=150, seed=seed, noise=0.03)
     log = run.log
     return BehaviorLog(log.contexts.astype(dtype), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
-
-
-def assert_same_model(one, other):
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert one.diagnostics_ == other.diagnostics_
-    assert one.log_fingerprint_ == other.log_fingerprint_
-    assert one.notes_ == other.notes_
-    assert one.solver_ == other.solver_
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------

@@ -463,33 +463,16 @@ def test_behaviour_cloning_refuses_a_log_without_alternatives():
 
 
 @pytest.mark.parametrize(
-    "expert, arguments, words",
-    in_turn(
-        named(
-            ("alpha negative", {"alpha": -0.1}, ["alpha=-0.1", "at least 0"]),
-            ("alpha nan", {"alpha": np.nan}, ["alpha=nan", "at least 0|finite"]),
-            ("alpha infinite", {"alpha": np.inf}, ["alpha=inf", "finite"]),
-            ("alpha text", {"alpha": "1"}, ["alpha='1'", "number"]),
-            ("l2 zero", {"l2": 0}, ["l2=0", "above 0"]),
-            ("l2 negative", {"l2": -1.0}, [r"l2=-1\.0", "above 0"]),
-            ("l2 nan", {"l2": np.nan}, ["l2=nan", "above 0|finite"]),
-            ("l2 infinite", {"l2": np.inf}, ["l2=inf", "finite"]),
-            ("l2 None", {"l2": None}, ["l2=None", "number"]),
-            ("no features", {"n_features": 0}, ["n_features=0", "at least 1"]),
-            ("negative d", {"n_features": -2}, ["n_features=-2", "at least 1"]),
-            ("fractional d", {"n_features": 2.5}, ["n_features=2.5", "whole"]),
-        ),
-        [SBUCB, SBTS],
-    ),
-)
-def test_experts_refuse_bad_parameters(expert, arguments, words):
-    arguments = {"n_features": 3, **arguments}
-    assert_refused(lambda: expert(arguments.pop("n_features"), **arguments), (ValueError, TypeError), *words)
-
-
-@pytest.mark.parametrize(
     "make, words",
     named(
+        ("alpha negative", lambda: SBUCB(3, alpha=-0.1), ["alpha=-0.1", "at least 0"]),
+        ("alpha nan", lambda: SBTS(3, alpha=np.nan), ["alpha=nan", "at least 0|finite"]),
+        ("alpha text", lambda: SBUCB(3, alpha="1"), ["alpha='1'", "number"]),
+        ("l2 zero", lambda: SBTS(3, l2=0), ["l2=0", "above 0"]),
+        ("l2 infinite", lambda: SBUCB(3, l2=np.inf), ["l2=inf", "finite"]),
+        ("l2 None", lambda: SBTS(3, l2=None), ["l2=None", "number"]),
+        ("no features", lambda: SBUCB(0), ["n_features=0", "at least 1"]),
+        ("fractional d", lambda: SBTS(2.5), ["n_features=2.5", "whole"]),
         ("draws", lambda: SBTS(3, draws="batch"), ["draws='batch'", "'step'", "'episode'"]),
         ("k zero", lambda: TopK(SBUCB(3), 0), ["k=0", "at least 1"]),
         ("k fractional", lambda: TopK(SBUCB(3), 1.5), ["k=1.5", "whole"]),
@@ -575,13 +558,6 @@ def test_an_expert_that_saw_one_context_has_the_closed_form(scale):
         expert.update(s[None], [1.0])
         expected = s / (1 + s @ s)
         assert np.linalg.norm(expert.coef_ - expected) <= 0.05 * np.linalg.norm(expected)
-
-
-@pytest.mark.parametrize("scale", [1e7, 1e12])
-def test_an_expert_refuses_contexts_beside_which_l2_vanishes(scale):
-    for seed in range(20):
-        s = scale * np.random.default_rng(seed).normal(size=3)
-        assert_refused(lambda s=s: SBUCB(3, l2=1.0).update(s[None], [1.0]), ValueError, "Rescale the contexts")
 
 
 # -- simulate ------------------------------------------------------------------------------------------------------
@@ -726,33 +702,6 @@ def test_degenerate_logs_give_finite_results_or_a_clear_refusal(solver, incremen
     assert_finite_or_refused(IBCB(expert=expert, solver=solver, incremental=incremental, l2=l2), case, log)
 
 
-@random_start
-@pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize(
-    "solver, case",
-    in_turn(
-        [("ordinary",), ("size 1e12",), ("size 1e-12",), ("some steps single",), ("candidates twice",)],
-        SOLVERS,
-    ),
-)
-def test_degenerate_float32_logs_give_finite_results_or_a_clear_refusal(solver, case, expert):
-    log = decided_log(degenerate_sets()[case], expert, np.float32)
-    assert_finite_or_refused(IBCB(expert=expert, solver=solver), case, log)
-
-
-@random_start
-@pytest.mark.parametrize(
-    "dtype, expert, solver",
-    in_turn(product(EXPERTS, ["auto", "soft", "robust"]), [np.float32, np.float64]),
-)
-def test_any_choices_at_all_can_be_fitted_with_the_solvers_that_forgive(dtype, expert, solver):
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        episodes = [(rng.normal(size=(50, 5, 4)).astype(dtype), rng.integers(5, size=50)) for _ in range(4)]
-        model = IBCB(expert=expert, solver=solver).fit(BehaviorLog.from_episodes(episodes))
-        assert np.isfinite(model.policy_coefs_).all()
-
-
 @pytest.mark.parametrize(
     "incremental, seed", in_turn([(slow if seed > 3 else pytest.param)(seed) for seed in range(8)], [True, False])
 )
@@ -760,15 +709,6 @@ def test_the_exact_solver_solves_every_log_that_has_a_solution(seed, incremental
     log = decided_log(ordinary_sets(seed=seed), "sbucb")
     model = IBCB(solver="hard", incremental=incremental).fit(log)
     assert all(entry.violated == 0 for entry in model.diagnostics_)
-
-
-@random_start
-@pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_equal_contexts_and_single_candidates_say_nothing_of_the_rewards(solver, expert):
-    for case in ("all contexts equal", "constant within steps", "all steps single"):
-        model = IBCB(expert=expert, solver=solver).fit(decided_log(degenerate_sets()[case], expert))
-        np.testing.assert_array_equal(model.coef_, 0)
 
 
 @random_start
@@ -786,13 +726,3 @@ def test_single_candidate_steps_feed_the_gram_matrix_and_give_no_row(solver, exp
     first = sum(np.outer(rows[0], rows[0]) for rows in sets[0])
     told = IBCB(**given, prior_gram=gram + first).fit(rest)
     np.testing.assert_allclose(informed.coef_, told.coef_, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("case", degenerate_sets())
-def test_behaviour_cloning_of_degenerate_logs_is_finite_or_refused(case):
-    log = decided_log(degenerate_sets()[case], "sbucb")
-    if case == "all steps single":
-        assert_refused(lambda: BaseSVC().fit(log), ValueError, "one candidate")
-        return
-    model = BaseSVC(max_iter=2000).fit(log)
-    assert np.isfinite(model.decision_function(log)).all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import paper_run, ragged_log, small_run
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import minimize
 
 import ibcb
 from ibcb import BehaviorLog, SolverError
@@ -49,21 +49,6 @@ def optimum(rows, log, steps, ridge):
 
 
 # -- the loss ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [0.0, 1.0, 30.0])
-def test_loss_gradient_and_hessian_of_ragged_steps(size, rng):
-    log = ragged_log(rng, episodes=2, steps=15)
-    loss = ChoiceLoss(*log.step_arrays(log.policy_steps), 1.5)
-    w = size * rng.normal(size=3)
-    steps = range(log.policy_steps.start, log.n_steps)
-    found = loss.expand(w)
-    assert loss(w) == pytest.approx(log_loss(w, 1.5 * log.contexts, log, steps))
-    assert found.loss == pytest.approx(loss(w))
-    np.testing.assert_allclose(found.gradient, approx_fprime(w, loss, 1e-7), atol=1e-4)
-    hessian = approx_fprime(w, lambda at: loss.expand(at).gradient, 1e-6)
-    np.testing.assert_allclose(found.hessian, hessian, atol=1e-3)
-    assert np.linalg.eigvalsh(found.hessian)[0] > -1e-12
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -116,22 +101,6 @@ def test_a_separable_log_is_solved_to_its_optimum():
     assert model.score(log[len(log) - 1]) > 0.95
     pull = 1e-3 * squares(log.contexts, log, range(steps.start, steps.stop)) * model.coef_
     assert np.linalg.norm(found.gradient + pull) < 1e-4 * np.linalg.norm(pull)
-
-
-@pytest.mark.parametrize("unit, ridge", [(1e-3, 1e-3), (1.0, 1e-3), (30.0, 1e-6)])
-def test_logs_in_single_precision_have_the_same_optimum(unit, ridge):
-    """Weights that choices hardly tell are large, and the rounding of the contexts is a change of the choices' data."""
-    log = paper_run().log
-    rows = (unit * log.contexts).astype("f4")
-    single, double = (
-        BehaviorLog(rows.astype(kind), log.step_offsets, log.chosen, log.episode_offsets, warmup=1)
-        for kind in ("f4", "f8")
-    )
-    for episodes in (1, 3):
-        one, two = (ChoiceModel(episodes=episodes, ridge=ridge).fit(each) for each in (double, single))
-        assert two.coef_.dtype == np.float64
-        assert two.n_passes_ <= one.n_passes_ + 1
-        np.testing.assert_allclose(two.coef_, one.coef_, atol=1e-4 * np.abs(one.coef_).max())
 
 
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])
@@ -196,17 +165,6 @@ def test_single_candidates_contribute_nothing(rng):
     np.testing.assert_array_equal(more.coef_, ChoiceModel(episodes=None).fit(log).coef_)
 
 
-def test_candidates_that_can_never_be_chosen_change_nothing(rng):
-    """Ragged steps filled up to one size with candidates far behind: the padded problem has the same optimum."""
-    log = ragged_log(rng, warmup=0)
-    w = ChoiceModel(episodes=None, ridge=0.5).fit(log).coef_
-    padded = np.tile(-200 * w / (w @ w), (log.n_steps, 6, 1))
-    for t in range(log.n_steps):
-        padded[t, : len(log.candidates(t))] = log.candidates(t)
-    model = ChoiceModel(episodes=None, ridge=0.5).fit(BehaviorLog.from_episodes([(padded, log.chosen)]))
-    np.testing.assert_allclose(model.coef_, w, rtol=1e-5)
-
-
 @pytest.mark.parametrize("size", [-139, -100, -30, 0, 50, 139])
 def test_units_do_not_matter(rng, size):
     """One feature as it is, the others far from 1; one of them shows rarely, one never where it was chosen."""
@@ -231,12 +189,6 @@ def test_a_feature_too_small_to_be_squared_is_named(rng):
 
 
 # -- the estimator -------------------------------------------------------------------------------------------------
-
-
-def test_the_same_log_gives_the_same_bits():
-    log = small_run().log
-    one, two = (ChoiceModel(width=True).fit(log) for _ in range(2))
-    np.testing.assert_array_equal(one.coef_, two.coef_)
 
 
 def test_state_goes_there_and_back():

@@ -280,14 +280,6 @@ def test_permuting_candidates_permutes_predictions(rng, solver, expert):
     permuted = np.take_along_axis(order, other.predict(shuffled)[:, None], axis=1)[:, 0]
     agreement = np.mean(permuted == one.predict(log))
     assert agreement == 1 or solver == "paper"
-    # Tracked, with some rows of a cone that depend on which are looked at first.
-    one, other = fitted(solver, expert), IBCB(**settings(solver, expert)).fit(shuffled)
-    loose = 0.05 if expert == "sbucb" else 1e-6
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        mine, its = getattr(one, name), getattr(other, name)
-        np.testing.assert_allclose(its, mine, atol=loose * np.abs(mine).max())
-    permuted = np.take_along_axis(order, other.predict(shuffled)[:, None], axis=1)[:, 0]
-    assert np.mean(permuted == one.predict(log)) >= (0.99 if expert == "sbucb" else 1.0)
 
 
 def with_a_zero_feature(log):
@@ -373,19 +365,6 @@ def test_a_uniform_log_read_as_ragged_gives_the_same_bits(solver):
     other = IBCB(solver=solver, l2=0.3).fit(slow)
     np.testing.assert_array_equal(one.coef_, other.coef_)
     np.testing.assert_array_equal(one.predict(log), other.predict(slow))
-
-
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-def test_float32_contexts_lose_nothing_that_matters(expert):
-    run = paper_run(expert)
-    log = run.log
-    single = BehaviorLog(
-        log.contexts.astype(np.float32), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup
-    )
-    one, other = (IBCB(expert=expert, l2=0.3).fit(each) for each in (log, single))
-    assert other.solver_ == one.solver_
-    assert other.coef_.dtype == np.float64
-    assert abs(ibcb.metrics.bt_fitness(one, run) - ibcb.metrics.bt_fitness(other, run)) < 0.003
 
 
 # -- evidence and notes --------------------------------------------------------------------------------------------

@@ -220,45 +220,6 @@ def test_what_is_not_shown_makes_no_choice(expert):
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
-def test_units_and_files_change_nothing_of_it(expert, tmp_path):
-    log, factors = tangled(expert), np.array([1.0, 1.0, 1.0, 1e3, 0.01, 100.0, 100.0, 0.1])
-    other = BehaviorLog(
-        log.contexts * factors,
-        *(log.step_offsets, log.chosen, log.episode_offsets),
-        warmup=1,
-        feature_names=NAMES,
-    )
-    model = IBCB(**asked_for(expert), top_k=2).fit(other)
-    one = untangled(expert)
-    assert (model.unidentified_features_, model.expert_) == (one.unidentified_features_, one.expert_)
-    assert_allclose(
-        model.next_policy_coef_ * factors, one.next_policy_coef_, atol=1e-4 * np.abs(one.next_policy_coef_).max()
-    )
-    loaded = again(model, tmp_path)
-    assert loaded.unidentified_features_ == model.unidentified_features_
-    assert_array_equal(np.array(loaded.policy_interval()), np.array(model.policy_interval()))
-
-
-@pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize(("size", "l2"), [(1e12, 1.0), (1e-12, "auto"), slow(1e-12, 1.0), slow(1e12, "auto")])
-def test_features_of_any_size_give_finite_weights(expert, size, l2):
-    log = log_of(expert)
-    factors = np.array([size, 1.0, 1.0, 1 / size])
-    other = BehaviorLog(log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup)
-    model = IBCB(**asked_for(expert), l2=l2).fit(other)
-    for name in ("coef_", "intercept_", "policy_coefs_", "next_policy_coef_"):
-        assert np.isfinite(getattr(model, name)).all()
-    assert model.unidentified_features_ == ()
-    own, found = fitted(expert, l2).next_policy_coef_, model.next_policy_coef_ * factors
-    # A number is not far from right in other units either, even where the log is too short to tell.
-    assert found @ own > 0.9 * np.linalg.norm(found) * np.linalg.norm(own)
-    large = np.abs(own) > 0.3 * np.abs(own).max()
-    assert_array_equal(np.sign(found)[large], np.sign(own)[large])
-    if l2 == "auto":
-        assert_allclose(model.next_policy_coef_ * factors, own, rtol=1e-4, atol=1e-5 * np.abs(own).max())
-
-
-@pytest.mark.parametrize("expert", EXPERTS)
 def test_fewer_steps_than_features_give_finite_weights_and_are_said(expert):
     rng = np.random.default_rng(3)
     theta = rng.normal(size=12)

@@ -8,15 +8,13 @@ import threading
 import numpy as np
 import pytest
 from conftest import small_run
+from same import assert_same
 from threadpoolctl import threadpool_info, threadpool_limits
 from views import flipped
 
 import ibcb
 from ibcb import IBCB
 from ibcb.engine import one_blas_thread, threads
-from ibcb.log.disk import DiskLog
-from ibcb.numerics.ridge import Ridge
-from ibcb.tracking import Track
 
 THREADS = 8
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
@@ -28,48 +26,6 @@ KINDS = {
     "auto": {"expert": "auto", "l2": 0.3, "top_k": 2},
     "alone": {"expert": "sbucb", "l2": 0.3, "forecast": None},
 }
-
-
-class Unlocked:
-    """`functools.cached_property` as Python has it from 3.12 on: without a lock, so that two threads compute at once.
-
-    It lets others run between the look and the answer, so that they do.
-    """
-
-    def __init__(self, function):
-        self.function, self.__doc__ = function, function.__doc__
-
-    def __set_name__(self, owner, name):
-        self.name = name
-
-    def __get__(self, instance, owner=None):
-        if instance is None:
-            return self
-        if self.name not in instance.__dict__:
-            threading.Event().wait(1e-4)
-            instance.__dict__[self.name] = self.function(instance)
-        return instance.__dict__[self.name]
-
-
-def lazy_classes():
-    """Classes of the library that compute something when it is first asked for."""
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "ibcb"]
-    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    return {c for c in classes if any(isinstance(v, functools.cached_property) for v in vars(c).values())}
-
-
-@pytest.fixture(params=[False, True], ids=["locked", "unlocked"])
-def either(request, monkeypatch):
-    """With `functools.cached_property` as it is here, and as it is on any later Python."""
-    if request.param:
-        found = lazy_classes()
-        assert {Ridge, Track, DiskLog} <= found
-        for owner in found:
-            for name, value in list(vars(owner).items()):
-                if isinstance(value, functools.cached_property):
-                    plain = Unlocked(value.func)
-                    plain.__set_name__(owner, name)
-                    monkeypatch.setattr(owner, name, plain)
 
 
 @pytest.fixture(autouse=True)
@@ -124,21 +80,6 @@ def questions(model, sets):
     }
 
 
-def assert_same(one, other):
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other, strict=True)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, (tuple, list)):
-        assert len(one) == len(other)
-        for pair in zip(one, other, strict=True):
-            assert_same(*pair)
-    else:
-        assert one == other
-
-
 @functools.cache
 def sets():
     return np.random.default_rng(1).normal(size=(30, 4, 3))
@@ -148,7 +89,6 @@ def blas_threads():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
-@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loaded", [False, True], ids=["fitted", "loaded"])
 def test_many_threads_are_told_what_one_is_told(kind, loaded, tmp_path):
@@ -177,7 +117,6 @@ def test_many_threads_are_told_what_one_is_told(kind, loaded, tmp_path):
     assert blas_threads() == before
 
 
-@pytest.mark.usefixtures("either")
 def test_fits_in_threads_give_the_bits_of_fits_one_after_the_other(tmp_path):
     logs = {kind: small_run("sbts" if kind == "sbts" else "sbucb", seed=3, **SIZE).log for kind in KINDS}
     path = tmp_path / "log.npz"

@@ -194,32 +194,6 @@ def test_a_few_rewards_tell_the_length_of_the_decider_s_policy(kind, forecast):
     assert np.linalg.norm(policy.coef_) == pytest.approx(np.linalg.norm(decider.coef_), rel=0.03)
 
 
-@pytest.mark.parametrize("kind", ["sbucb", "sbts"])
-def test_with_the_unit_from_a_few_rewards_it_earns_what_the_decider_would(kind):
-    """In a world of linear rewards, as deciders assume: more than a cold start, nearly as much as the decider."""
-    warm_gain, own_gain = [], []
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        theta, decider, episodes = rng.normal(size=6), expert_of(kind, seed), []
-        for _ in range(8):
-            past = linear_world(40, theta, rng)
-            chosen = decider.act(past.contexts)
-            S, R = past.contexts[np.arange(40), chosen], past.rewards(chosen)
-            decider.update(S, R)
-            episodes.append((past.contexts, chosen))
-        model = IBCB(expert=kind, l2=0.3).fit(ibcb.BehaviorLog.from_episodes(episodes))
-        # S and R of the last batch: 40 rewards.
-        expected = S @ model.next_policy_coef_
-        scale = expected @ R / (expected @ expected)
-        warm, cold = model.to_policy(alpha=0.5, scale=scale, random_state=seed), expert_of(kind, seed)
-        future = linear_world(120, theta, rng)
-        level = earned(cold, future, 40)
-        warm_gain.append(earned(warm, future, 40) - level)
-        own_gain.append(earned(decider, future, 40) - level)
-    assert min(warm_gain) > 0
-    assert np.mean(warm_gain) > 0.9 * np.mean(own_gain)
-
-
 @pytest.mark.parametrize(
     "wrong, error, words",
     [

@@ -127,14 +127,6 @@ def test_nor_in_single_precision(expert, solver, forecast):
 
 
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-def test_nor_to_episodes_one_at_a_time(expert):
-    log, parts = rewritten(log_of(expert), lambda X: X * FACTORS), IBCB(expert=expert)
-    for episode in log:
-        parts.partial_fit(episode)
-    assert_same_in_other_units(plain(expert, "auto", "auto"), parts, FACTORS, 1e-6)
-
-
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
 def test_nor_to_the_recovered_policy(expert):
     one = plain(expert, "auto", "auto")
     other = IBCB(expert=expert).fit(rewritten(log_of(expert), lambda X: X * FACTORS))
