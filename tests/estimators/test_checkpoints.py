@@ -160,25 +160,6 @@ def test_killed_again_and_again_it_gets_there(tmp_path, monkeypatch):
     assert_same_fit(model, in_memory("auto", "plain"), out)
 
 
-def test_killed_in_the_midst_of_tracking(tmp_path, monkeypatch):
-    disk, out = on_disk("plain", tmp_path), tmp_path / "m.safetensors"
-    real, calls = selection.Tracks.after, []
-
-    def stop(self, *arguments):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(selection.Tracks, "after", stop)
-        with pytest.raises(KeyboardInterrupt):
-            fit_in_steps(IBCB(**OPEN["auto"]), disk, out)
-    # The warm-up, two episodes, and the third under way.
-    assert ibcb.load_model(checkpoint_of(out)).progress.tracks.episodes == 2
-    assert_same_fit(fit_in_steps(IBCB(**OPEN["auto"]), disk, out, resume=True), in_memory("auto", "plain"), out)
-
-
 def test_a_kind_that_could_not_be_tracked_stays_out_after_a_resumption(tmp_path, monkeypatch):
     from ibcb.deciders.topk import OneOfBest
 

@@ -11,7 +11,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import ragged_log, small_run
+from conftest import small_run
 from same import assert_same
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -398,11 +398,3 @@ def test_a_named_kind_that_cannot_be_tracked_at_all_says_so(monkeypatch, log):
         with pytest.raises(ValueError, match="cannot be tracked as those of other.*Rescale"):
             model.fit(log)
     assert not hasattr(model, "coef_")
-
-
-def test_a_ragged_log_is_no_exception(rng):
-    log = ragged_log(rng)
-    model = IBCB(l2=0.7).fit(log[:3])
-    sets = rng.normal(size=(10, 4, 3))
-    for place in ("tracker", "exact solver", "publishing"):
-        assert_untouched(lambda model: model.partial_fit(log[3]), model, place, sets)
