@@ -9,7 +9,7 @@ from strategies import assert_same_log
 
 import ibcb
 from ibcb import LogFormatError
-from ibcb.io import crosses, open_log
+from ibcb.io import open_log, transforms
 from ibcb.log.recipe import FeatureColumn, Preparation
 from ibcb.numerics.contexts import dense, is_sparse
 
@@ -115,7 +115,7 @@ def test_a_model_makes_the_same_products_of_new_data(tmp_path, name):
 def test_streamed_in_small_pieces_it_is_the_same_log(monkeypatch):
     disk = open_log(shop(steps=90), cross=[("user_*", "item_*")])
     whole = disk.read()
-    monkeypatch.setattr(crosses, "BATCH_NUMBERS", 7 * 4 * whole.n_features)
+    monkeypatch.setattr(transforms, "BATCH_NUMBERS", 7 * 4 * whole.n_features)
     pieces = list(disk.parts())
     assert len(pieces) > 10
     np.testing.assert_array_equal(np.concatenate([part.contexts for _, part in pieces]), whole.contexts)
@@ -128,7 +128,7 @@ def test_sparse_products_are_those_of_dense_ones(monkeypatch):
     found = ibcb.read_log(table, **how)
     assert is_sparse(found.contexts)
     assert ibcb.validate(found).summary.nbytes < found.n_rows * found.n_features * 8 / 2
-    for module in (crosses, ibcb.io.columns):
+    for module in (transforms, ibcb.io.columns):
         monkeypatch.setattr(module, "sparse_pays", lambda d, filled: False)
     plain = ibcb.read_log(table, **how)
     assert not is_sparse(plain.contexts)

@@ -22,7 +22,7 @@ from ibcb.io.format import Tables, in_memory
 from ibcb.io.logged import Logged
 from ibcb.io.longrows import read_labels
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
-from ibcb.io.standardize import with_moments
+from ibcb.io.transforms import with_moments
 from ibcb.io.words import listed, no_column, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
 from ibcb.log.array_checks import LogFormatError, first_true, plural

@@ -14,14 +14,13 @@ import pyarrow as pa
 from ibcb.io import csvfiles, dsjson, feedback, ipc, jsonlines, npz, openbandit, parquet, vw
 from ibcb.io.armtables import ArmRows
 from ibcb.io.cells import plain_table
-from ibcb.io.crosses import crossed
 from ibcb.io.files import atomic
 from ibcb.io.format import Format, folder_format, has_suffix, in_memory, is_hidden
 from ibcb.io.layouts import table_source
 from ibcb.io.opened import Opened, regular
 from ibcb.io.optionfiles import load_options
 from ibcb.io.sources import Watched, source_name
-from ibcb.io.standardize import standardized
+from ibcb.io.transforms import crossed, standardized
 from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.array_checks import LogFormatError, warmup_count
 from ibcb.log.behavior_log import dense_pieces

@@ -117,7 +117,7 @@ def asked_names(options: ReadOptions, names: Iterable[str] = ()) -> tuple[str, .
     """The features that were asked for, in order: those of a model, else those of a user; None where nobody asked.
 
     Of a model with products, those that are to be multiplied, unless the log with these ``names`` has the products.
-    Where a user asks for products, all: `ibcb.io.crosses.crossed` leaves out the others.
+    Where a user asks for products, all: `ibcb.io.transforms.crossed` leaves out the others.
     """
     if options.preparation is not None:
         every = options.preparation.feature_names
