@@ -121,21 +121,6 @@ def test_sparse_matrices_of_episodes_and_of_steps(logs):
         assert len(log) == len(same)
 
 
-def test_sparse_contexts_that_do_not_fit_are_refused():
-    one = sparse.csr_array(np.eye(4))
-    with pytest.raises(LogFormatError, match="episode 1: contexts is dense but the first episode has sparse"):
-        BehaviorLog.from_episodes([(one, [0, 1]), (np.ones((2, 2, 4)), [0, 0])])
-    with pytest.raises(LogFormatError, match="step 1: contexts is dense"):
-        BehaviorLog.from_episodes([([one, np.ones((2, 4))], [0, 0])])
-    with pytest.raises(LogFormatError, match=r"sparse matrix of shape \(4, 4\), for 3 steps"):
-        BehaviorLog.from_episodes([(one, [0, 1, 0])])
-    broken = sparse.csr_array(np.diag([1.0, np.nan, 1.0, 1.0]))
-    with pytest.raises(LogFormatError, match="step 0, candidate 1: feature 1 is nan"):
-        BehaviorLog.from_episodes([(broken, [0, 1])])
-    with pytest.raises(TypeError, match="complex128"):
-        BehaviorLog.from_episodes([(one.astype(complex), [0, 1])])
-
-
 @pytest.mark.parametrize("name", ["columns", "sizes", "contexts"])
 def test_damaged_lists_of_a_sparse_file_are_found(logs, tmp_path, name):
     import pyarrow as pa

@@ -17,7 +17,6 @@ from ibcb import (
     EGreedy,
     FixedPolicy,
     InfeasibleError,
-    LogFormatError,
     Softmax,
     TopK,
 )
@@ -37,21 +36,6 @@ def pairs(n=3, steps=5, candidates=3, d=2, seed=0):
 
 def good_log(n=3, **sizes):
     return BehaviorLog.from_episodes(pairs(n, **sizes))
-
-
-def spoilt(contexts=None, chosen=None):
-    """Good episodes but for episode 1."""
-    episodes = pairs()
-    for place, value in ((0, contexts), (1, chosen)):
-        if value is not None:
-            episodes[1][place] = value
-    return episodes
-
-
-def with_value(array, place, value):
-    changed = np.array(array, dtype=np.result_type(array, type(value)))
-    changed[place] = value
-    return changed
 
 
 def assert_refused(call, error, *words):
@@ -74,176 +58,6 @@ def in_turn(cases, *entries):
     turns = cycle(product(*entries))
     assert len(cases) >= len(list(product(*entries)))
     return [pytest.param(*next(turns), *case.values, id=case.id, marks=case.marks) for case in cases]
-
-
-# -- from_episodes -------------------------------------------------------------------------------------------------
-
-CHOSEN = pairs()[1][1]
-CONTEXTS = pairs()[1][0]
-RAGGED = list(CONTEXTS)
-
-
-@pytest.mark.parametrize(
-    "chosen, error, words",
-    named(
-        ("too large", with_value(CHOSEN, 2, 3), LogFormatError, ["episode 1, step 2", "is 3", "3 cand", "start at 0"]),
-        ("negative", with_value(CHOSEN, 2, -1), LogFormatError, ["episode 1, step 2", "is -1", "start at 0"]),
-        ("fractional", with_value(CHOSEN, 2, 0.5), LogFormatError, ["episode 1", "step 2", "0.5", "whole number"]),
-        ("nan", with_value(CHOSEN, 2, np.nan), LogFormatError, ["episode 1", "step 2", "nan", "whole number"]),
-        ("infinite", with_value(CHOSEN, 2, np.inf), LogFormatError, ["episode 1", "step 2", "inf", "whole number"]),
-        ("text", ["a", "b", "c", "d", "e"], TypeError, ["episode 1", "chosen", "<U1", "whole numbers"]),
-        ("one-hot", np.eye(3)[CHOSEN], LogFormatError, ["episode 1", r"\(5, 3\)", "one whole number per step"]),
-        ("one number", 0, LogFormatError, ["episode 1", "chosen", "one whole number per step"]),
-        ("a mask", np.ones(5, dtype=bool), TypeError, ["episode 1", "bool", "whole numbers"]),
-        ("ragged", [[0], [1, 2]], LogFormatError, ["episode 1", "chosen", "whole numbers"]),
-        ("too few", CHOSEN[:4], LogFormatError, ["episode 1", "5 steps", "4 entries"]),
-    ),
-)
-def test_bad_choices_are_refused(chosen, error, words):
-    assert_refused(lambda: BehaviorLog.from_episodes(spoilt(chosen=chosen)), error, *words)
-
-
-@pytest.mark.parametrize(
-    "contexts, error, words",
-    named(
-        ("nan", with_value(CONTEXTS, (2, 1, 0), np.nan), LogFormatError, ["candidate 1", "feature 0 is nan", "Impute"]),
-        ("inf", with_value(CONTEXTS, (2, 1, 0), np.inf), LogFormatError, ["candidate 1", "feature 0 is inf", "drop"]),
-        ("-inf", with_value(CONTEXTS, (2, 1, 0), -np.inf), LogFormatError, ["feature 0 is -inf", "finite"]),
-        ("no candidates", [*RAGGED[:2], np.empty((0, 2)), *RAGGED[3:]], LogFormatError, ["no candidates", "leave it"]),
-        ("step in 1-D", [*RAGGED[:2], np.zeros(2), *RAGGED[3:]], LogFormatError, [r"\(2,\)", r"\(candidates, feat"]),
-        ("d changes", [*RAGGED[:2], np.zeros((3, 4)), *RAGGED[3:]], LogFormatError, ["is 4", "has 2", "same feature"]),
-        ("dtype changes", [*RAGGED[:2], np.zeros((3, 2), "f4"), *RAGGED[3:]], LogFormatError, ["float32", "astype"]),
-        ("text", [*RAGGED[:2], [["a", "b"]], *RAGGED[3:]], TypeError, ["contexts", "<U1", "float32 or float64"]),
-        ("half", [*RAGGED[:2], np.zeros((3, 2), "f2"), *RAGGED[3:]], TypeError, ["float16", "float32 or float64"]),
-        ("not rectangular", [*RAGGED[:2], [[1.0, 2.0], [3.0]], *RAGGED[3:]], LogFormatError, ["rectang", "same|featu"]),
-    ),
-)
-def test_bad_contexts_of_one_step_are_refused_by_place(contexts, error, words):
-    assert_refused(lambda: BehaviorLog.from_episodes(spoilt(contexts)), error, "episode 1, step 2", *words)
-
-
-@pytest.mark.parametrize(
-    "contexts, chosen, error, words",
-    named(
-        ("no steps", np.empty((0, 3, 2)), [], LogFormatError, ["no steps", "leave it out"]),
-        ("no steps, ragged", [], [], LogFormatError, ["no steps", "leave it out"]),
-        ("no candidates", np.empty((5, 0, 2)), None, LogFormatError, ["no candidates", "leave it out"]),
-        ("no features", np.empty((5, 3, 0)), None, LogFormatError, [r"\(5, 3, 0\)", "features"]),
-        ("a matrix", np.zeros((5, 2)), None, LogFormatError, [r"\(5, 2\)", r"\(steps, candidates, features\)"]),
-        ("other d", np.zeros((5, 3, 4)), None, LogFormatError, ["is 4", "the first episode has 2", "same features"]),
-        ("other dtype", np.zeros((5, 3, 2), "f4"), None, LogFormatError, ["float32", "has float64", "astype"]),
-        ("complex", np.zeros((5, 3, 2), complex), None, TypeError, ["complex128", "float32 or float64"]),
-        ("half", np.zeros((5, 3, 2), "f2"), None, TypeError, ["float16", "float32 or float64"]),
-        ("nothing", 3.0, None, TypeError, ["float", r"\(steps, candidates, features\)"]),
-        ("fewer steps", np.zeros((4, 3, 2)), None, LogFormatError, ["4 steps", "5 entries"]),
-    ),
-)
-def test_bad_contexts_of_one_episode_are_refused_by_place(contexts, chosen, error, words):
-    assert_refused(lambda: BehaviorLog.from_episodes(spoilt(contexts, chosen)), error, "episode 1", *words)
-
-
-@pytest.mark.parametrize(
-    "episodes, error, words",
-    named(
-        ("empty list", [], LogFormatError, ["empty", "at least one"]),
-        ("empty generator", iter(()), LogFormatError, ["empty", "at least one"]),
-        ("None", None, TypeError, ["None", r"\(contexts, chosen\)"]),
-        ("a number", 5, TypeError, ["int", r"\(contexts, chosen\)"]),
-        ("a log", good_log(), TypeError, ["BehaviorLog", "use it as it is"]),
-        ("a path", "log.parquet", TypeError, ["str", r"\(contexts, chosen\)"]),
-        ("contexts alone", np.zeros((2, 5, 3, 2)), TypeError, ["episode 0", "ndarray", r"\(contexts, chosen\)"]),
-        ("one pair", tuple(pairs()[0]), (TypeError, ValueError), ["episode 0", "pair|list"]),
-        ("with rewards", [(*pair, np.zeros(5)) for pair in pairs()], TypeError, ["episode 0", r"\(contexts, chosen\)"]),
-    ),
-)
-def test_episodes_that_are_none_are_refused(episodes, error, words):
-    assert_refused(lambda: BehaviorLog.from_episodes(episodes), error, *words)
-
-
-@pytest.mark.parametrize(
-    "extra, error, words",
-    named(
-        ("warm-up negative", {"warmup": -1}, LogFormatError, ["warmup is -1", "3 episodes"]),
-        ("warm-up all", {"warmup": 3}, LogFormatError, ["warmup is 3", "3 episodes", "at least one"]),
-        ("warm-up half", {"warmup": 1.5}, TypeError, ["warmup is 1.5", "whole number"]),
-        ("warm-up text", {"warmup": "1"}, TypeError, ["warmup is '1'", "whole number"]),
-        ("names too few", {"feature_names": ["a"]}, LogFormatError, ["feature_names has 1 name", "2 features"]),
-        ("names twice", {"feature_names": ["a", "a"]}, LogFormatError, ["feature_names", "'a' twice", "differ"]),
-        ("names a string", {"feature_names": "ab"}, (TypeError, ValueError), ["feature_names", "'ab'"]),
-        ("names a number", {"feature_names": 2}, (TypeError, ValueError), ["feature_names"]),
-        ("times too few", {"timestamps": np.zeros(14)}, LogFormatError, ["timestamps", r"\(14,\)", r"\(15,\)"]),
-        ("times by episode", {"timestamps": np.zeros((3, 5))}, LogFormatError, ["timestamps", r"\(3, 5\)", r"\(15,\)"]),
-        ("ids one", {"step_ids": 7}, LogFormatError, ["step_ids", r"\(\)", r"\(15,\)"]),
-    ),
-)
-def test_bad_extras_are_refused(extra, error, words):
-    assert_refused(lambda: BehaviorLog.from_episodes(pairs(), **extra), error, *words)
-
-
-def test_bad_values_are_found_far_into_a_long_log_and_named_by_feature():
-    contexts = np.zeros((40_000, 2, 2))
-    contexts[39_000, 1, 1] = np.nan
-    with pytest.raises(LogFormatError, match=r"episode 1, step 39000, candidate 1: feature 'age' is nan"):
-        BehaviorLog.from_episodes([(contexts[:10], [0] * 10), (contexts, [0] * 40_000)], feature_names=["price", "age"])
-
-
-def test_sums_that_overflow_are_no_reason_to_refuse_finite_contexts():
-    contexts = np.full((5, 3, 2), np.finfo(np.float32).max, dtype=np.float32)
-    assert BehaviorLog.from_episodes([(contexts, [0] * 5)]).n_steps == 5
-
-
-# -- the constructor -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change, error, words",
-    named(
-        ("1-D", {"contexts": np.zeros(6)}, LogFormatError, [r"\(6,\)", r"\(rows, features\)"]),
-        ("3-D", {"contexts": np.zeros((3, 2, 1))}, LogFormatError, [r"\(3, 2, 1\)", r"\(rows, features\)"]),
-        ("no features", {"contexts": np.zeros((6, 0))}, LogFormatError, [r"\(6, 0\)", "at least one feature"]),
-        ("text", {"contexts": [["a"]] * 6}, TypeError, ["contexts", "<U1", "float32 or float64"]),
-        ("nan", {"contexts": [[0], [0], [0], [np.nan], [0], [0]]}, LogFormatError, ["step 1, candidate 1", "nan"]),
-        ("steps fall", {"step_offsets": [0, 4, 2, 6]}, LogFormatError, ["step_offsets", "rise from 0", r"\b[24]\b"]),
-        ("steps end early", {"step_offsets": [0, 2, 4, 5]}, LogFormatError, ["step_offsets", r"\b6\b", r"\b5\b"]),
-        ("steps start late", {"step_offsets": [1, 2, 4, 6]}, LogFormatError, ["step_offsets", "from 0", r"\b1\b"]),
-        ("step fractional", {"step_offsets": [0, 2.5, 4, 6]}, LogFormatError, ["step_offsets", "2.5", "whole"]),
-        ("steps missing", {"step_offsets": [0, 6]}, LogFormatError, ["step_offsets", "1 step", "3 entries"]),
-        ("no steps", {"step_offsets": [], "chosen": [], "episode_offsets": [0]}, LogFormatError, ["empty"]),
-        ("step empty", {"step_offsets": [0, 2, 2, 6]}, LogFormatError, ["episode 0, step 1", "no cand", "leave it"]),
-        ("episode empty", {"episode_offsets": [0, 1, 1, 3]}, LogFormatError, ["episode 1", "no steps", "leave it"]),
-        ("episodes end late", {"episode_offsets": [0, 4]}, LogFormatError, ["episode_offsets", r"\b3\b", r"\b4\b"]),
-        ("chosen high", {"chosen": [0, 0, 2]}, LogFormatError, ["episode 1, step 0", "is 2", "2 cand"]),
-        ("chosen half", {"chosen": [0, 0, 0.5]}, LogFormatError, ["chosen", "step 2", "0.5", "whole number"]),
-        ("warm-up all", {"warmup": 2}, LogFormatError, ["warmup is 2", "2 episodes"]),
-    ),
-)
-def test_bad_flat_arrays_are_refused(change, error, words):
-    given = {
-        "contexts": np.zeros((6, 1)),
-        "step_offsets": [0, 2, 4, 6],
-        "chosen": [0, 1, 0],
-        "episode_offsets": [0, 2, 3],
-        **change,
-    }
-    assert_refused(lambda: BehaviorLog(**given), error, *words)
-
-
-def test_fractional_offsets_are_not_called_chosen_candidates():
-    with pytest.raises(LogFormatError, match="step_offsets") as caught:
-        BehaviorLog(np.zeros((6, 1)), [0, 2.5, 4, 6], [0, 1, 0], [0, 2, 3])
-    assert "chosen" not in str(caught.value)
-
-
-@pytest.mark.parametrize("step", [3, -4, 100])
-def test_a_step_beyond_the_log_has_no_candidates(step):
-    log = BehaviorLog(np.arange(6.0)[:, None], [0, 2, 4, 6], [0, 1, 0], [0, 2, 3])
-    with pytest.raises(IndexError):
-        log.candidates(step)
-
-
-def test_step_minus_one_is_the_last():
-    log = BehaviorLog(np.arange(6.0)[:, None], [0, 2, 4, 6], [0, 1, 0], [0, 2, 3])
-    np.testing.assert_array_equal(log.candidates(-1), log.candidates(2))
 
 
 # -- IBCB: parameters ----------------------------------------------------------------------------------------------

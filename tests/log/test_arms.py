@@ -7,7 +7,6 @@ from scipy import sparse
 
 import ibcb
 from ibcb import BehaviorLog
-from ibcb.log import LogFormatError
 
 
 @pytest.fixture(scope="module")
@@ -63,43 +62,6 @@ def test_arms_that_were_never_chosen_are_noted():
     log = BehaviorLog.from_arms([(np.ones((2, 1)), [0, 1])], n_arms=4)
     assert [(note.code, note.figures["arms"]) for note in log.notes] == [("arms-never-chosen", 2)]
     assert not BehaviorLog.from_arms([(np.ones((2, 1)), [0, 1])]).notes
-
-
-BAD = {
-    "unknown arm": ({"n_arms": 2}, [0, 2], "arm is 2, which is unknown"),
-    "negative arm": ({"n_arms": 2}, [0, -1], "arm is -1, which is unknown"),
-    "not available": ({"available": [[[0], [0]]]}, [0, 1], "step 1: arm 1 was chosen but is not among the available"),
-    "no such arm available": ({"available": [[[0], [7]]]}, [0, 1], "available names arm 7"),
-    "wrong shape": ({"available": [np.ones(3, dtype=bool)]}, [0, 1], r"available has shape \(3,\)"),
-    "wrong number of episodes": ({"available": [None, None]}, [0, 1], "available has 2 entries"),
-    "counts of arms": ({"n_arms": 3, "arm_names": ["a", "b"]}, [0, 1], "n_arms says 3, arm_names says 2"),
-    "a fraction": ({}, [0, 0.5], "must be a whole number"),
-    "length": ({}, [0], "X has 2 steps but arm has 1"),
-    "twice": ({"feature_names": ["a", "a"]}, [0, 1], "'a' twice"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_arms_are_refused_with_value_and_place(case):
-    options, arm, message = BAD[case]
-    with pytest.raises(LogFormatError, match=message):
-        BehaviorLog.from_arms([(np.ones((2, 2)), arm)], **options)
-
-
-@pytest.mark.parametrize(
-    "episodes, message",
-    [
-        (
-            [(np.ones((2, 2)), [0, 1]), (np.ones((2, 3)), [0, 1])],
-            "episode 1: X has 3 features but the first episode has 2",
-        ),
-        ([], "empty"),
-        ([(np.ones(2), [0, 1])], r"X has shape \(2,\)"),
-    ],
-)
-def test_episodes_of_arms_that_do_not_fit_are_refused(episodes, message):
-    with pytest.raises(LogFormatError, match=message):
-        BehaviorLog.from_arms(episodes)
 
 
 def test_a_disjoint_decider_is_imitated_also_where_arms_come_and_go():
