@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 
 import ibcb
 from ibcb.cli import app
-from ibcb.deciders import KINDS, Rule, SoftmaxOfScores, Words, experts, register, registry
-from ibcb.deciders.registry import Register
-from ibcb.deciders.rule import PARTS
+from ibcb.deciders import KINDS, Rule, SoftmaxOfScores, Words, experts, register
+from ibcb.deciders import kinds as rows
+from ibcb.deciders.kinds import _PARTS as PARTS
+from ibcb.deciders.kinds import Register
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def test_rules_of_installed_packages_are_loaded_once_and_only_when_asked(monkeyp
             return Hesitant
 
     points = [Point("hesitant", "somewhere:Hesitant", "ibcb.deciders")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "ibcb.deciders" else [])
+    monkeypatch.setattr(rows, "entry_points", lambda group: points if group == "ibcb.deciders" else [])
     kinds = Register()
     assert loaded == []
     assert "hesitant" in kinds
@@ -97,7 +98,7 @@ def test_rules_of_installed_packages_are_loaded_once_and_only_when_asked(monkeyp
 
 def test_an_entry_point_that_fails_is_named(monkeypatch):
     points = [EntryPoint("lost", "ibcb.nowhere:Rule", "ibcb.deciders")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(rows, "entry_points", lambda group: points)
     kinds = Register()
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError) as error:

@@ -19,13 +19,13 @@ from ibcb.deciders import (
     Life,
     Parameter,
     SoftmaxOfScores,
-    UpperBound,
     Values,
     Weight,
     Width,
     Words,
 )
-from ibcb.deciders.rule import PARTS
+from ibcb.deciders.kinds import _PARTS as PARTS
+from ibcb.deciders.sbucb import UpperBound
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.ridge import Ridge, ridge

@@ -12,7 +12,7 @@ from same import assert_same
 
 import ibcb
 from ibcb.deciders import KINDS, experts
-from ibcb.deciders.logit import policy_alone
+from ibcb.deciders.softmax import policy_alone
 from ibcb.engine import blocks
 from ibcb.tracking import Track, rules, selection
 from ibcb.tracking.contenders import Comparison, Tracks

@@ -1,41 +1,36 @@
 """Kinds of deciders: choice rules, one file each, and the register of what they are tracked with."""
 
-from ibcb.deciders.best import Best
-from ibcb.deciders.egreedy import BestOrRandom, EGreedy
-from ibcb.deciders.fixed import FixedPolicy
+from ibcb.deciders.egreedy import EGreedy
 from ibcb.deciders.kind import Family, Kind, Motions, Scales
-from ibcb.deciders.learning import Learning
-from ibcb.deciders.parameter import (
-    Interval,
-    Known,
-    Parameter,
-    PolicyLength,
-    RandomShare,
-    Setting,
-    Share,
-    Unit,
-    Weight,
-)
-from ibcb.deciders.policy import Policy, draw
-from ibcb.deciders.registry import KINDS, experts, register
+from ibcb.deciders.kinds import KINDS, experts, register
+from ibcb.deciders.live import FixedPolicy, Learning, Policy, draw
 from ibcb.deciders.rule import (
     FIRST_STRAY,
     RANDOM_SHARES,
     Believed,
     Column,
     Columns,
+    Interval,
+    Known,
     Life,
     Observed,
+    Parameter,
+    PolicyLength,
+    RandomShare,
     Rule,
+    Setting,
+    Share,
+    Unit,
     Values,
+    Weight,
     Width,
     Words,
     share_likelihoods,
 )
-from ibcb.deciders.sbts import DRAWS, SBTS, BestOfDraw
-from ibcb.deciders.sbucb import SBUCB, UpperBound
+from ibcb.deciders.sbts import DRAWS, SBTS
+from ibcb.deciders.sbucb import SBUCB
 from ibcb.deciders.softmax import TEMPERATURE, Softmax, SoftmaxOfScores
-from ibcb.deciders.topk import OneOfBest, TopK, top_k_softmax
+from ibcb.deciders.topk import TopK, top_k_softmax
 from ibcb.engine import ALL, Past
 
 __all__ = [
@@ -48,9 +43,6 @@ __all__ = [
     "SBUCB",
     "TEMPERATURE",
     "Believed",
-    "Best",
-    "BestOfDraw",
-    "BestOrRandom",
     "Column",
     "Columns",
     "EGreedy",
@@ -63,7 +55,6 @@ __all__ = [
     "Life",
     "Motions",
     "Observed",
-    "OneOfBest",
     "Parameter",
     "Past",
     "Policy",
@@ -77,7 +68,6 @@ __all__ = [
     "SoftmaxOfScores",
     "TopK",
     "Unit",
-    "UpperBound",
     "Values",
     "Weight",
     "Width",

@@ -7,15 +7,24 @@ Steps that look random are set aside; the others bound the direction of the poli
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.best import Best
-from ibcb.deciders.parameter import Parameter, RandomShare
-from ibcb.deciders.policy import as_candidate_sets, best, with_random_share
-from ibcb.deciders.ridge_policy import RidgePolicy
-from ibcb.deciders.rule import Believed, Columns, Life, Observed, Values, Words, share_likelihoods
+from ibcb.deciders.live import Learned, Probabilities, RandomState, RidgePolicy, best, with_random_share
+from ibcb.deciders.rule import (
+    Believed,
+    Columns,
+    Life,
+    Observed,
+    Parameter,
+    RandomShare,
+    Values,
+    Words,
+    share_likelihoods,
+)
+from ibcb.deciders.sbts import Best
 from ibcb.engine import Block
 from ibcb.numerics.checks import at_least_zero, probability, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
@@ -140,18 +149,15 @@ class EGreedy(RidgePolicy):
         *,
         epsilon: float = 0.1,
         decay: float = 0.0,
-        l2: float | ArrayLike = 1.0,
-        random_state: int | np.random.Generator | None = None,
-        gram: ArrayLike | None = None,
-        moment: ArrayLike | None = None,
-        origin: ArrayLike | None = None,
+        random_state: RandomState = None,
         n_updates: int = 0,
+        **learned: Unpack[Learned],
     ) -> None:
         self.epsilon = probability("epsilon", epsilon, "it is the share of choices made at random")
         self.decay = at_least_zero("decay", decay, "0 keeps epsilon as it is")
         self.n_updates_ = whole("n_updates", n_updates, 0, "it is a number of updates")
         self._rng = np.random.default_rng(random_state)
-        super().__init__(n_features, l2=l2, gram=gram, moment=moment, origin=origin)
+        super().__init__(n_features, **learned)
 
     @property
     def epsilon_(self) -> float:
@@ -161,6 +167,5 @@ class EGreedy(RidgePolicy):
         super().update(contexts, rewards)
         self.n_updates_ += 1
 
-    def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:
-        scores = self.decision_function(as_candidate_sets(candidates, self.n_features))
+    def _chances(self, scores: NDArray[Any]) -> Probabilities:
         return with_random_share(best(scores), self.epsilon_)

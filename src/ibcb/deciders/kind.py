@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ibcb.deciders.parameter import Parameter
-from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Values, Words
 from ibcb.engine import ALL, Block, CandidateMoments, History, Past
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.gaussians import Beliefs
@@ -182,12 +181,6 @@ class Kind:
         return Regularization(self.l2, self.frame, self.rate)
 
     @property
-    def own_ridge(self) -> dict[str, Any]:
-        """l2 and origin of a live policy, in the units of the log."""
-        frame = self.frame
-        return {"l2": self.l2} if frame is None else {"l2": self.l2 * frame.scale**2, "origin": frame.origin}
-
-    @property
     def units(self) -> str:
         """Of l2: "own" for those of the log, or the name of the frame."""
         return self.regularization.units
@@ -282,4 +275,6 @@ class Kind:
 
     def live(self, life: Life) -> Any:
         """The decider as a policy that acts and, where it is known how, learns."""
-        return self.rule.live(life._replace(learns=self.learns, ridge=self.own_ridge, top_k=self.top_k))
+        frame = self.frame
+        ridge = {"l2": self.l2} if frame is None else {"l2": self.l2 * frame.scale**2, "origin": frame.origin}
+        return self.rule.live(life._replace(learns=self.learns, ridge=ridge, top_k=self.top_k))

@@ -1,8 +1,9 @@
 """SBTS: Thompson sampling, the best candidate of a policy drawn from N(policy, alpha^2 Psi^-1).
 
 It draws at every step, or once an episode. What an episode of choices says in the first case is a site, see
-`ibcb.deciders.draws_site`; in the second they are the best by one draw, see `ibcb.deciders.best`. Policies are in units
-of alpha.
+`ibcb.deciders.draws_site`, with policies in units of alpha. In the second they are the best by one draw, without any
+other luck: they bound the policy by the rows of a cone, see `ibcb.deciders.cone`. Only its direction is told then, or,
+for rules that add to the candidates and take the best, its ratio to the weight of what is added.
 """
 
 from __future__ import annotations
@@ -10,26 +11,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ibcb.deciders.cone import cone_sites
 from ibcb.deciders.draws_site import draws_site, length_factor
-from ibcb.deciders.learning import Learning
-from ibcb.deciders.parameter import Parameter, Setting, Unit
-from ibcb.deciders.ridge_policy import IndexPolicy
-from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
+from ibcb.deciders.live import IndexPolicy, Learned, Learning, Probabilities, RandomState
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Setting, Unit, Values, Words
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.contexts import best_rows
+from ibcb.numerics.gaussians import Beliefs, Site
 
 #: variance of a belief over that of the draws that is believed where choices are predicted (judged by
 #: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
 _WIDEST = 3.0
+#: factors are found with this much more variance than a family's leader has: its other models are to learn from them
+#: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
+_WIDENING = 3.0
 
 DRAWS = ("step", "episode")
 
@@ -75,8 +79,51 @@ class BestOfDraw(Rule):
         return best_of_draws(block.contexts, block.offsets, belief.mean[0], covariance, parameters.draws)
 
     def live(self, state: Life) -> SBTS:
-        how: dict[str, Any] = {"draws": state.draws, "random_state": state.random_state}
-        return SBTS(len(state.coef), alpha=state.alpha, **how, **state.learned)
+        return _live(state)
+
+
+@dataclass(frozen=True)
+class Best(Rule):
+    """The rule of one that draws once an episode, and of those that take the best without luck."""
+
+    name = "best"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("alpha", "rewards", (0.0, math.inf), "none", "how widely the policy is drawn", Unit()),
+        Parameter("draws", "", DRAWS, "none", "how often the policy is drawn", Setting(value="episode")),
+    )
+    words = Words(
+        "the decider learns, and draws from its posterior once an episode",
+        "SBTS: Thompson sampling, one draw per episode",
+        misfit="The luck of a Thompson sampler has no exact explanation",
+    )
+
+    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
+        families = range(len(belief.leaders))
+        if not columns.before.phi.any():
+            # Nothing had been learned: p is 0, and the choices do not tell more.
+            return Observed((Site.empty(belief.best.mean.shape[1]),) * len(families), parameters.stray)
+        # A family that has no chance learns from the factor of the likeliest.
+        wide = [belief.leaders[family].widened(_WIDENING) for family in belief.asked]
+        sites, strayed = cone_sites(block, columns, wide, parameters.stray)
+        by_family = dict(zip(belief.asked, sites, strict=True))
+        return Observed(tuple(by_family.get(family, sites[0]) for family in families), strayed)
+
+    def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
+        mean, covariance = belief.mean[0], belief.covariance[0]
+        if not covariance.any():
+            # Nothing to draw: the best, the first of equals.
+            certain = np.zeros(block.n_rows)
+            certain[best_rows(columns.scores(mean.astype(block.contexts.dtype)), block.offsets)] = 1.0
+            return certain
+        return best_of_draws(columns.whole, block.offsets, mean, covariance, parameters.draws)
+
+    def live(self, state: Life) -> Any:
+        return _live(state)
+
+
+def _live(state: Life) -> SBTS:
+    how: Any = {"alpha": state.alpha, "draws": state.draws, "random_state": state.random_state}
+    return SBTS(len(state.coef), **how, **state.learned)
 
 
 def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
@@ -117,16 +164,13 @@ class SBTS(IndexPolicy):
         n_features: int,
         *,
         alpha: float = 0.4,
-        l2: float | ArrayLike = 1.0,
         draws: str = "step",
-        random_state: int | np.random.Generator | None = None,
-        gram: ArrayLike | None = None,
-        moment: ArrayLike | None = None,
-        origin: ArrayLike | None = None,
+        random_state: RandomState = None,
+        **learned: Unpack[Learned],
     ) -> None:
         self.draws = one_of("draws", draws, DRAWS)
         self._rng = np.random.default_rng(random_state)
-        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment, origin=origin)
+        super().__init__(n_features, alpha=alpha, **learned)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, draws={self.draws!r})"
@@ -134,7 +178,7 @@ class SBTS(IndexPolicy):
     def _adopt(self, learning: Learning) -> None:
         super()._adopt(learning)
         if self.draws == "episode":
-            self._drawn = self._draw(1)[0]
+            self._in_force = self._draw(1)[0]
 
     def _draw(self, count: int) -> Matrix:
         """Some theta~ of this policy's own luck. Shape (count, d)."""
@@ -147,16 +191,15 @@ class SBTS(IndexPolicy):
         return drawn
 
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        """By the draw in force, or by one of each set's own: shape (..., M, d) to (..., M)."""
         if self.draws == "episode":
-            return np.asarray(candidates @ self._drawn)
+            return np.asarray(candidates @ self._in_force)
         drawn = self._draw(1 if candidates.ndim == 2 else len(candidates))
         if candidates.ndim == 2:
             return np.asarray(candidates @ drawn[0])
         return np.asarray((candidates @ drawn[:, :, None])[:, :, 0])
 
-    def average(
-        self, candidates: NDArray[Any], rule: Callable[[NDArray[Any]], NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def average(self, candidates: NDArray[Any], rule: Callable[[NDArray[Any]], Probabilities]) -> Probabilities:
         if self.draws == "episode":
             return super().average(candidates, rule)
         # Fixed luck of its own: asking disturbs no choice, and asking twice gives the same.

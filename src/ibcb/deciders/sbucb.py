@@ -9,12 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ibcb.deciders.best import Best
-from ibcb.deciders.parameter import Parameter, Unit
-from ibcb.deciders.ridge_policy import IndexPolicy
-from ibcb.deciders.rule import Columns, Life, Width, Words
+from ibcb.deciders.live import IndexPolicy
+from ibcb.deciders.rule import Columns, Life, Parameter, Unit, Width, Words
+from ibcb.deciders.sbts import Best
 from ibcb.engine import Block
 from ibcb.numerics.ridge import Ridge
 
@@ -26,9 +25,7 @@ class UpperBound(Best):
     name = "sbucb"
     # Only ratios matter, so scales are loose; alpha is of the order of 1.
     parameters = (
-        Parameter(
-            "alpha", "rewards", (0.0, math.inf), "normal, deviation 2", "weight of the width H", Unit(deviation=2.0)
-        ),
+        Parameter("alpha", "rewards", (0.0, math.inf), "normal, deviation 2", "weight of the width H", Unit(2.0)),
     )
     words = Words(
         "the decider learns, and adds a confidence bonus",
@@ -75,18 +72,7 @@ class SBUCB(IndexPolicy):
     2
     """
 
-    def __init__(
-        self,
-        n_features: int,
-        *,
-        alpha: float = 0.4,
-        l2: float | ArrayLike = 1.0,
-        gram: ArrayLike | None = None,
-        moment: ArrayLike | None = None,
-        origin: ArrayLike | None = None,
-    ) -> None:
-        super().__init__(n_features, alpha=alpha, l2=l2, gram=gram, moment=moment, origin=origin)
-
     def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        """Upper bound of every candidate: shape (..., M, d) to (..., M)."""
         widths = self._learning.ridge.widths(candidates.reshape(-1, self.n_features))
         return candidates @ self.coef_ + self.alpha * widths.reshape(candidates.shape[:-1])

@@ -1,30 +1,50 @@
 """Softmax: a draw with probabilities in proportion to exp(<policy, s> / temperature).
 
-Its choices are those of a conditional logit. Policies are in units of the temperature.
+Its choices are those of a conditional logit, in which some may stray; of a decider that draws from its best candidates
+the chosen one need only be among the ``top_k`` best. Policies are in units of the temperature.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import softmax
 
-from ibcb.deciders.fixed import FixedPolicy
-from ibcb.deciders.logit import MOST_STRAY, observed
-from ibcb.deciders.parameter import Parameter, PolicyLength, Unit
-from ibcb.deciders.policy import as_candidate_sets
-from ibcb.deciders.ridge_policy import RidgePolicy
-from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
-from ibcb.engine import Block
+from ibcb.deciders.live import FixedPolicy, Learned, Probabilities, RandomState, RidgePolicy
+from ibcb.deciders.rule import (
+    FIRST_STRAY,
+    Believed,
+    Columns,
+    Life,
+    Observed,
+    Parameter,
+    PolicyLength,
+    Rule,
+    Unit,
+    Values,
+    Words,
+)
+from ibcb.engine import Block, candidate_moments
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import softmax_of_draws
 from ibcb.numerics.checks import positive
-from ibcb.numerics.gaussians import Beliefs
+from ibcb.numerics.choice_likelihood import ChoiceLoss
+from ibcb.numerics.contexts import Contexts
+from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
+from ibcb.numerics.laplace import summarise_straying
 
+#: the largest share of steps that is taken to stray while an episode is learned from, where nothing else is known
+MOST_STRAY = 0.5
+#: the prediction of an episode's policy is trusted this much less than itself (judged by benchmarks/deciders.py)
+_WIDENING = 2.0
+#: the search for the share of straying steps begins at least here: from 0 no step could lift it again
+_LEAST_STRAY = 0.001
+#: deviation of the scores by a policy of which nothing is known
+_AT_FIRST = 10.0
 #: the unit of the policies of whoever draws by a softmax
 TEMPERATURE = Parameter(
     "temperature",
@@ -80,6 +100,35 @@ class SoftmaxOfAnyone(SoftmaxOfScores):
     most_stray = MOST_STRAY
 
 
+def observed(block: Block, columns: Columns, belief: Believed, parameters: Values, most_stray: float) -> Observed:
+    """What the choices of an episode say; the same to all families."""
+    contexts = columns.of(block.contexts.astype(np.float64, copy=False)) if columns.added else block.contexts
+    site, strayed = _site(block, contexts, belief.best, parameters.stray, parameters.top_k, most_stray)
+    return Observed((site,) * len(belief.leaders), strayed)
+
+
+def policy_alone(block: Block, top_k: int) -> Vector:
+    """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""
+    d = block.contexts.shape[1]
+    prior = Beliefs(np.zeros((1, d)), _AT_FIRST**2 * candidate_moments(block).unit_within[None])
+    site, _ = _site(block, block.contexts, prior, FIRST_STRAY, top_k, MOST_STRAY)
+    policy: Vector = prior.given(site)[0].mean[0]
+    return policy
+
+
+def _site(
+    block: Block, contexts: Contexts, belief: Beliefs, stray: float, top_k: int, most_stray: float
+) -> tuple[Site, float]:
+    """What the choices say, and the share of steps that strayed."""
+    centre, precision = belief.mean[0], symmetric_inverse(_WIDENING * belief.covariance[0])
+    chosen = block.chosen_rows - block.offsets[:-1]
+    stray = min(max(stray, _LEAST_STRAY), most_stray)
+    loss = ChoiceLoss(contexts, block.offsets, chosen, top_k=top_k, stray=stray)
+    summary = summarise_straying(loss, centre, precision, most=most_stray)
+    slope = -precision @ (summary.mode - centre)
+    return site_at(summary.mode, summary.information, slope, summary.loss, least=1e-10), summary.stray
+
+
 class Softmax(RidgePolicy):
     """Batched Boltzmann exploration: a draw with probability proportional to exp(<theta, s> / temperature).
 
@@ -107,16 +156,12 @@ class Softmax(RidgePolicy):
         n_features: int,
         *,
         temperature: float = 1.0,
-        l2: float | ArrayLike = 1.0,
-        random_state: int | np.random.Generator | None = None,
-        gram: ArrayLike | None = None,
-        moment: ArrayLike | None = None,
-        origin: ArrayLike | None = None,
+        random_state: RandomState = None,
+        **learned: Unpack[Learned],
     ) -> None:
         self.temperature = positive("temperature", temperature, "scores are divided by it")
         self._rng = np.random.default_rng(random_state)
-        super().__init__(n_features, l2=l2, gram=gram, moment=moment, origin=origin)
+        super().__init__(n_features, **learned)
 
-    def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:
-        scores = self.decision_function(as_candidate_sets(candidates, self.n_features))
+    def _chances(self, scores: NDArray[Any]) -> Probabilities:
         return np.asarray(softmax(scores / self.temperature, axis=-1), dtype=np.float64)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.deciders.logit import MOST_STRAY, observed
-from ibcb.deciders.parameter import Parameter, Setting
-from ibcb.deciders.policy import as_candidate_sets, as_choice, draw
-from ibcb.deciders.rule import Believed, Columns, Life, Observed, Rule, Values, Words
+from ibcb.deciders.live import Policy, Probabilities, RandomState, as_candidate_sets
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Setting, Values, Words
 from ibcb.deciders.sbts import SBTS
 from ibcb.deciders.sbucb import SBUCB
+from ibcb.deciders.softmax import MOST_STRAY, observed
 from ibcb.engine import Block
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
@@ -62,7 +62,7 @@ class OneOfBest(Rule):
         return TopK(expert, state.top_k, temperature=state.alpha, random_state=state.random_state)
 
 
-class TopK:
+class TopK(Policy):
     """Fairness around an expert: draw from the softmax of scores / temperature, cut to the k best and renormalised.
 
     Parameters
@@ -76,12 +76,7 @@ class TopK:
     """
 
     def __init__(
-        self,
-        expert: SBUCB | SBTS,
-        k: int,
-        *,
-        temperature: float = 1.0,
-        random_state: int | np.random.Generator | None = None,
+        self, expert: SBUCB | SBTS, k: int, *, temperature: float = 1.0, random_state: RandomState = None
     ) -> None:
         if not isinstance(expert, (SBUCB, SBTS)):
             raise WrongTypeError(f"TopK goes around an SBUCB or SBTS expert; got {expert!r}.")
@@ -94,12 +89,9 @@ class TopK:
         return f"TopK({self.expert!r}, k={self.k}, temperature={self.temperature:g})"
 
     @property
-    def coef_(self) -> Vector:
+    def coef_(self) -> Vector:  # type: ignore[override]
+        """The policy parameters of the expert inside."""
         return self.expert.coef_
-
-    @property
-    def n_features(self) -> int:
-        return self.expert.n_features
 
     def update(self, contexts: ArrayLike, rewards: ArrayLike) -> None:
         """Learn from a batch, as the expert inside does."""
@@ -109,20 +101,21 @@ class TopK:
         """Expected reward of every candidate, without exploration."""
         return self.expert.decision_function(log)
 
-    def propensities(self, candidates: ArrayLike) -> NDArray[np.float64]:
-        """Probability that `act` takes each candidate: (M, d) to (M,), (B, M, d) to (B, M).
+    def scores(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        """Those of the expert inside, its exploration included: shape (..., M, d) to (..., M)."""
+        return self.expert.scores(candidates)
 
-        Around an SBTS expert they are means over its draws, as its own are.
-        """
-        contexts = as_candidate_sets(candidates, self.n_features)
-        return self.expert.average(contexts, lambda scores: top_k_softmax(scores / self.temperature, self.k))
+    def average(self, candidates: NDArray[Any], rule: Callable[[NDArray[Any]], Probabilities]) -> Probabilities:
+        return self.expert.average(candidates, rule)
+
+    def _chances(self, scores: NDArray[Any]) -> Probabilities:
+        return top_k_softmax(scores / self.temperature, self.k)
 
     def act(self, candidates: ArrayLike, *, explore: bool = True) -> Any:
         """Draw: an int for one candidate set (M, d), an array (B,) for a batch (B, M, d)."""
         contexts = as_candidate_sets(candidates, self.n_features)
-        scores = self.expert.scores(contexts) if explore else self.decision_function(contexts)
-        probabilities = top_k_softmax(scores / self.temperature, self.k)
-        return as_choice(draw(probabilities, self._rng.random(probabilities.shape[:-1])))
+        scores = self.scores(contexts) if explore else self.decision_function(contexts)
+        return self._drawn(self._chances(scores))
 
 
 def top_k_softmax(scores: NDArray[Any], k: int) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from ibcb.deciders import Kind
-from ibcb.deciders.logit import policy_alone
+from ibcb.deciders.softmax import policy_alone
 from ibcb.engine import Episode, Subscriber
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.ibcb import IBCB

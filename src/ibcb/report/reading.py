@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
-from ibcb.deciders.logit import policy_alone
+from ibcb.deciders.softmax import policy_alone
 from ibcb.engine import Block, Episode
 from ibcb.estimators.fitting import Fit
 from ibcb.log import BehaviorLog, argmax_per_step

@@ -1,6 +1,6 @@
 """How a decider's policy evolved and what it will be next: beliefs move by a motion and learn by a choice rule."""
 
-from ibcb.deciders.parameter import Interval
+from ibcb.deciders.rule import Interval
 from ibcb.tracking.forecast import forecast, learns, logged_policies, projects, rewards
 from ibcb.tracking.intervals import (
     certainty,
