@@ -13,8 +13,7 @@ from scipy.stats import norm, truncnorm
 import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.deciders import Columns
-from ibcb.deciders.cone import Cone, _distinct, cone_sites
-from ibcb.deciders.sbts import Best
+from ibcb.deciders.cone import Best, Cone, _distinct, cone_sites
 from ibcb.deciders.sbucb import UpperBound
 from ibcb.engine import Block, blocks
 from ibcb.numerics.gaussians import Beliefs, factor

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import ibcb
 from ibcb.deciders import KINDS, Believed
-from ibcb.deciders.draws_site import _Loss, _rows, draws_site, length_factor
+from ibcb.deciders.sbts import _Loss, _rows, draws_site, length_factor
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.laplace import WithPrior

@@ -34,7 +34,7 @@ PLACES = {
     "rows": ("ibcb.inverse.evolution", "EpisodeView"),
     "fingerprint": ("ibcb.engine.replay", "with_episode"),
     "tracker": ("ibcb.tracking.tracker", "Track.after"),
-    "kind observes": ("ibcb.deciders.sbts", "Best.observe"),
+    "kind observes": ("ibcb.deciders.cone", "Best.observe"),
     "beliefs learn": ("ibcb.numerics.gaussians", "Beliefs.given"),
     "expectation propagation": ("ibcb.numerics.half_spaces", "_tilt"),
     "motion": ("ibcb.tracking.motions", "Learner.move"),

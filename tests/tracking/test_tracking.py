@@ -14,7 +14,7 @@ from replayed import episodes_of, tracked
 
 import ibcb
 from ibcb.deciders import KINDS, Believed
-from ibcb.deciders.draws_site import draws_site
+from ibcb.deciders.sbts import draws_site
 from ibcb.engine import blocks, candidate_moments
 from ibcb.numerics.contexts import best_rows
 from ibcb.numerics.gaussians import Beliefs, Site

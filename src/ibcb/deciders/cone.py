@@ -1,4 +1,7 @@
-"""Choices without error: half-spaces for the policy and what is added to it, and which of them tell something.
+"""The best by its score, without luck: half-spaces for the policy and what is added to it, and which tell something.
+
+So chooses a decider that adds a bonus, one whose luck is in its policy, as one draw an episode, and an epsilon-greedy
+one where it means to.
 
 A decider with the policy p that adds a bonus prefers its choice c to another candidate o:
 
@@ -19,15 +22,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.deciders.rule import Columns
+from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Setting, Unit, Values, Words
+from ibcb.deciders.sbts import DRAWS, SBTS
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths, scaled_rows, step_counts, with_column
+from ibcb.numerics.averages import best_of_draws
+from ibcb.numerics.contexts import (
+    Contexts,
+    best_rows,
+    dense,
+    is_sparse,
+    row_lengths,
+    scaled_rows,
+    step_counts,
+    with_column,
+)
 from ibcb.numerics.gaussians import Beliefs, Site, factor, site_at
 from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_likelihoods
 
@@ -62,6 +76,51 @@ _LOOKED_AT, _FEW_COPIES = 1024, 0.9
 _NAME_BITS = 36
 #: place of the rows that say that added weights are above 0, which are none of the log's
 _POSITIVE = -1
+
+
+#: factors are found with this much more variance than a family's leader has: its other models are to learn from them
+#: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
+_WIDENING = 3.0
+
+
+@dataclass(frozen=True)
+class Best(Rule):
+    """The rule of one that draws once an episode, and of those that take the best without luck."""
+
+    name = "best"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("alpha", "rewards", (0.0, math.inf), "none", "how widely the policy is drawn", Unit()),
+        Parameter("draws", "", DRAWS, "none", "how often the policy is drawn", Setting(value="episode")),
+    )
+    words = Words(
+        "the decider learns, and draws from its posterior once an episode",
+        "SBTS: Thompson sampling, one draw per episode",
+        misfit="The luck of a Thompson sampler has no exact explanation",
+    )
+
+    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
+        families = range(len(belief.leaders))
+        if not columns.before.phi.any():
+            # Nothing had been learned: p is 0, and the choices do not tell more.
+            return Observed((Site.empty(belief.best.mean.shape[1]),) * len(families), parameters.stray)
+        # A family that has no chance learns from the factor of the likeliest.
+        wide = [belief.leaders[family].widened(_WIDENING) for family in belief.asked]
+        sites, strayed = cone_sites(block, columns, wide, parameters.stray)
+        by_family = dict(zip(belief.asked, sites, strict=True))
+        return Observed(tuple(by_family.get(family, sites[0]) for family in families), strayed)
+
+    def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
+        mean, covariance = belief.mean[0], belief.covariance[0]
+        if not covariance.any():
+            # Nothing to draw: the best, the first of equals.
+            certain = np.zeros(block.n_rows)
+            certain[best_rows(columns.scores(mean.astype(block.contexts.dtype)), block.offsets)] = 1.0
+            return certain
+        return best_of_draws(columns.whole, block.offsets, mean, covariance, parameters.draws)
+
+    def live(self, state: Life) -> Any:
+        how: Any = {"alpha": state.alpha, "draws": state.draws, "random_state": state.random_state}
+        return SBTS(len(state.coef), **how, **state.learned)
 
 
 def cone_sites(block: Block, columns: Columns, beliefs: Sequence[Beliefs], stray: float) -> tuple[list[Site], float]:

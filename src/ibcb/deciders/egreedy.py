@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ibcb.deciders.cone import Best
 from ibcb.deciders.live import Learned, Probabilities, RandomState, RidgePolicy, best, with_random_share
 from ibcb.deciders.rule import (
     Believed,
@@ -24,7 +25,6 @@ from ibcb.deciders.rule import (
     Words,
     share_likelihoods,
 )
-from ibcb.deciders.sbts import Best
 from ibcb.engine import Block
 from ibcb.numerics.checks import at_least_zero, probability, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss

@@ -12,15 +12,16 @@ as one in a world that changes and comes back.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
 
+from ibcb.deciders.cone import Best
 from ibcb.deciders.egreedy import BestOrRandom
 from ibcb.deciders.kind import Family, Kind, Motions, Scales, grid
 from ibcb.deciders.rule import Parameter, Rule, Words
-from ibcb.deciders.sbts import Best, BestOfDraw
+from ibcb.deciders.sbts import BestOfDraw
 from ibcb.deciders.sbucb import UpperBound
 from ibcb.deciders.softmax import SoftmaxOfAnyone, SoftmaxOfScores
 from ibcb.deciders.topk import OneOfBest
@@ -40,36 +41,34 @@ _PARTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 } | dict.fromkeys(("columns", "observe", "probabilities", "live"), ("a method", callable))
 
 _MOVES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+def _family(motion: str, *axes: Sequence[float], early: tuple[float, ...], few: Sequence[Sequence[float]]) -> Family:
+    """Models with all combinations of some parameters, or of fewer where features are many."""
+    return Family(motion, grid(*axes), early, grid(*few))
+
+
+def _learner(*axes: Sequence[float], motion: str = "learner", **fewer: Any) -> Family:
+    """The same of a motion that learns as ridge regression does."""
+    return replace(_family(motion, *axes, **fewer), learns=True)
+
+
 #: Evidence of long ago fades, because deciders change most in their youth. Judged by benchmarks/deciders.py, reverting
 #: by the Open Bandit Dataset: short episodes of a sample, in which what came long ago tells as much as what came last.
 _FOLLOWED = Motions(
     (
-        Family("settling", grid(_MOVES), early=(10.0,), few=grid((1.0, 10.0))),
-        Family("restless", grid([q / 10 for q in _MOVES]), early=(1.0,), few=grid((0.1, 1.0))),
-        Family(
-            "reverting", grid((0.03, 0.06, 0.12, 0.25), (0.85, 0.95)), early=(0.06, 0.95), few=grid((0.06,), (0.95,))
-        ),
-        Family("still", grid((0.0,)), early=(0.0,), few=grid((0.0,))),
+        _family("settling", _MOVES, early=(10.0,), few=[(1.0, 10.0)]),
+        _family("restless", [q / 10 for q in _MOVES], early=(1.0,), few=[(0.1, 1.0)]),
+        _family("reverting", (0.03, 0.06, 0.12, 0.25), (0.85, 0.95), early=(0.06, 0.95), few=[(0.06,), (0.95,)]),
+        _family("still", (0.0,), early=(0.0,), few=[(0.0,)]),
     ),
     fading=0.8,
 )
 #: the learner beside walks of deciders that take the best; twice as many models predict no better
 #: (benchmarks/forecast.py)
-_LEARNER = Family(
-    "learner",
-    grid((0.1, 0.4, 1.6), (0.0, 0.03, 0.1)),
-    early=(0.4, 0.03),
-    few=grid((0.4, 1.6), (0.03,)),
-    learns=True,
-)
+_LEARNER = _learner((0.1, 0.4, 1.6), (0.0, 0.03, 0.1), early=(0.4, 0.03), few=[(0.4, 1.6), (0.03,)])
 #: of deciders that draw by a softmax (judged by benchmarks/propensities.py)
-_DRAWING_LEARNER = Family(
-    "learner",
-    grid((0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.1)),
-    early=(1.0, 0.1),
-    few=grid((1.0,), (0.1,)),
-    learns=True,
-)
+_DRAWING_LEARNER = _learner((0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.1), early=(1.0, 0.1), few=[(1.0,), (0.1,)])
 #: alpha of a decider that draws once an episode, in the unit of its policies, between which is told (judged by
 #: benchmarks/selection.py)
 _SPREADS = (0.4, 1.0, 2.5, 6.0, 15.0)
@@ -106,7 +105,7 @@ def usual(rule: Rule) -> Kind:
 ROWS = (
     _kind(
         UpperBound(),
-        Motions((Family("walk", grid((0.0, 0.006, 0.06, 0.6)), early=(0.6,), few=grid((0.0, 0.06, 0.6))), _LEARNER)),
+        Motions((_family("walk", (0.0, 0.006, 0.06, 0.6), early=(0.6,), few=[(0.0, 0.06, 0.6)]), _LEARNER)),
         _RATIOS,
         penalties=_PENALTIES,
         most_random=0.06,
@@ -117,14 +116,8 @@ ROWS = (
         # In units of the decider's own draws.
         Motions(
             (
-                Family("walk", grid((0.03, 0.3, 3.0)), early=(3.0,), few=grid((0.3, 3.0))),
-                Family(
-                    "learner",
-                    grid((0.2, 0.8, 3.2, 8.0), (0.0, 0.03)),
-                    early=(0.8, 0.03),
-                    few=grid((0.8, 3.2), (0.03,)),
-                    learns=True,
-                ),
+                _family("walk", (0.03, 0.3, 3.0), early=(3.0,), few=[(0.3, 3.0)]),
+                _learner((0.2, 0.8, 3.2, 8.0), (0.0, 0.03), early=(0.8, 0.03), few=[(0.8, 3.2), (0.03,)]),
             )
         ),
         Scales(policy=10.0, rewards=2.0, first_policy=0.1),
@@ -141,12 +134,13 @@ ROWS = (
         # Judged by benchmarks/selection.py: with walks beside it is mistaken more often.
         Motions(
             (
-                Family(
-                    "sampler",
-                    grid((0.4,), (0.03,), _SPREADS),
+                _learner(
+                    (0.4,),
+                    (0.03,),
+                    _SPREADS,
                     early=(0.4, 0.03, 6.0),
-                    few=grid((0.4,), (0.03,), (1.0, 6.0)),
-                    learns=True,
+                    few=[(0.4,), (0.03,), (1.0, 6.0)],
+                    motion="sampler",
                 ),
             )
         ),
@@ -162,9 +156,7 @@ ROWS = (
     _kind(
         BestOrRandom(),
         # Judged by benchmarks/propensities.py and benchmarks/selection.py.
-        Motions(
-            (Family("settling", grid((0.0, 0.05, 0.2, 0.8, 3.0)), early=(3.0,), few=grid((0.0, 0.2, 3.0))), _LEARNER)
-        ),
+        Motions((_family("settling", (0.0, 0.05, 0.2, 0.8, 3.0), early=(3.0,), few=[(0.0, 0.2, 3.0)]), _LEARNER)),
         _RATIOS,
         penalties=_FEW_PENALTIES,
         **_BY_CONE,

@@ -1,9 +1,26 @@
 """SBTS: Thompson sampling, the best candidate of a policy drawn from N(policy, alpha^2 Psi^-1).
 
-It draws at every step, or once an episode. What an episode of choices says in the first case is a site, see
-`ibcb.deciders.draws_site`, with policies in units of alpha. In the second they are the best by one draw, without any
-other luck: they bound the policy by the rows of a cone, see `ibcb.deciders.cone`. Only its direction is told then, or,
-for rules that add to the candidates and take the best, its ratio to the weight of what is added.
+It draws at every step, or once an episode: then its choices are the best by one draw, see `ibcb.deciders.cone`. What an
+episode of choices by many draws says of the policy behind them is a site of O(d^2) numbers; policies are in units of
+alpha.
+
+How far another candidate o is
+behind the choice c, in deviations of the draw, is -x_o with x_o = <p, s_o - s_c> / |s_o - s_c|_Psi^-1. One draw decides
+between all candidates at once, so a choice is read as that of a conditional logit,
+
+    P(c)  =  1 / (1 + sum over o of exp(k x_o)),
+
+where k = 1.7 makes the logistic function the normal one for two candidates. With the belief so far as prior, its mode
+and curvature there (Laplace's approximation) are the site.
+
+That tells the direction of p well. Of its length, which is in units of the draws, a logit is not the right judge where
+candidates are alike and draws lift them together. How often choices go against the mean is: a draw z takes the best
+expected candidate g exactly if p is at least as long as
+
+    t  =  max over o of  -<z, s_g - s_o> / <p, s_g - s_o>      times itself.
+
+So the share of draws with t below a factor is the share of choices that agree with the mean if p is that much longer,
+and the factor for the share that was seen is a quantile of t.
 """
 
 from __future__ import annotations
@@ -11,29 +28,55 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Unpack
+from functools import partial
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ibcb.deciders.cone import cone_sites
-from ibcb.deciders.draws_site import draws_site, length_factor
 from ibcb.deciders.live import IndexPolicy, Learned, Learning, Probabilities, RandomState
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Setting, Unit, Values, Words
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.averages import best_of_draws
 from ibcb.numerics.checks import one_of
-from ibcb.numerics.contexts import best_rows
-from ibcb.numerics.gaussians import Beliefs, Site
+from ibcb.numerics.choice_likelihood import Expansion
+from ibcb.numerics.contexts import (
+    Contexts,
+    best_rows,
+    dense,
+    few_pairs,
+    is_sparse,
+    scaled_rows,
+    shown_counts,
+    step_counts,
+    step_products,
+    step_sums,
+)
+from ibcb.numerics.gaussians import Beliefs, Site, draws_root, site_at, symmetric_inverse
+from ibcb.numerics.laplace import WithPrior
+from ibcb.numerics.newton import Stopping, descend
+from ibcb.numerics.ridge import Ridge
 
 #: variance of a belief over that of the draws that is believed where choices are predicted (judged by
 #: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
 _WIDEST = 3.0
-#: factors are found with this much more variance than a family's leader has: its other models are to learn from them
-#: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
-_WIDENING = 3.0
+#: the logistic function of 1.7 x is the normal distribution function of x to within .01
+PROBIT = 1.7
+#: rows that hold by more than this over k add less than exp(-8) to the cost of a step
+SETTLED = 8.0
+#: rounds in which rows left out at first are looked at again; not tuned: two or three are usual
+_ROUNDS = 20
+#: the site is exact to this share of a log-likelihood unit; not tuned finely
+_STOPPING = Stopping(gain=1e-6, slack=1e-10, max_passes=100, floor=1.0)
+#: draws that the length is told by, at least
+_DRAWS = 2000
+#: numbers (draws x rows x features) that are multiplied at a time, 2 MB: more would not stay near the processor
+_NUMBERS_AT_ONCE = 1 << 18
+#: choices against the mean that count as much as the logit's own word on the length; and the factors that are
+#: considered at all; judged by benchmarks/uncertainty.py
+_DOUBT, _LEAST, _MOST = 5.0, 0.3, 3.0
 
 DRAWS = ("step", "episode")
 
@@ -79,51 +122,8 @@ class BestOfDraw(Rule):
         return best_of_draws(block.contexts, block.offsets, belief.mean[0], covariance, parameters.draws)
 
     def live(self, state: Life) -> SBTS:
-        return _live(state)
-
-
-@dataclass(frozen=True)
-class Best(Rule):
-    """The rule of one that draws once an episode, and of those that take the best without luck."""
-
-    name = "best"
-    parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("alpha", "rewards", (0.0, math.inf), "none", "how widely the policy is drawn", Unit()),
-        Parameter("draws", "", DRAWS, "none", "how often the policy is drawn", Setting(value="episode")),
-    )
-    words = Words(
-        "the decider learns, and draws from its posterior once an episode",
-        "SBTS: Thompson sampling, one draw per episode",
-        misfit="The luck of a Thompson sampler has no exact explanation",
-    )
-
-    def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
-        families = range(len(belief.leaders))
-        if not columns.before.phi.any():
-            # Nothing had been learned: p is 0, and the choices do not tell more.
-            return Observed((Site.empty(belief.best.mean.shape[1]),) * len(families), parameters.stray)
-        # A family that has no chance learns from the factor of the likeliest.
-        wide = [belief.leaders[family].widened(_WIDENING) for family in belief.asked]
-        sites, strayed = cone_sites(block, columns, wide, parameters.stray)
-        by_family = dict(zip(belief.asked, sites, strict=True))
-        return Observed(tuple(by_family.get(family, sites[0]) for family in families), strayed)
-
-    def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
-        mean, covariance = belief.mean[0], belief.covariance[0]
-        if not covariance.any():
-            # Nothing to draw: the best, the first of equals.
-            certain = np.zeros(block.n_rows)
-            certain[best_rows(columns.scores(mean.astype(block.contexts.dtype)), block.offsets)] = 1.0
-            return certain
-        return best_of_draws(columns.whole, block.offsets, mean, covariance, parameters.draws)
-
-    def live(self, state: Life) -> Any:
-        return _live(state)
-
-
-def _live(state: Life) -> SBTS:
-    how: Any = {"alpha": state.alpha, "draws": state.draws, "random_state": state.random_state}
-    return SBTS(len(state.coef), **how, **state.learned)
+        how: Any = {"alpha": state.alpha, "draws": state.draws, "random_state": state.random_state}
+        return SBTS(len(state.coef), **how, **state.learned)
 
 
 def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
@@ -139,6 +139,127 @@ def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
     root = V.T @ L
     bounded: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
     return bounded
+
+
+def draws_site(block: Block, ridge: Ridge, prior: Beliefs) -> Site:
+    """Summarise an episode.
+
+    Parameters
+    ----------
+    block : Block
+        The episode's rows, or as many of the first as are enough.
+    ridge : Ridge
+        Of all choices before the episode.
+    prior : Beliefs
+        One belief of p.
+    """
+    centre, precision = prior.mean[0], symmetric_inverse(prior.covariance[0])
+    if not ridge.phi.any():
+        # Nothing had been learned, so that p is 0.
+        return Site.empty(len(centre))
+    rows, step = _rows(block, ridge)
+    if not len(step):
+        return Site.empty(len(centre))
+    p, kept, descent = centre, np.zeros(len(step), dtype=bool), None
+    for _ in range(_ROUNDS):
+        # Rows left out at first may matter where p has gone.
+        matters = rows @ p > -SETTLED / PROBIT
+        if descent is not None and not (matters & ~kept).any():
+            break
+        kept |= matters
+        loss = _Loss(rows[np.flatnonzero(kept)], step[kept])
+        descent = descend(partial(WithPrior, loss=loss, centre=centre, precision=precision), p, _STOPPING)
+        p = descent.point.x
+    assert descent is not None
+    here = descent.point.here
+    return site_at(p, here.hessian, here.gradient, here.loss, least=1e-12)
+
+
+def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
+    """By how much p has to be longer for draws to go against its mean as often as the choices did.
+
+    1 where hardly any choice goes against it: then its length is anybody's guess.
+    """
+    X, starts, counts = block.contexts.astype(np.float64, copy=False), block.offsets[:-1], step_counts(block.offsets)
+    # A feature that is always 0 takes no part in the luck either.
+    shown = shown_counts(X) > 0
+    L = ridge.whitener.matrix[:, shown] if not shown.all() else ridge.whitener.matrix
+    spread = draws_root(p[shown], L.T @ L)
+    scores = X @ p
+    X = X[:, shown] if not shown.all() else X
+    greedy = best_rows(scores, block.offsets)
+    steps = len(greedy)
+    against = steps - int(np.count_nonzero(scores[greedy] <= scores[block.chosen_rows]))
+    lead = np.repeat(scores[greedy], counts) - scores
+    # Candidates that the mean does not tell apart are left out: no length does.
+    told = lead > 0
+    rng, thresholds = np.random.default_rng(0), list[Matrix]()
+    rounds = -(-_DRAWS // (2 * steps))
+    at_once = max(1, _NUMBERS_AT_ONCE // (len(lead) * len(spread)))
+    for first in range(0, rounds, at_once):
+        drawn = rng.standard_normal((min(at_once, rounds - first), steps, len(spread))) @ spread.T
+        luck = step_products(X, drawn, counts)
+        luck -= np.repeat(luck[:, greedy], counts, axis=1)
+        ratio = np.divide(luck, lead, out=luck, where=told)
+        # Every draw and its opposite: together they err less.
+        both = (np.where(told, each, -np.inf) for each in (ratio, -ratio))
+        thresholds += [np.maximum.reduceat(each, starts, axis=1) for each in both]
+    share = (steps - against + 0.5) / (steps + 1)
+    factor = float(np.quantile(np.concatenate(thresholds, axis=None), share, method="lower"))
+    known = against / (against + _DOUBT)
+    return float(np.clip(factor, _LEAST, _MOST) ** known)
+
+
+def _rows(block: Block, ridge: Ridge) -> tuple[Contexts, NDArray[np.int64]]:
+    """Leads of the candidates that were not chosen, of length 1 in the metric of Psi^-1, and the step of each."""
+    others = np.ones(block.n_rows, dtype=bool)
+    others[block.chosen_rows] = False
+    places = np.flatnonzero(others)
+    step = block.step_of(places)
+    A = block.all_leads(np.float64)[places] if is_sparse(block.contexts) else block.lead_contexts(places, step)
+    length = ridge.lengths(A)
+    # Candidates that do not differ have no row: either may be the chosen one.
+    if not length.all():
+        differ = np.flatnonzero(length > 0)
+        A, step, length = A[differ], step[differ], length[differ]
+    A = A if few_pairs(A) else dense(A)
+    return scaled_rows(A, 1 / length), step
+
+
+class _Loss:
+    """Minus the log-likelihood of some rows, which come in the order of their steps."""
+
+    def __init__(self, rows: Contexts, step: NDArray[np.int64]) -> None:
+        self.rows = rows * PROBIT
+        self.starts = np.flatnonzero(np.diff(step, prepend=-1))
+        self.counts = np.diff(self.starts, append=len(step))
+        self._known: tuple[Vector | None, float, Vector] = (None, 0.0, np.empty(0))
+
+    def __call__(self, p: Vector) -> float:
+        return self._drawn(p)[0]
+
+    def _drawn(self, p: Vector) -> tuple[float, Vector]:
+        """The loss, and how probable each row's candidate is; worked out once for a p that is asked about again."""
+        if self._known[0] is not p:
+            s = self.rows @ p
+            top = np.maximum(np.maximum.reduceat(s, self.starts), 0.0)
+            e = np.exp(s - np.repeat(top, self.counts))
+            total = np.exp(-top) + np.add.reduceat(e, self.starts)
+            self._known = p, float(np.sum(top + np.log(total))), e / np.repeat(total, self.counts)
+        return self._known[1:]
+
+    def expand(self, p: Vector) -> Expansion:
+        """The loss with its derivatives: means and covariances of a lead drawn from each step's candidates, the chosen
+        one's zeros among them.
+        """
+        A, (loss, q) = self.rows, self._drawn(p)
+        if is_sparse(A):
+            drawn = scaled_rows(A, q)
+            means = dense(step_sums(drawn, np.append(self.starts, len(q))))
+            return Expansion(loss, q @ A, dense(A.T @ drawn) - means.T @ means)
+        bent = A * np.sqrt(q)[:, None]
+        means = np.add.reduceat(A * q[:, None], self.starts, axis=0)
+        return Expansion(loss, q @ A, bent.T @ bent - means.T @ means)
 
 
 class SBTS(IndexPolicy):

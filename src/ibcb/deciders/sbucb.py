@@ -11,9 +11,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ibcb.deciders.cone import Best
 from ibcb.deciders.live import IndexPolicy
 from ibcb.deciders.rule import Columns, Life, Parameter, Unit, Width, Words
-from ibcb.deciders.sbts import Best
 from ibcb.engine import Block
 from ibcb.numerics.ridge import Ridge
 
