@@ -174,37 +174,57 @@ def propagate(
     )
 
 
-class _DenseRows:
-    """A belief N(0, root root') about w - mean, given sites of the products of dense rows with it.
+class _Sited:
+    """A belief N(0, root root') about w - mean, given sites of the products of rows with it, in some coordinates of w.
 
-    In coordinates v with w = mean + root v, where it is N(0, I).
+    Attributes
+    ----------
+    middle, marginal : ndarray of shape (n,)
+        Mean and variance of each row's product.
     """
 
-    #: mean and variance of each row's product
     middle: Vector
     marginal: Vector
+    #: the mean of w, less what it was
+    _offset: Vector
+    #: log-determinant of the root, in these coordinates
+    _log_det: float = 0.0
 
-    def __init__(self, leads: Matrix, root: Matrix) -> None:
-        self._B, self._root, self._v = leads @ root, root, np.zeros(len(root))
+    def _moved(self, precision: Matrix, slope: Vector, unit: Vector) -> float:
+        """The mean that is N(0, precision^-1)'s with a slope; returns how far it moved, in deviations.
 
-    def given(self, tau: Vector, nu: Vector) -> float:
-        """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
-        B, o = self._B, len(self._v)
-        scaled = B * np.sqrt(tau)[:, None]
-        precision = scaled.T @ scaled
-        precision.flat[:: o + 1] += 1.0
-        C = self._C = _cholesky(precision)
-        half = self._half = blas.dtrsv(C, nu @ B, lower=1)
-        reached = blas.dtrsv(C, half, lower=1, trans=1)
-        step, self._v = blas.dtrmv(C, reached - self._v, lower=1, trans=1), reached
-        white = blas.dtrsm(1.0, C, B.T, lower=1)
-        self.middle, self.marginal = half @ white, np.add.reduce(white * white, axis=0)
+        Precisions are factored at unit diagonal where features may have any ``unit``.
+        """
+        C = self._C = _cholesky(precision / unit / unit[:, None])
+        half = self._half = blas.dtrsv(C, slope / unit, lower=1)
+        reached = blas.dtrsv(C, half, lower=1, trans=1) / unit
+        step = blas.dtrmv(C, unit * (reached - self._offset), lower=1, trans=1)
+        self._unit, self._offset = unit, reached
         return math.sqrt(float(step @ step))
 
     @property
     def log_mass(self) -> float:
         """The log of what the sites make of the belief's mass."""
-        return 0.5 * float(self._half @ self._half) - float(np.log(self._C.diagonal()).sum())
+        log_det = float(np.log(self._C.diagonal()).sum() + np.log(self._unit).sum()) + self._log_det
+        return 0.5 * float(self._half @ self._half) - log_det
+
+
+class _DenseRows(_Sited):
+    """Of dense rows: in coordinates v with w = mean + root v, where the belief is N(0, I)."""
+
+    def __init__(self, leads: Matrix, root: Matrix) -> None:
+        self._B, self._root, self._offset = leads @ root, root, np.zeros(len(root))
+
+    def given(self, tau: Vector, nu: Vector) -> float:
+        """Learn from sites; returns how far the mean moved since the last ones, in deviations."""
+        B, o = self._B, len(self._offset)
+        scaled = B * np.sqrt(tau)[:, None]
+        precision = scaled.T @ scaled
+        precision.flat[:: o + 1] += 1.0
+        moved = self._moved(precision, nu @ B, np.ones(o))
+        white = blas.dtrsm(1.0, self._C, B.T, lower=1)
+        self.middle, self.marginal = self._half @ white, np.add.reduce(white * white, axis=0)
+        return moved
 
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Leave the others out."""
@@ -212,14 +232,11 @@ class _DenseRows:
 
     def posterior(self) -> tuple[Vector, Matrix]:
         """Mean of w less what it was, and a root of its covariance."""
-        return self._root @ self._v, blas.dtrsm(1.0, self._C, self._root, side=1, lower=1, trans_a=1)
+        return self._root @ self._offset, blas.dtrsm(1.0, self._C, self._root, side=1, lower=1, trans_a=1)
 
 
-class _SparseRows:
-    """The same of sparse rows: in the coordinates of w, where a row's own square touches few entries of a matrix."""
-
-    middle: Vector
-    marginal: Vector
+class _SparseRows(_Sited):
+    """Of sparse rows: in the coordinates of w, where a row's own square touches few entries of a matrix."""
 
     def __init__(self, leads: Contexts, root: Matrix) -> None:
         self._A, self._offset = leads, np.zeros(len(root))
@@ -252,23 +269,12 @@ class _SparseRows:
         lower = _sums(self._place, tau[self._owner] * self._product, o * o).reshape(o, o)
         precision = self._precision + lower
         precision += np.tril(lower, -1).T
-        # At unit diagonal: features may have any unit.
-        unit = self._unit = np.sqrt(precision.diagonal())
-        C = self._C = _cholesky(precision / unit / unit[:, None])
-        slope = (nu @ A) / unit
-        half = self._half = blas.dtrsv(C, slope, lower=1)
-        reached = blas.dtrsv(C, half, lower=1, trans=1) / unit
-        step, self._offset = blas.dtrmv(C, unit * (reached - self._offset), lower=1, trans=1), reached
-        covariance = lapack.dpotri(C, lower=1)[0] / unit / unit[:, None]
+        unit = np.sqrt(precision.diagonal())
+        moved = self._moved(precision, nu @ A, unit)
+        covariance = lapack.dpotri(self._C, lower=1)[0] / unit / unit[:, None]
         each = covariance.ravel()[self._place] * self._below
-        self.middle, self.marginal = A @ reached, _sums(self._owner, each, A.shape[0])
-        return math.sqrt(float(step @ step))
-
-    @property
-    def log_mass(self) -> float:
-        """The log of what the sites make of the belief's mass."""
-        log_det = float(np.log(self._C.diagonal()).sum() + np.log(self._unit).sum()) + self._log_det
-        return 0.5 * float(self._half @ self._half) - log_det
+        self.middle, self.marginal = A @ self._offset, _sums(self._owner, each, A.shape[0])
+        return moved
 
     def keep(self, rows: NDArray[np.bool_]) -> None:
         """Leave the others out."""

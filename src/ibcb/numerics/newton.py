@@ -97,9 +97,9 @@ class Descent(Generic[P]):
     def error(self, what: str, remedy: str) -> SolverError:
         """To be raised where it is not solved."""
         where = f"where F = {self.point.value:.6g}, after {self.passes} passes of Newton's method. {remedy}"
-        if self.status == "singular":
-            return SolverError(f"{what}: the Hessian is singular in floating point, or not finite, {where}")
-        return SolverError(f"{what}: about {self.gain:.3g} above the minimum, {where}")
+        singular = "the Hessian is singular in floating point, or not finite"
+        how = singular if self.status == "singular" else f"about {self.gain:.3g} above the minimum"
+        return SolverError(f"{what}: {how}, {where}")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # points that are not finite are told by their status
