@@ -81,16 +81,6 @@ def test_gradient_and_curvature_by_differences(world, rng):
         assert (np.linalg.eigvalsh(here.hessians[0]) > 0).all()
 
 
-def test_scores_beyond_all_bounds_do_no_harm(world):
-    X, before, p, chosen = world
-    loss = _Loss(*_rows(block_of(X, chosen), before))
-    for size in (1e3, 1e6):
-        found = WithPrior(size * p, loss, np.zeros(D), np.eye(D))
-        assert np.isfinite(found.value)
-        assert np.isfinite(found.gradient).all()
-        assert np.isfinite(found.hessians[0]).all()
-
-
 @pytest.mark.parametrize("ragged", [False, True])
 def test_the_site_with_its_prior_peaks_where_the_posterior_does(world, rng, ragged):
     X, before, _, chosen = world

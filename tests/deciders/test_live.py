@@ -75,41 +75,6 @@ def test_a_thompson_sampler_with_scales_draws_from_its_own_posterior(rng):
     np.testing.assert_allclose(np.cov(draws.T) / unit, covariance / unit, atol=0.05)
 
 
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ({"l2": [1.0, 0.0, 1.0]}, r"l2\[1\].*above 0"),
-        ({"l2": [1.0, 1.0]}, "a ridge parameter for each feature, 3 finite numbers"),
-        ({"l2": [1.0, np.nan, 1.0]}, "finite"),
-        ({"origin": [1.0, 1.0]}, "origin.*3 finite numbers"),
-        ({"origin": [1.0, np.inf, 1.0]}, "origin.*finite"),
-    ],
-)
-@pytest.mark.parametrize("make", [ibcb.SBUCB, ibcb.SBTS])
-def test_scales_and_origins_that_make_no_sense_are_refused(make, given, words):
-    with pytest.raises(ValueError, match=words):
-        make(3, **given)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ibcb.SBUCB(3),
-        lambda: ibcb.SBUCB(3, l2=SCALE**2, origin=ORIGIN),
-        lambda: ibcb.SBTS(3, random_state=5),
-        lambda: ibcb.SBTS(3, draws="episode", random_state=5),
-        lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),
-        lambda: ibcb.EGreedy(3, epsilon=0.5, random_state=5),
-        lambda: ibcb.Softmax(3, random_state=5),
-        lambda: ibcb.FixedPolicy(np.arange(3.0), random_state=5),
-    ],
-)
-def test_acting_on_a_batch_equals_acting_step_by_step(rng, make):
-    one, other = taught(make(), np.random.default_rng(1)), taught(make(), np.random.default_rng(1))
-    batch = rng.normal(size=(40, 5, 3))
-    assert one.act(batch).tolist() == [other.act(candidates) for candidates in batch]
-
-
 def test_an_expert_that_knows_nothing_takes_the_longest_candidate(rng):
     batch = rng.normal(size=(50, 6, 4))
     assert (ibcb.SBUCB(4).act(batch) == np.linalg.norm(batch, axis=2).argmax(axis=1)).all()
@@ -180,6 +145,7 @@ def test_fairness_learns_as_the_expert_inside_does(rng):
 
 POLICIES = {
     "sbucb": lambda: ibcb.SBUCB(3, alpha=0.7, l2=0.5),
+    "sbucb, its origin": lambda: ibcb.SBUCB(3, l2=SCALE**2, origin=ORIGIN),
     "sbts": lambda: ibcb.SBTS(3, alpha=4.0, l2=0.5, random_state=5),
     "sbts, one draw": lambda: ibcb.SBTS(3, alpha=4.0, draws="episode", random_state=5),
     "sbucb, top 2": lambda: ibcb.TopK(ibcb.SBUCB(3), 2, random_state=5),
@@ -203,22 +169,21 @@ def test_candidates_are_taken_as_often_as_propensities_say(rng, make):
 
 
 @pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
-def test_asking_for_propensities_changes_no_choice(rng, make):
+def test_asking_for_propensities_changes_no_choice_and_a_batch_is_its_steps(rng, make):
     asked, silent = (taught(make(), np.random.default_rng(1)) for _ in range(2))
     batch = rng.normal(size=(200, 5, 3))
     together = asked.propensities(batch)
     assert together.shape == (200, 5)
+    np.testing.assert_allclose(asked.propensities(batch[:, :1]), 1.0)
     np.testing.assert_array_equal(asked.propensities(batch), together)
     np.testing.assert_allclose([asked.propensities(candidates) for candidates in batch[:3]], together[:3], atol=1e-3)
-    np.testing.assert_array_equal(asked.act(batch), silent.act(batch))
-
-
-@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
-def test_a_lone_candidate_is_certain(rng, make):
-    np.testing.assert_allclose(taught(make(), rng).propensities(rng.normal(size=(4, 1, 3))), 1.0)
+    # And acting on a batch is acting step by step.
+    assert asked.act(batch).tolist() == [silent.act(candidates) for candidates in batch]
 
 
 def test_propensities_by_their_formulas(rng):
+    for policy in (ibcb.SBUCB(2), ibcb.EGreedy(2, epsilon=0.0)):
+        np.testing.assert_array_equal(policy.propensities(np.ones((3, 2))), [1, 0, 0])
     candidates = rng.normal(size=(30, 4, 3))
     greedy = taught(ibcb.EGreedy(3, epsilon=0.3), rng)
     scores = candidates @ greedy.coef_
@@ -242,12 +207,6 @@ def test_two_candidates_of_a_thompson_sampler_have_a_closed_form(rng):
     np.testing.assert_allclose(expert.propensities(pairs)[:, 0], ndtr(lead @ expert.coef_ / spread), atol=0.025)
 
 
-def test_of_equal_candidates_the_first_is_taken():
-    twins = np.ones((3, 2))
-    for policy in (ibcb.SBUCB(2), ibcb.EGreedy(2, epsilon=0.0)):
-        np.testing.assert_array_equal(policy.propensities(twins), [1, 0, 0])
-
-
 def test_epsilon_decays_with_every_update(rng):
     policy, lasting = (ibcb.EGreedy(3, epsilon=0.4, decay=decay, random_state=1) for decay in (0.5, 0.0))
     for k in range(5):
@@ -269,12 +228,6 @@ def test_a_fixed_policy_learns_nothing(rng):
     np.testing.assert_array_equal(policy.coef_, weights)
     weights[:] = 0
     assert policy.coef_.any()
-
-
-def test_policies_say_what_they_are():
-    assert repr(ibcb.EGreedy(3, epsilon=0.2)) == "EGreedy(n_features=3, epsilon=0.2, decay=0, l2=1)"
-    assert repr(ibcb.Softmax(3, temperature=0.5, l2=0.3)) == "Softmax(n_features=3, temperature=0.5, l2=0.3)"
-    assert repr(ibcb.FixedPolicy([1, 2])) == "FixedPolicy(2 weights, temperature=1, epsilon=0)"
 
 
 # -- a given state -------------------------------------------------------------------------------------------------
@@ -310,7 +263,7 @@ def test_a_given_state_is_copied(rng):
     np.testing.assert_array_equal(expert.coef_, before[1])
 
 
-@pytest.mark.parametrize("steps", [3, 40])
+@pytest.mark.parametrize("steps", [0, 3, 40])
 def test_pseudo_data_teach_a_ridge_regression_the_same(rng, steps):
     """Also where fewer steps than features leave directions that nobody has seen."""
     S, R = rng.normal(size=(steps, 5)), rng.normal(size=steps)
@@ -320,14 +273,9 @@ def test_pseudo_data_teach_a_ridge_regression_the_same(rng, steps):
     assert contexts.shape == (min(steps, 5), 5)
     np.testing.assert_allclose(contexts.T @ contexts, S.T @ S, atol=1e-12 * steps)
     np.testing.assert_allclose(contexts.T @ rewards, S.T @ R, atol=1e-12 * steps)
-    learned = Ridge(alpha=0.4, fit_intercept=False).fit(contexts, rewards)
-    np.testing.assert_allclose(learned.coef_, expert.coef_, rtol=1e-9)
-
-
-def test_an_expert_that_knows_nothing_has_no_pseudo_data():
-    contexts, rewards = ibcb.SBUCB(3).pseudo_data()
-    assert contexts.shape == (0, 3)
-    assert rewards.shape == (0,)
+    if steps:
+        learned = Ridge(alpha=0.4, fit_intercept=False).fit(contexts, rewards)
+        np.testing.assert_allclose(learned.coef_, expert.coef_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("make", [ibcb.SBUCB, ibcb.SBTS])
@@ -341,6 +289,11 @@ def test_an_expert_that_knows_nothing_has_no_pseudo_data():
         ({"gram": np.eye(2), "moment": np.ones(3)}, ValueError, r"moment.*\(3,\).*S'R, 2 finite"),
         ({"gram": np.eye(2), "moment": [1, np.nan]}, ValueError, r"moment.*nan.*S'R, 2 finite"),
         ({"gram": np.eye(2), "moment": "none"}, TypeError, r"moment='none'.*S'R"),
+        ({"l2": [1.0, 0.0]}, ValueError, r"l2\[1\].*above 0"),
+        ({"l2": [1.0, 1.0, 1.0]}, ValueError, "a ridge parameter for each feature, 2 finite numbers"),
+        ({"l2": [1.0, np.nan]}, ValueError, "finite"),
+        ({"origin": [1.0]}, ValueError, "origin.*2 finite numbers"),
+        ({"origin": [1.0, np.inf]}, ValueError, "origin.*finite"),
     ],
 )
 def test_states_that_make_no_sense_are_refused(make, state, error, words):
@@ -348,9 +301,18 @@ def test_states_that_make_no_sense_are_refused(make, state, error, words):
         make(2, **state)
 
 
-def test_deciders_say_what_they_are():
-    assert repr(ibcb.SBUCB(3, alpha=0.4, l2=0.3)) == "SBUCB(n_features=3, alpha=0.4, l2=0.3)"
-    sampler = ibcb.SBTS(2, alpha=0.2, draws="episode", random_state=0)
-    assert (
-        repr(ibcb.TopK(sampler, 2)) == "TopK(SBTS(n_features=2, alpha=0.2, l2=1, draws='episode'), k=2, temperature=1)"
-    )
+@pytest.mark.parametrize(
+    "policy, words",
+    [
+        (ibcb.SBUCB(3, alpha=0.4, l2=0.3), "SBUCB(n_features=3, alpha=0.4, l2=0.3)"),
+        (
+            ibcb.TopK(ibcb.SBTS(2, alpha=0.2, draws="episode", random_state=0), 2),
+            "TopK(SBTS(n_features=2, alpha=0.2, l2=1, draws='episode'), k=2, temperature=1)",
+        ),
+        (ibcb.EGreedy(3, epsilon=0.2), "EGreedy(n_features=3, epsilon=0.2, decay=0, l2=1)"),
+        (ibcb.Softmax(3, temperature=0.5, l2=0.3), "Softmax(n_features=3, temperature=0.5, l2=0.3)"),
+        (ibcb.FixedPolicy([1, 2]), "FixedPolicy(2 weights, temperature=1, epsilon=0)"),
+    ],
+)
+def test_policies_say_what_they_are(policy, words):
+    assert repr(policy) == words

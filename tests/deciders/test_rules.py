@@ -180,7 +180,7 @@ def test_sites_are_finite_and_of_the_policy_and_the_added_weights(rule, kind, rn
 def test_it_comes_alive_and_acts(rule, kind, rng):
     S = rng.normal(size=(30, D))
     phi, moment = S.T @ S, S.T @ (S @ [1.0, -1.0, 0.5])
-    coef = np.linalg.solve(phi + np.eye(D), moment)
+    coef = np.linalg.solve(phi + kind.l2 * np.eye(D), moment)
     added = np.ones(len(kind.added))
     policy = kind.live(Life(phi, moment, coef, 0.4, 0.1, "step", 0, added))
     sets = rng.normal(size=(10, 4, D))
@@ -188,6 +188,9 @@ def test_it_comes_alive_and_acts(rule, kind, rng):
     assert_allclose(p.sum(axis=1), 1.0)
     assert np.isin(policy.act(sets), range(4)).all()
     assert_allclose(policy.coef_, coef)
+    policy.update(sets[:, 0], np.ones(10))
+    if kind.learns:
+        assert_allclose(getattr(policy, "expert", policy).gram_, phi + sets[:, 0].T @ sets[:, 0])
 
 
 @pytest.mark.parametrize("name", ["two bonuses", "softmax with two"])
