@@ -44,7 +44,7 @@ PLACES = {
     "selection chooses": ("ibcb.tracking.selection", "choose"),
     "publishing": ("ibcb.estimators.ibcb", "published"),
     "what moves": ("ibcb.estimators.published", "how_it_moves"),
-    "unidentified": ("ibcb.estimators.published", "unidentified"),
+    "unidentified": ("ibcb.tracking", "unidentified"),
     "forecast": ("ibcb.estimators.published", "policy_ahead"),
 }
 #: only seen on the way when the kind is to be chosen, or when the exact solver fails
@@ -285,13 +285,18 @@ def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
     for params in (NAMED, AUTO, {"expert": "other"}):
         model = IBCB(**params).fit(log)
         before, told = copy.deepcopy(vars(model)), answers(model, sets)
-        for name in ("certainty", "interval", "identified", "policy_ahead"):
+        for name in (
+            "tracking.certainty",
+            "tracking.interval",
+            "tracking.identified",
+            "estimators.answers.policy_ahead",
+        ):
             with pytest.MonkeyPatch.context() as patch:
 
                 def stop(*args, **kwargs):
                     raise KeyboardInterrupt
 
-                patch.setattr(f"ibcb.estimators.answers.{name}", stop)
+                patch.setattr(f"ibcb.{name}", stop)
                 with contextlib.suppress(KeyboardInterrupt):
                     answers(model, sets)
                     model.direction(model.coef_)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ibcb import tracking
 from ibcb.deciders import DRAWS, Kind, Life
 from ibcb.engine import ALL, History
 from ibcb.estimators.fitting import Fit
@@ -29,17 +30,7 @@ from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
-from ibcb.tracking import (
-    Interval,
-    Track,
-    certainty,
-    exploration_interval,
-    identified,
-    interval,
-    reward_interval,
-    spread_to_one,
-    unidentified,
-)
+from ibcb.tracking import Interval, Track
 from ibcb.tracking.selection import Candidate
 
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
@@ -134,7 +125,7 @@ class Answering(Imitator):
             ``estimate``, ``lower`` and ``upper``, each of shape (d,).
         """
         track = self._known("for intervals")
-        bounds = interval(track, _probability(level), direction=direction)
+        bounds = tracking.interval(track, _probability(level), direction=direction)
         return self._bounded(bounds, 1.0 if direction else unit_of(self._fit, self._alpha))
 
     def reward_interval(self, level: float = 0.9) -> Interval:
@@ -155,7 +146,7 @@ class Answering(Imitator):
                 f"how a decider of the kind {track.kind.name!r} learns is not known, so coef_ is its policy and there "
                 "are no rewards to bound; see policy_interval()."
             )
-        return self._bounded(reward_interval(earned, _probability(level)), unit_of(self._fit, self._alpha))
+        return self._bounded(tracking.reward_interval(earned, _probability(level)), unit_of(self._fit, self._alpha))
 
     def exploration_interval(self, level: float = 0.9) -> Interval:
         """Interval of ``epsilon_`` in every episode, or of ``temperature_``, at the given probability.
@@ -167,7 +158,7 @@ class Answering(Imitator):
             of the next one. For "softmax" of shape (1,).
         """
         track = self._known("for intervals")
-        bounds = exploration_interval(track, _probability(level))
+        bounds = tracking.exploration_interval(track, _probability(level))
         asked = [each.name for each in track.kind.parameters if each.estimate.told]
         if bounds is None and asked:
             raise ValueError(f"{' and '.join(asked)} is not determined: no candidates differ in their scores.")
@@ -195,9 +186,9 @@ class Answering(Imitator):
             raise ValueError(f"weights have shape {given.shape}; expected ({self.n_features_in_},), or rows of these.")
         track, metric, weights = self._fit.track, self._fit.evolution.metric, self._lens.compressed(given)
         if track is not None and track.now is not None:
-            return self._lens.expanded(spread_to_one(track.now.within, identified(track, weights)))
+            return self._lens.expanded(tracking.spread_to_one(track.now.within, tracking.identified(track, weights)))
         unit = np.eye(len(weights.T)) if metric is None else metric.matrix / len(weights.T)
-        return self._lens.expanded(spread_to_one(unit, weights))
+        return self._lens.expanded(tracking.spread_to_one(unit, weights))
 
     def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
         """Probability that the decider, right after the log, likes no candidate better than the one `predict` picks.
@@ -224,7 +215,9 @@ class Answering(Imitator):
             rows, picked = sets.step_offsets, sets.step_offsets[:-1] + model.predict(sets)
             edges = [*range(0, sets.n_steps, _STEPS_AT_ONCE), sets.n_steps]
             parts = [
-                certainty(track, sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a], picked[a:b] - rows[a])
+                tracking.certainty(
+                    track, sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a], picked[a:b] - rows[a]
+                )
                 for a, b in pairwise(edges)
             ]
             certain = np.concatenate(parts)
@@ -265,7 +258,7 @@ class Answering(Imitator):
         # A table is known for the fitted log by its choices.
         sets, shape = as_candidates(self._read(log, choices=self._tells_choices(log)), on_disk=True)
         self._check_features(sets.n_features, sets.feature_names)
-        values = recovered(self._fit, self._lens.log(sets), self._starts(sets), ahead=ahead).values
+        values = recovered(self._fit, self._lens.log(sets), self._starts(sets), ahead=ahead)
         return values if shape is None else values.reshape(shape)
 
     def verdict(self, log: Log) -> Any:
@@ -319,7 +312,7 @@ class Answering(Imitator):
 
     def _bounded(self, bounds: Interval, unit: float) -> Interval:
         """Bounds times their unit, of the log's own features; without those of what no choice tells."""
-        scaled, free = Interval(*(unit * each for each in bounds)), unidentified(self._known("for intervals"))
+        scaled, free = Interval(*(unit * each for each in bounds)), tracking.unidentified(self._known("for intervals"))
         scaled.lower[free], scaled.upper[free] = -np.inf, np.inf
         return self._lens.expanded_interval(scaled)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.engine import Episode, Subscriber, replay
+from ibcb.engine import Experience, History, blocks, experienced, one_blas_thread
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.estimators.remarks import largest_outlier
 from ibcb.estimators.state import number
@@ -91,8 +90,7 @@ class ChoiceModel(Imitator):
         steps = slice(int(log.episode_offsets[log.warmup + first]), log.n_steps)
         contexts, offsets, chosen = log.step_arrays(steps)
         if width:
-            (widths,) = replay([log], _Widths(first, Regularization(l2)))
-            contexts = with_column(contexts, widths)
+            contexts = with_column(contexts, _widths(log, first, Regularization(l2)))
         loss = ChoiceLoss(contexts, offsets, chosen)
         if loss.empty:
             raise ValueError(
@@ -134,6 +132,18 @@ class ChoiceModel(Imitator):
         self.n_passes_ = number(int, state["n_passes"], "n_passes")
 
 
+def _widths(log: BehaviorLog, first: int, l2: Regularization) -> NDArray[Any]:
+    """H of all candidates from the policy's episode ``first`` on, each with the Gram matrix of the choices before."""
+    d, widths = log.n_features, list[NDArray[Any]]()
+    before = History.before_the_log(np.zeros((d, d)))
+    with one_blas_thread():
+        for by_policy, episode in log.episodes():
+            if by_policy and before.episodes >= first:
+                widths.append(before.ridge(l2).widths(episode.contexts))
+            before = before.after(Experience.join([*map(experienced, blocks(episode))]), by_policy=by_policy)
+    return np.concatenate(widths)
+
+
 def _mean_squares(contexts: Contexts, offsets: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
     """Of each feature where it is not 0, among the chosen candidates or, if none of these shows it, among all.
 
@@ -150,23 +160,3 @@ def _mean_squares(contexts: Contexts, offsets: NDArray[np.int64], chosen: NDArra
         present = shown_counts(rows)
         means = np.where(present > 0, squares / np.maximum(present, 1), means)
     return means
-
-
-@dataclass(frozen=True)
-class _Widths(Subscriber):
-    """H of all candidates from the policy's episode ``first`` on, each with the Gram matrix of the choices before."""
-
-    first: int
-    l2: Regularization
-    widths: tuple[NDArray[Any], ...] = ()
-
-    def step(self, episode: Episode) -> _Widths:
-        """One more episode."""
-        if episode.number < self.first:
-            return self
-        now = episode.before.ridge(self.l2)
-        return replace(self, widths=(*self.widths, *(now.widths(part.contexts) for part in episode.rows.parts())))
-
-    def finish(self) -> NDArray[Any]:
-        """Of all of them."""
-        return np.concatenate(self.widths)

@@ -137,7 +137,10 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, log: Any, *, choices: bool = False) -> Any:
         """A table, or a list of candidate sets, as a log; anything else as it is."""
-        return _listed(self._table_read(log, choices=choices))
+        log = self._table_read(log, choices=choices)
+        if isinstance(log, (list, tuple)) and len({np.shape(each) for each in log if np.ndim(each) == 2}) > 1:
+            return BehaviorLog.from_episodes([(log, np.zeros(len(log), dtype=np.int64))])
+        return log
 
     def _tells_choices(self, log: Any) -> bool:
         """Whether a table has the columns that told the choices of the fitted log, and their episodes."""
@@ -218,10 +221,10 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
 
     def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
         """Become fitted with what `get_state` gave."""
-        self.n_features_in_ = arrays["coef"].size
+        self.n_features_in_ = d = arrays["coef"].size
         for name in ("coef", "next_policy_coef"):
-            weights = shaped(arrays, name, (self.n_features_in_,))
-            if not weights.size or np.abs(weights).max() > LARGEST_WEIGHT:
+            weights = arrays[name]
+            if weights.ndim != 1 or weights.size != d or not d or np.abs(weights).max() > LARGEST_WEIGHT:
                 raise ValueError(f"{name} must have a weight for every feature, none beyond {LARGEST_WEIGHT:g}")
         self.coef_, self.next_policy_coef_ = arrays["coef"], arrays["next_policy_coef"]
         names = state["feature_names"]
@@ -237,21 +240,10 @@ class Imitator(BaseEstimator):  # type: ignore[misc]
         self.log_fingerprint_ = state["log_fingerprint"]
 
 
-def _listed(log: Any) -> Any:
-    """Candidate sets of different sizes, given as a list of arrays, as a log; anything else as it is."""
-    if (
-        isinstance(log, (list, tuple))
-        and len({np.shape(candidates) for candidates in log if np.ndim(candidates) == 2}) > 1
-    ):
-        return BehaviorLog.from_episodes([(log, np.zeros(len(log), dtype=np.int64))])
-    return log
-
-
 def as_candidates(log: Any, *, on_disk: bool = False) -> tuple[Any, tuple[int, ...] | None]:
-    """Candidate sets in any form that `Imitator.predict` takes but tables, as a log, ``on_disk`` where that will do;
-    and how an array arranged them: (M,) or (steps, M).
+    """Candidate sets, a log or an array, as a log, ``on_disk`` where that will do; and how an array arranged them: (M,)
+    or (steps, M).
     """
-    log = _listed(log)
     if is_log(log):
         return check_log(log, on_disk=on_disk), None
     contexts = candidate_array(log)
@@ -274,10 +266,3 @@ def check_log(log: Any, *, on_disk: bool = False) -> Any:
     if log.in_memory:
         log.read().check_sizes()
     return log
-
-
-def shaped(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """One of the arrays, checked for its shape."""
-    if arrays[name].shape != shape:
-        raise ValueError(f"array {name!r} has shape {arrays[name].shape}, expected {shape}")
-    return arrays[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +18,7 @@ from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
 from ibcb.log import Log
 from ibcb.numerics.arrays import Vector
-from ibcb.tracking import (
-    Rewards,
-    Track,
-    forecast,
-    identified,
-    logged_policies,
-    parameter_intervals,
-    projects,
-    unidentified,
-)
+from ibcb.tracking import Rewards, Track
 from ibcb.tracking.choice_probabilities import Ahead, InForce, Next
 
 #: attributes that every model has, and only some rules have a value for
@@ -46,11 +37,11 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         policies, reached = unit * evolution.policies, unit * (fit.ridge.shrinkage @ evolution.theta)
     else:
         # While a log is fitted in steps, a track that chose the kind is ahead of Algorithm 2.
-        seen = logged_policies(track)[: len(evolution.policies)]
-        policies, reached = unit * identified(track, seen), policy_ahead(fit, track, alpha, 1)
+        seen = tracking.logged_policies(track)[: len(evolution.policies)]
+        policies, reached = unit * tracking.identified(track, seen), policy_ahead(fit, track, alpha, 1)
         earned = rewards(track)
         coef, intercept = (reached, 0.0) if earned is None else (unit * earned.theta, unit * earned.c)
-        features = unidentified(track).tolist()
+        features = tracking.unidentified(track).tolist()
         unknown = tuple(str(feature) if names is None else names[feature] for feature in features)
         moves = how_it_moves(track) if kind.learns else None
     for name, weights in (("coef_", coef), ("policy_coefs_", policies), ("next_policy_coef_", reached)):
@@ -63,7 +54,7 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         notes += (NOTHING_LEARNED,)
     elif track is not None:
         notes += () if kind.learns else (policy_is_coef(kind),)
-        notes += (moves,) if moves is not None and not projects(track) else ()
+        notes += (moves,) if moves is not None and not tracking.projects(track) else ()
         notes += undetermined(unknown or ())
         notes += few_steps(sum(entry.steps for entry in evolution.diagnostics), len(coef))
     return {
@@ -91,7 +82,7 @@ def _told(fit: Fit) -> dict[str, Any]:
     """The parameters of the decider's rule, as far as they are told, right after the log."""
     told = {each.name: each.estimate.setting(fit.kind.settings) for each in fit.kind.parameters}
     if fit.track is not None:
-        for name, bounds in parameter_intervals(fit.track, 0.5).items():
+        for name, bounds in tracking.parameter_intervals(fit.track, 0.5).items():
             told[name] = told[name] if bounds is None else float(bounds.estimate[-1])
     return {name: value for name, value in told.items() if value is not None}
 
@@ -125,7 +116,7 @@ def exploration_weight(fit: Fit, alpha: float) -> float:
 
 def policy_ahead(fit: Fit, track: Track, alpha: float, updates: int) -> Vector:
     """The policy some updates after the last episode's, at the scale of ``policy_coefs_``."""
-    return unit_of(fit, alpha) * identified(track, forecast(track, updates))
+    return unit_of(fit, alpha) * tracking.identified(track, tracking.forecast(track, updates))
 
 
 def rewards(track: Track) -> Rewards | None:
@@ -133,7 +124,7 @@ def rewards(track: Track) -> Rewards | None:
     earned = tracking.rewards(track)
     if earned is None:
         return None
-    theta, origin = identified(track, earned.theta), track.kind.regularization.origin
+    theta, origin = tracking.identified(track, earned.theta), track.kind.regularization.origin
     if origin is None:
         return earned._replace(theta=theta)
     # <theta, s - origin> + c, as of s.
@@ -143,21 +134,6 @@ def rewards(track: Track) -> Rewards | None:
 
 
 # -- propensities of a log, in one pass, whether it is the fitted log or another -------------------------------------
-
-
-class Recovered(NamedTuple):
-    """What was recovered.
-
-    Attributes
-    ----------
-    values : ndarray of shape (rows,)
-        Probability of every candidate, in the order of the log's rows.
-    fitted : bool
-        Whether the log is the one that was fitted: else all are those of the policy right after it.
-    """
-
-    values: Vector
-    fitted: bool
 
 
 class NotTheFittedLogError(Exception):
@@ -205,15 +181,15 @@ class Recovering(Subscriber):
             going, fitted = Next(self.fit.track, self.fit.scale), False
         return Recovering(self.fit, going.step(episode), fitted)
 
-    def finish(self) -> Recovered:
+    def finish(self) -> Vector:
         """Of all rows; raises where the log ends before the fitted one does."""
-        values = self.going.finish()
+        values: Vector = self.going.finish()
         if self.fitted and len(self.going.values) != len(self.fit.evolution.names):
             raise NotTheFittedLogError
-        return Recovered(values, self.fitted)
+        return values
 
 
-def recovered(fit: Fit, log: Log, before: History, *, ahead: bool) -> Recovered:
+def recovered(fit: Fit, log: Log, before: History, *, ahead: bool) -> Vector:
     """Propensities of a log: of the fitted one each episode's by the policy in force, or ``ahead`` as it was predicted;
     of any other by the policy right after the fitted one.
 
@@ -225,12 +201,10 @@ def recovered(fit: Fit, log: Log, before: History, *, ahead: bool) -> Recovered:
     before : History
         Where the fitted log begins.
     """
-    track = fit.track
-    assert track is not None
+    assert fit.track is not None
+    values: Vector
     try:
-        (result,) = replay([log], Recovering.of(fit, before, ahead=ahead), before=before)
+        (values,) = replay([log], Recovering.of(fit, before, ahead=ahead), before=before)
     except NotTheFittedLogError:
-        (values,) = replay([log], Next(track, fit.scale))
-        return Recovered(values, False)
-    assert isinstance(result, Recovered)
-    return result
+        (values,) = replay([log], Next(fit.track, fit.scale))
+    return values
