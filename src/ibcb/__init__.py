@@ -33,36 +33,23 @@ if TYPE_CHECKING:
     from ibcb.paper.simulation import Run, simulate
     from ibcb.report.explaining import explain
 
-#: where each public name lives; it is imported when somebody asks for it, so that `import ibcb` is quick
-_HOMES = {
-    "BICB": "ibcb.paper.rivals",
-    "BIRL": "ibcb.paper.rivals",
-    "IBCB": "ibcb.estimators.ibcb",
-    "SBTS": "ibcb.deciders",
-    "SBUCB": "ibcb.deciders",
-    "Averaged": "ibcb.paper.rivals",
-    "BaseSVC": "ibcb.paper.rivals",
-    "BehaviorLog": "ibcb.log",
-    "ChoiceModel": "ibcb.estimators.choice_model",
-    "EGreedy": "ibcb.deciders",
-    "EpisodeDiagnosis": "ibcb.inverse.evolution",
-    "FixedPolicy": "ibcb.deciders",
-    "InfeasibleError": "ibcb.inverse.solvers",
-    "LogFormatError": "ibcb.log",
-    "Run": "ibcb.paper.simulation",
-    "Softmax": "ibcb.deciders",
-    "SolverError": "ibcb.inverse.solvers",
-    "TopK": "ibcb.deciders",
-    "explain": "ibcb.report.explaining",
-    "find_updates": "ibcb.log.validation.updates",
-    "load_model": "ibcb.estimators.models",
-    "open_log": "ibcb.io",
-    "read_log": "ibcb.io",
-    "save_model": "ibcb.estimators.models",
-    "simulate": "ibcb.paper.simulation",
-    "validate": "ibcb.log.validation",
-    "write_log": "ibcb.io",
+#: where public names live; each is imported when somebody asks for it, so that `import ibcb` is quick
+_LIVING = {
+    "ibcb.deciders": ("SBTS", "SBUCB", "EGreedy", "FixedPolicy", "Softmax", "TopK"),
+    "ibcb.estimators.choice_model": ("ChoiceModel",),
+    "ibcb.estimators.ibcb": ("IBCB",),
+    "ibcb.estimators.models": ("load_model", "save_model"),
+    "ibcb.inverse.evolution": ("EpisodeDiagnosis",),
+    "ibcb.inverse.solvers": ("InfeasibleError", "SolverError"),
+    "ibcb.io": ("open_log", "read_log", "write_log"),
+    "ibcb.log": ("BehaviorLog", "LogFormatError"),
+    "ibcb.log.validation": ("validate",),
+    "ibcb.log.validation.updates": ("find_updates",),
+    "ibcb.paper.rivals": ("BICB", "BIRL", "Averaged", "BaseSVC"),
+    "ibcb.paper.simulation": ("Run", "simulate"),
+    "ibcb.report.explaining": ("explain",),
 }
+_HOMES = {name: home for home, names in _LIVING.items() for name in names}
 _MODULES = {"io": "ibcb.io", "metrics": "ibcb.paper.metrics", "plots": "ibcb.plots", "report": "ibcb.report"}
 
 __all__ = [

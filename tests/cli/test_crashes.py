@@ -266,7 +266,7 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 ibcb.__main__.main()
 """
-    for module in ("ibcb.cli", "typer", "ibcb.cli.doubts"):
+    for module in ("ibcb.cli", "typer", "ibcb.cli.printing"):
         done = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, check=False)
         assert done.returncode == -2
         assert done.stderr == ""

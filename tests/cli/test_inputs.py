@@ -14,7 +14,7 @@ from conftest import slow
 from typer.testing import CliRunner
 
 import ibcb
-from ibcb.cli import app, inputs
+from ibcb.cli import app, running
 
 SETTINGS = {"n_episodes": 4, "batch_size": 40, "n_candidates": 3, "n_features": 3, "warmup": 40, "noise": 0.03}
 
@@ -220,7 +220,7 @@ def test_a_log_that_changes_after_the_save_is_told_and_the_verdict_is_of_the_row
     table("log.csv")
     command = ["fit", "log.csv", "--l2", "0.3", "--json", *stream, "-o"]
     undisturbed = succeeds(*command, "a.safetensors")
-    saved = inputs.saved
+    saved = running.saved
 
     def and_then(path):
         saved(path)

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibcb
-from ibcb.cli.errors import reports_errors
 from ibcb.cli.printing import print_json
+from ibcb.cli.running import reports_errors
 from ibcb.estimators.checkpoints import checkpoint_of
 
 

@@ -10,7 +10,7 @@ import pytest
 from commands import succeeds
 
 import ibcb
-from ibcb.cli.propensity_tables import recover_tables
+from ibcb.cli.tables import recover_tables
 
 
 @pytest.fixture(scope="module")

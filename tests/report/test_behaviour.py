@@ -104,7 +104,7 @@ def test_a_model_not_to_be_relied_on_says_so_beside_what_drives_it():
 def ribbons(model, log):
     """Of every episode, as the log goes by."""
     before = History.before_the_log(np.zeros((log.n_features, log.n_features)))
-    (found,) = replay([log], Ribbons(model, model._fit.track, before))
+    (found,) = replay([log], Ribbons(model, before))
     return found
 
 

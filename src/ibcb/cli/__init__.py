@@ -66,5 +66,5 @@ _VERBS = (
 )
 for _name in _VERBS:
     _command = getattr(import_module(f"ibcb.cli.{_name}"), _name)
-    _help, _, _example = (_command.__doc__ or "").partition("Example: ")
-    app.command(cls=Verb, help=_help, epilog=f"Example: {_example}")(_command)
+    _help, _, _rest = (_command.__doc__ or "").partition("Example: ")
+    app.command(cls=Verb, help=_help, epilog=f"Example: {_rest.partition(chr(10))[0]}")(_command)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.inputs import saved
-from ibcb.cli.options import Printed, takes
-from ibcb.cli.printing import Row, print_json, print_table, program, say
+from ibcb.cli.options import Result, verb
+from ibcb.cli.printing import Row, print_table, program, say
+from ibcb.cli.running import saved
 from ibcb.estimators.parameters import MEANT_KINDS
 from ibcb.log.option import COUNT, Form, one_of, option, text, whole
 
@@ -18,11 +17,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True)
-class _DemoOptions(Printed):
-    """What is shown.
+@verb()
+def demo(
+    *,
+    out: Path = option(Path("ibcb-demo"), Form("FOLDER", Path)),
+    expert: str = option("sbucb", text("sbucb|sbts"), one_of(lambda: ("sbucb", "sbts"), MEANT_KINDS)),
+    seed: int = option(0, COUNT, whole(0, "it seeds the random numbers")),
+) -> Result:
+    """Simulate a log, fit it, and write a report.
 
-    Attributes
+    Needs no data. Compares the fit with behaviour cloning, and leaves the log, which
+    has the size of the paper's, the model and the report in a folder.
+
+    Example: ibcb demo --seed 1 --out my-demo
+
+    Parameters
     ----------
     out : path
         Folder to write log, model and report to.
@@ -31,26 +40,10 @@ class _DemoOptions(Printed):
     seed : int
         Seed of the simulation; the same seed gives the same log.
     """
-
-    out: Path = option(Path("ibcb-demo"), Form("FOLDER", Path))
-    expert: str = option("sbucb", text("sbucb|sbts"), one_of(lambda: ("sbucb", "sbts"), MEANT_KINDS))
-    seed: int = option(0, COUNT, whole(0, "it seeds the random numbers"))
-
-
-@takes(how=_DemoOptions)
-def demo(*, how: _DemoOptions) -> None:
-    """Simulate a log, fit it, and write a report.
-
-    Needs no data. Compares the fit with behaviour cloning, and leaves the log, which
-    has the size of the paper's, the model and the report in a folder.
-
-    Example: ibcb demo --seed 1 --out my-demo
-    """
     from ibcb.report import write_report
 
-    noise, expert, out = 0.03, how.expert, how.out
     say(f"Simulating an {expert.upper()} expert that learns over 20 episodes of 1000 choices ...")
-    run = ibcb.simulate("synthetic", expert=expert, noise=noise, seed=how.seed)
+    run = ibcb.simulate("synthetic", expert=expert, noise=0.03, seed=seed)
     rows: list[Row] = [{"policy": "the expert itself", "seconds": None, **_figures(run.expert, run)}]
     # The unit of all weights; choices do not tell it.
     model = ibcb.IBCB(expert=expert, alpha=run.expert_settings.alpha)
@@ -67,15 +60,14 @@ def demo(*, how: _DemoOptions) -> None:
     write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
     saved(page)
     cosine = _cosine(model.next_policy_coef_, run.expert.coef_)
-    if how.as_json:
-        places = {"log": str(log_path), "model": str(model_path), "report": str(page)}
-        print_json({"results": rows, "cosine": cosine, **places})
-        return
-    print()
-    shown = {"policy": "", "bt_fitness": "same choice", "bt_ar": "mean reward", "ol_fitness": "OL-Fitness"}
-    print_table(rows, shown | {"seconds": "seconds"})
-    print(
-        f"""
+    places = {"log": str(log_path), "model": str(model_path), "report": str(page)}
+
+    def show() -> None:
+        print()
+        columns = {"policy": "", "bt_fitness": "same choice", "bt_ar": "mean reward", "ol_fitness": "OL-Fitness"}
+        print_table(rows, columns | {"seconds": "seconds"})
+        print(
+            f"""
 same choice   share of 20,000 fresh steps on which the final expert agrees
 mean reward   earned on these steps
 OL-Fitness    share of its choices that the expert repeats if it learns again
@@ -90,7 +82,9 @@ The log and the model are in {out}/. Try next:
 
 Open the report in a browser:
   {page.resolve()}"""
-    )
+        )
+
+    return Result({"results": rows, "cosine": cosine, **places}, show)
 
 
 def _figures(model: Any, run: ibcb.Run) -> dict[str, float | None]:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import model_of
-from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import print_json, print_table, say_notes
+from ibcb.cli.options import REMEMBERED, ModelPath, Result, prepared, verb
+from ibcb.cli.printing import print_table, say_notes
+from ibcb.cli.running import model_of
 
 _METRICS = {
     "bt_fitness": "same choice as the final expert",
@@ -24,14 +24,13 @@ _METRICS = {
 }
 
 
-@takes(how=Printed, reading=REMEMBERED)
+@verb(reading=REMEMBERED)
 def evaluate(
     model: ModelPath,
     run: Annotated[Path, typer.Argument(help="A folder written by ibcb simulate, or a log.")],
     *,
-    how: Printed,
     reading: dict[str, Any],
-) -> None:
+) -> Result:
     """Measure how well a saved model imitates a decider.
 
     On a simulated run, where the truth is known: the paper's metrics. On a log: the
@@ -48,22 +47,19 @@ def evaluate(
             raise ibcb.LogFormatError(f"{error}{hint}") from None
         agreement = imitator.score(log)
         say_notes(log.notes)
-        if how.as_json:
-            print_json({"agreement": agreement})
-        else:
-            print(f"agreement   {agreement:.4f}   with the policy right after the fitted log, without exploration")
-        return
+        words = "with the policy right after the fitted log, without exploration"
+        return Result({"agreement": agreement}, lambda: print(f"agreement   {agreement:.4f}   {words}"))
     truth = _read_run(run)
     figures, expert = ibcb.metrics.evaluate(imitator, truth), ibcb.metrics.evaluate(truth.expert, truth)
-    if how.as_json:
-        print_json(figures | {"expert": expert})
-        return
-    rows = [
-        {"metric": name, "model": figures[name], "expert": expert[name], "what": _METRICS[name]} for name in figures
-    ]
-    print_table(rows, {"metric": "", "model": "model", "expert": "expert", "what": ""})
-    if truth.top_k > 1:
-        print("\nThis expert draws among its best candidates, so no model can do better than its own column.")
+
+    def show() -> None:
+        own = {name: {"metric": name, "model": figures[name], "expert": expert[name]} for name in figures}
+        rows = [row | {"what": _METRICS[name]} for name, row in own.items()]
+        print_table(rows, {"metric": "", "model": "model", "expert": "expert", "what": ""})
+        if truth.top_k > 1:
+            print("\nThis expert draws among its best candidates, so no model can do better than its own column.")
+
+    return Result(figures | {"expert": expert}, show)
 
 
 def _read_run(folder: Path) -> ibcb.Run:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, model_of, saved
-from ibcb.cli.options import REMEMBERED, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import Row, print_facts, print_json, print_table, say_notes, write_tables
+from ibcb.cli.options import REMEMBERED, ModelPath, Result, opened, verb
+from ibcb.cli.printing import Row, print_facts, print_table, say_notes, write_tables
+from ibcb.cli.running import saved
 from ibcb.log.option import COUNT, PATH, option, whole
 
 #: characters of a step's id or time that fit beside the other columns
 _WIDEST = 28
+_COLUMNS = ("chosen", "preferred", "probability")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ExplainOptions(Printed):
-    """What is listed.
-
-    Attributes
-    ----------
-    log : path
-        The log that the model was fitted to; it is needed.
-    out : path
-        Write all steps to this .csv or .parquet file.
-    most : int
-        Print the N most doubtful steps.
-    """
-
-    log: Path | None = option(None, PATH)
-    out: Path | None = option(None, PATH, flags="-o --out")
-    most: int = option(20, COUNT, whole(1, "it counts steps to print"))
-
-
-@takes(how=_ExplainOptions, reading=REMEMBERED)
-def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) -> None:
+@verb(reading=REMEMBERED)
+def explain(
+    model: ModelPath,
+    *,
+    log: Path | None = option(None, PATH),
+    out: Path | None = option(None, PATH, flags="-o --out"),
+    most: int = option(20, COUNT, whole(1, "it counts steps to print")),
+    reading: dict[str, Any],
+) -> Result:
     """List the choices that do not fit, most doubtful first.
 
     Each row has the candidate chosen, the one that the policy of that episode
@@ -47,33 +35,39 @@ def explain(model: ModelPath, *, how: _ExplainOptions, reading: dict[str, Any]) 
     log into memory.
 
     Example: ibcb explain model.safetensors --log log.parquet -o steps.csv --most 10
+
+    Parameters
+    ----------
+    log : path
+        The log that the model was fitted to; it is needed.
+    out : path
+        Write all steps to this .csv or .parquet file.
+    most : int
+        Print the N most doubtful steps.
     """
-    log, out = how.log, how.out
     if log is None:
         raise typer.BadParameter("name the log that the model was fitted to.", param_hint="'--log'")
-    check_output(out, (".csv", ".parquet"), log, model)
-    imitator = model_of(model, log, needs="explain needs")
-    behaviour = ibcb.read_log(log, **prepared(imitator, reading, log))
+    suffixes = (".csv", ".parquet")
+    imitator, disk = opened(model, log, reading, out=out, suffixes=suffixes, needs="explain needs")
+    behaviour = disk.read()
     steps = ibcb.explain(imitator, behaviour)
     table, astray = steps.ranked(), int((steps.strayed > 0.5).sum())
     if out is not None:
         write_tables([table], out)
         saved(out)
     say_notes(behaviour.notes)
-    rows: list[Row] = table.slice(0, how.most).to_pylist()
-    if how.as_json:
-        shown = [{name: _plain(value) for name, value in row.items()} for row in rows]
-        print_json({"out": None if out is None else str(out), "steps": len(table), "astray": astray, "most": shown})
-        return
-    print_facts({"steps": f"{len(table)}, of which {astray} probably went astray", "saved": out})
-    print()
-    columns = {"episode": "episode", "step": "step"}
-    # One of them tells which step it was; the file has both.
-    label = next((name for name in ("step_id", "timestamp") if name in table.column_names), None)
-    if label is not None:
-        columns[label] = label.replace("_", " ")
-        rows = [row | {label: _short(str(row[label]))} for row in rows]
-    print_table(rows, columns | {"chosen": "chosen", "preferred": "preferred", "probability": "probability"})
+    rows: list[Row] = table.slice(0, most).to_pylist()
+
+    def show() -> None:
+        print_facts({"steps": f"{len(table)}, of which {astray} probably went astray", "saved": out})
+        print()
+        # One of them tells which step it was; the file has both.
+        label = [name for name in ("step_id", "timestamp") if name in table.column_names][:1]
+        columns = {name: name.replace("_", " ") for name in ("episode", "step", *label, *_COLUMNS)}
+        print_table([row | {name: _short(str(row[name])) for name in label} for row in rows], columns)
+
+    shown = [{name: _plain(value) for name, value in row.items()} for row in rows]
+    return Result({"out": out and str(out), "steps": len(table), "astray": astray, "most": shown}, show)
 
 
 def _plain(value: Any) -> Any:

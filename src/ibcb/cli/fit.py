@@ -6,17 +6,15 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 import ibcb
-from ibcb.cli.doubts import known_of, refuse_doubts
-from ibcb.cli.inputs import check_input, check_output, saved
-from ibcb.cli.options import HOW_TO_READ, LogPath, Printed, takes
-from ibcb.cli.printing import Row, print_facts, print_json, print_table, say, say_notes, size, wrapped
+from ibcb.cli.options import HOW_TO_READ, LogPath, Result, verb
+from ibcb.cli.printing import Row, known_of, print_facts, print_table, refuse_doubts, say, say_notes, size, wrapped
+from ibcb.cli.running import check_input, check_output, saved
 from ibcb.estimators.parameters import FITTING
 from ibcb.log.option import FLAG, PATH, option, text
 
@@ -43,11 +41,30 @@ _FIGURES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FitOptions(Printed):
-    """What becomes of the model, and how a large log is gone through.
+@verb(fitting=FITTING, reading=HOW_TO_READ)
+def fit(
+    log: LogPath,
+    *,
+    out: Path = option(Path("model.safetensors"), PATH, flags="-o --out"),
+    strict: bool = option(False, FLAG),
+    stream: bool = option(False, FLAG, heading="Large logs"),
+    resume: bool = option(False, FLAG),
+    scheduler: str | None = option(None, text("ADDRESS")),
+    fitting: dict[str, Any],
+    reading: dict[str, Any],
+) -> Result:
+    """Recover what a decider values, and its policies, from a log.
 
-    Attributes
+    Saves the model, prints its weights and a verdict on how far to rely on them.
+    Notes, and the warnings of ibcb validate, go to stderr.
+
+    If you do not know the kind of decider, use --expert auto: a table then shows how
+    well each kind predicts the choices one episode ahead. This reads the log twice.
+    For a log larger than memory, use ibcb convert once, then --stream.
+
+    Example: ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors
+
+    Parameters
     ----------
     out : path
         File to save the model in.
@@ -60,39 +77,18 @@ class _FitOptions(Printed):
     scheduler : str
         Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.
     """
-
-    out: Path = option(Path("model.safetensors"), PATH, flags="-o --out")
-    strict: bool = option(False, FLAG)
-    stream: bool = option(False, FLAG, heading="Large logs")
-    resume: bool = option(False, FLAG)
-    scheduler: str | None = option(None, text("ADDRESS"))
-
-
-@takes(how=_FitOptions, fitting=FITTING, reading=HOW_TO_READ)
-def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dict[str, Any]) -> None:
-    """Recover what a decider values, and its policies, from a log.
-
-    Saves the model, prints its weights and a verdict on how far to rely on them.
-    Notes, and the warnings of ibcb validate, go to stderr.
-
-    If you do not know the kind of decider, use --expert auto: a table then shows how
-    well each kind predicts the choices one episode ahead. This reads the log twice.
-    For a log larger than memory, use ibcb convert once, then --stream.
-
-    Example: ibcb fit clicks.csv --episode-every 1d --expert auto -o model.safetensors
-    """
     from ibcb.engine.cluster import ClusterError
     from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
     from ibcb.io.files import sole_writer
     from ibcb.report.facts import Validating
     from ibcb.report.sections import compared, exploration
 
-    out, kept, streamed = how.out, checkpoint_of(how.out), how.stream or how.resume or how.scheduler is not None
+    kept, streamed = checkpoint_of(out), stream or resume or scheduler is not None
     check_input(log, "a log")
     check_output(out, (".safetensors",), log)
     if streamed:
         check_output(kept, ())
-    if how.resume and not kept.exists():
+    if resume and not kept.exists():
         say(f"note: there is no checkpoint {kept} to resume from; the log is fitted from its beginning.")
     disk = ibcb.open_log(log, **reading)
     model = ibcb.IBCB(**fitting, verbose=True)
@@ -101,12 +97,12 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
     along: dict[str, Any] = {"judge": True, "also": [scanning]}
 
     def accept(fitted: ibcb.IBCB) -> None:
-        refuse_doubts([*known_of(behaviour, scanning, fitted), *fitted.notes_], how.strict)
+        refuse_doubts([*known_of(behaviour, scanning, fitted), *fitted.notes_], strict)
 
     if streamed:
         try:
-            with _cluster(how.scheduler) as client:
-                model = fit_in_steps(model, disk, out, accept=accept, resume=how.resume, client=client, **along)
+            with _cluster(scheduler) as client:
+                model = fit_in_steps(model, disk, out, accept=accept, resume=resume, client=client, **along)
         except (KeyboardInterrupt, ClusterError):
             if kept.exists():
                 say(f"the episodes finished so far are kept in {kept}; run the same command with --resume to continue.")
@@ -129,23 +125,19 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
     say_notes(notes)
     verdict = _verdict(model, behaviour)
     claimed = verdict is not None and verdict.supported
-    if how.as_json:
-        explores = model.epsilon_ is not None or model.temperature_ is not None
-        figures = {name: getattr(model, f"{name}_") for name in _FIGURES}
-        more = {
-            "evidence": [each._asdict() for each in model.evidence_],
-            "diagnostics": [each._asdict() for each in model.diagnostics_],
-            "seconds": seconds,
-            "verdict": verdict,
-            # Of epsilon in every episode and the next, or of the temperature.
-            "exploration_interval": model.exploration_interval()._asdict() if explores else None,
-            "forecast_note": None if model.forecast_note_ is None else model.forecast_note_.text,
-            "last_policy": _interval(model, claimed=claimed),
-            "notes": notes,
-        }
-        print_json({"model": str(out), **figures, **more})
-        return
-    note = model.forecast_note_
+    explores = model.epsilon_ is not None or model.temperature_ is not None
+    note, figures = model.forecast_note_, {name: getattr(model, f"{name}_") for name in _FIGURES}
+    told = {"model": str(out), **figures} | {
+        "evidence": [each._asdict() for each in model.evidence_],
+        "diagnostics": [each._asdict() for each in model.diagnostics_],
+        "seconds": seconds,
+        "verdict": verdict,
+        # Of epsilon in every episode and the next, or of the temperature.
+        "exploration_interval": model.exploration_interval()._asdict() if explores else None,
+        "forecast_note": None if note is None else note.text,
+        "last_policy": _interval(model, claimed=claimed),
+        "notes": notes,
+    }
     facts = {
         "log": log if streamed else size(behaviour),
         "solver": f"{model.solver_}, {seconds:.3f} s",
@@ -153,25 +145,28 @@ def fit(log: LogPath, *, how: _FitOptions, fitting: dict[str, Any], reading: dic
         "explores": exploration(model),
         "forecast": note and _FORECASTS.get(note.code, note),
     }
-    print_facts(facts, verdict)
-    if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
-        print_facts({"weights": "not determined: no weights explain the choices better than zeros", "saved": out})
-        return
-    print_facts({"saved": out})
-    print()
-    if kinds := compared(model):
-        print_table([_kind(each) for each in kinds], _KINDS)
+
+    def show() -> None:
+        print_facts(facts, verdict)
+        if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
+            print_facts({"weights": "not determined: no weights explain the choices better than zeros", "saved": out})
+            return
+        print_facts({"saved": out})
         print()
-    columns = {"feature": "feature", "weight": "reward weight", "policy": "next policy"}
-    if not model.decider_.learns:
-        # coef_ is the policy.
-        del columns["weight"]
-    if model.forecast_model_ is not None:
-        columns |= {"last": "last policy"} | ({"interval": "90% interval"} if claimed else {})
-    print_table(_weights(model), columns)
-    told = f"choices reveal their direction, {model.decider_.words.length} their length"
-    print()
-    print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {told}.", 0))
+        if kinds := compared(model):
+            print_table([_kind(each) for each in kinds], _KINDS)
+            print()
+        # Of a decider that does not learn, coef_ is the policy.
+        columns = {"feature": "feature"} | ({"weight": "reward weight"} if model.decider_.learns else {})
+        columns |= {"policy": "next policy"}
+        if model.forecast_model_ is not None:
+            columns |= {"last": "last policy"} | ({"interval": "90% interval"} if claimed else {})
+        print_table(_weights(model), columns)
+        length = f"choices reveal their direction, {model.decider_.words.length} their length"
+        print()
+        print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {length}.", 0))
+
+    return Result(told, show)
 
 
 def _verdict(model: ibcb.IBCB, log: Any) -> Any:

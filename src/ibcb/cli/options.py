@@ -1,4 +1,4 @@
-"""Options that are declared elsewhere as parameters of a command, and what help shows of them."""
+"""Verbs made of functions: their options, declared there or elsewhere, and what help shows of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
-from ibcb.cli.errors import reports_errors
-from ibcb.cli.inputs import check_input, reads, reads_tables
+import ibcb
+from ibcb.cli.printing import print_json
+from ibcb.cli.running import check_input, check_output, model_of, reads, reads_tables, reports_errors
 from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.read_options import CUTS, OPTIONS_FILE, READING
 from ibcb.numerics.refusals import WrongTypeError
@@ -28,8 +29,8 @@ HOW_TO_READ = (OPTIONS_FILE, *(each for each in READING if each.form is not None
 REMEMBERED = (OPTIONS_FILE, *(replace(each, usual=False) for each in HOW_TO_READ[1:]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Printed:
+@dataclass
+class _Everywhere:
     """Options of every verb.
 
     Attributes
@@ -41,27 +42,48 @@ class Printed:
     as_json: bool = option(False, FLAG, flags="--json")
 
 
-def takes(*, how: Any, **families: Sequence[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options: its own are the fields of ``how``, of which it gets an instance, checked.
+_JSON = declared(_Everywhere)
 
-    Of every other family it gets those that were given, by name.
+
+class Result(NamedTuple):
+    """What a verb found: with --json ``data`` is printed, else ``show`` prints it; ``failed``: the exit code is 1."""
+
+    data: Any
+    show: Callable[[], None] = lambda: None
+    failed: bool = False
+
+
+def verb(**families: Sequence[Option]) -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """Make a command of a function. Its options are the parameters that `option` made; it gets their values, checked.
+
+    Of every other family it gets the values that were given, by name; and ``as_json``, if it asks for it.
     """
 
-    def extend(command: Callable[..., None]) -> Callable[..., None]:
-        own = sorted(declared(how), key=lambda each: each.name == "as_json")
-        options = [*own, *(each for family in families.values() for each in family)]
+    def extend(command: Callable[..., Result]) -> Callable[..., None]:
+        own = declared(command)
+        options = [*own, *_JSON, *(each for family in families.values() for each in family)]
         # Where no option is more usual than the others, help shows all of them.
         several = [family for family in families.values() if any(each.usual for each in family)]
         seldom = {each.name for family in several for each in family if not each.usual}
+        arguments = inspect.signature(command, eval_str=True).parameters
+        places = [arguments[name] for name in arguments if name not in {each.name for each in options} | {*families}]
 
         @wraps(command)
         def run(*, help_all: bool = False, **values: Any) -> None:
             texts = {each.name: values.pop(each.name) for each in options}
-            asked = {name: given(family, texts) for name, family in families.items()}
-            command(**values, how=how(**given(own, texts)), **asked)
+            asked: dict[str, Any] = {name: given(family, texts) for name, family in families.items()}
+            asked |= {each.name: each.default for each in own} | given(own, texts)
+            if "as_json" in arguments:
+                asked["as_json"] = bool(texts["as_json"])
+            data, show, failed = command(**values, **asked)
+            if texts["as_json"]:
+                print_json(data)
+            else:
+                show()
+            if failed:
+                raise typer.Exit(1)
 
-        arguments = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in arguments if each.name not in ("how", *families)]
+        parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in places]
         parameters += [_parameter(each, hidden=each.name in seldom) for each in options]
         parameters += [_HELP_ALL] if seldom else []
         shown = reports_errors(run)
@@ -126,6 +148,19 @@ def _overruled(before: Mapping[str, Any], given: dict[str, Any]) -> dict[str, An
     if any(name in given for name in CUTS):
         before = {name: value for name, value in before.items() if name not in CUTS}
     return {**before, **given, "columns": {**before.get("columns", {}), **given.get("columns", {})}}
+
+
+def opened(
+    model: Path, log: Path, reading: dict[str, Any], *, out: Path | None, suffixes: Sequence[str], **more: Any
+) -> tuple[Any, Any]:
+    """A saved model and a log on disk, read as its own; ``out`` and ``suffixes``: what is to be written of them.
+
+    ``more``: what the model must be, see `model_of`; ``choices``: whether the log must have them.
+    """
+    choices = more.pop("choices", True)
+    check_output(out, suffixes, log, model)
+    imitator = model_of(model, log, **more)
+    return imitator, ibcb.open_log(log, **prepared(imitator, reading, log, choices=choices), choices=choices)
 
 
 def prepared(model: Any, reading: dict[str, Any], log: Path, *, choices: bool = True) -> dict[str, Any]:

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
 import ibcb
-from ibcb.cli.inputs import check_output, model_of, saved
-from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import columns_of, print_json, say, say_notes, write_tables
+from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Result, opened, verb
+from ibcb.cli.printing import columns_of, say, say_notes, write_tables
+from ibcb.cli.running import saved
 from ibcb.log.option import COUNT, FLAG, PATH, option, whole
 
 #: updates after the log that are predicted at most
 _FURTHEST = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PredictOptions(Printed):
-    """What is predicted.
-
-    Attributes
-    ----------
-    out : path
-        Write to this .csv or .parquet file. Default: CSV on stdout.
-    scores : bool
-        Write a row per candidate, with its score, not one per step.
-    certainty : bool
-        Add a column: the probability that the decider prefers this candidate, too.
-    at_episode : int
-        Choose with the policy of this episode of the fitted log, counted from 0; beyond its end, with a predicted one.
-    """
-
-    out: Path | None = option(None, PATH, flags="-o --out")
-    scores: bool = option(False, FLAG)
-    certainty: bool = option(False, FLAG)
-    at_episode: int | None = option(None, COUNT, whole(0, "episodes are counted from 0"))
-
-
-@takes(how=_PredictOptions, reading=REMEMBERED)
-def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: dict[str, Any]) -> None:
+@verb(reading=REMEMBERED)
+def predict(
+    model: ModelPath,
+    log: LogPath,
+    *,
+    out: Path | None = option(None, PATH, flags="-o --out"),
+    scores: bool = option(False, FLAG),
+    certainty: bool = option(False, FLAG),
+    at_episode: int | None = option(None, COUNT, whole(0, "episodes are counted from 0")),
+    as_json: bool,
+    reading: dict[str, Any],
+) -> Result:
     """Choose a candidate at every step, as the decider would.
 
     Uses the policy right after the fitted log, without exploration. Writes the
@@ -54,36 +41,43 @@ def predict(model: ModelPath, log: LogPath, *, how: _PredictOptions, reading: di
     policy right after the log, and 30 the policy predicted ten updates later.
 
     Example: ibcb predict model.safetensors candidates.parquet --at-episode 30 -o choices.csv
+
+    Parameters
+    ----------
+    out : path
+        Write to this .csv or .parquet file. Default: CSV on stdout.
+    scores : bool
+        Write a row per candidate, with its score, not one per step.
+    certainty : bool
+        Add a column: the probability that the decider prefers this candidate, too.
+    at_episode : int
+        Choose with the policy of this episode of the fitted log, counted from 0; beyond its end, with a predicted one.
     """
-    from ibcb.cli.choice_tables import predictions
+    from ibcb.cli.tables import predictions
     from ibcb.io.tablefiles import table_file
 
-    out = how.out
-    check_output(out, (".csv", ".parquet"), log, model)
-    imitator = model_of(model, log)
-    asked = {"scores": how.scores, "certainty": how.certainty, "policy": _policy_at(imitator, how.at_episode)}
-    if how.certainty:
-        _check_certainty(imitator, how.scores, how.at_episode)
-    candidates = ibcb.open_log(log, **prepared(imitator, reading, log, choices=False), choices=False)
+    imitator, candidates = opened(model, log, reading, out=out, suffixes=(".csv", ".parquet"), choices=False)
+    if certainty:
+        _check_certainty(imitator, scores, at_episode)
+    policy = _policy_at(imitator, at_episode)
+    tables = predictions(imitator, candidates, scores=scores, certainty=certainty, policy=policy)
     if out is not None:
         steps = 0
         with table_file(out) as file:
-            for table in predictions(imitator, candidates, **asked):
+            for table in tables:
                 # A row for each candidate says whether it is chosen; one for each step says which.
-                steps += int(table["chosen"].to_numpy().sum()) if how.scores else len(table)
+                steps += int(table["chosen"].to_numpy().sum()) if scores else len(table)
                 file.write(table)
         saved(out)
         say_notes(candidates.notes)
-        if how.as_json:
-            print_json({"out": str(out), "steps": steps})
-        else:
-            say(f"{out}: {steps} choices")
-        return
-    if how.as_json:
-        print_json(columns_of(list(predictions(imitator, candidates, **asked))))
+        return Result({"out": str(out), "steps": steps}, lambda: say(f"{out}: {steps} choices"))
+    told: dict[str, Any] = {}
+    if as_json:
+        told = columns_of(list(tables))
     else:
-        write_tables(predictions(imitator, candidates, **asked))
+        write_tables(tables)
     say_notes(candidates.notes)
+    return Result(told)
 
 
 def _policy_at(model: Any, episode: int | None) -> Any:

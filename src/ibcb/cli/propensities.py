@@ -5,41 +5,31 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ibcb
-from ibcb.cli.inputs import check_output, model_of, saved
-from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Printed, prepared, takes
-from ibcb.cli.printing import columns_of, print_json, say, say_notes
+from ibcb.cli.options import REMEMBERED, LogPath, ModelPath, Result, opened, verb
+from ibcb.cli.printing import columns_of, say, say_notes
+from ibcb.cli.running import saved
 from ibcb.log.option import FLAG, PATH, option
 
 if TYPE_CHECKING:
-    from ibcb.cli.propensity_tables import Told
+    from ibcb.cli.tables import Told
 
 _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PropensitiesOptions(Printed):
-    """What is written.
-
-    Attributes
-    ----------
-    out : path
-        File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log with Vowpal
-        Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.
-    ahead : bool
-        Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.
-    """
-
-    out: Path | None = option(None, PATH, flags="-o --out")
-    ahead: bool = option(False, FLAG)
-
-
-@takes(how=_PropensitiesOptions, reading=REMEMBERED)
-def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, reading: dict[str, Any]) -> None:
+@verb(reading=REMEMBERED)
+def propensities(
+    model: ModelPath,
+    log: LogPath,
+    *,
+    out: Path | None = option(None, PATH, flags="-o --out"),
+    ahead: bool = option(False, FLAG),
+    as_json: bool,
+    reading: dict[str, Any],
+) -> Result:
     """Compute the probability of every candidate of every step.
 
     For the log that the model was fitted on, the policy in force in each episode
@@ -57,44 +47,50 @@ def propensities(model: ModelPath, log: LogPath, *, how: _PropensitiesOptions, r
     rare the rarest choices were.
 
     Example: ibcb propensities model.safetensors log.parquet -o propensities.parquet
-    """
-    from ibcb.cli.propensity_tables import not_drawn, of_another_log
 
-    out = how.out
-    check_output(out, (*_TABLES, _FEEDBACK, *_LABELS), log, model)
-    imitator = model_of(model, log, needs="propensities need")
-    steps: Any = ibcb.open_log(log, **prepared(imitator, reading, log))
+    Parameters
+    ----------
+    out : path
+        File to write: a table (.csv, .parquet), feedback of the Open Bandit Pipeline (.npz), or the log with Vowpal
+        Wabbit's labels (.vw, .dsjson). Default: CSV on stdout.
+    ahead : bool
+        Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.
+    """
+    from ibcb.cli.tables import not_drawn, of_another_log
+
+    steps: Any
+    suffixes = (*_TABLES, _FEEDBACK, *_LABELS)
+    imitator, steps = opened(model, log, reading, out=out, suffixes=suffixes, needs="propensities need")
     if out is not None and out.suffix.lower() not in _TABLES:
         # These forms need the log in memory.
         steps = steps.read()
     tables: list[Any] = []
-    recovered = _recovered(imitator, steps, out, tables, ahead=how.ahead, as_json=how.as_json)
+    recovered = _recovered(imitator, steps, out, tables, ahead=ahead, as_json=as_json)
     if out is not None:
         saved(out)
     kind = imitator.decider_
     notes = [*steps.notes]
     notes += [] if recovered.fitted else [of_another_log()]
     notes += [not_drawn(kind.label)] if kind.deterministic else []
-    if how.as_json:
-        told: dict[str, Any] = {
-            "steps": recovered.overlap.steps,
-            "rows": recovered.rows,
-            "fitted_log": recovered.fitted,
-            "overlap": recovered.overlap,
-            "notes": notes,
-        }
-        print_json(told | (columns_of(tables) if out is None else {"out": str(out)}))
-    elif out is not None:
+    if out is not None and not as_json:
         say(f"{out}: {recovered.rows} propensities")
     say_notes(notes)
     say(f"overlap: {recovered.overlap}")
+    told: dict[str, Any] = {
+        "steps": recovered.overlap.steps,
+        "rows": recovered.rows,
+        "fitted_log": recovered.fitted,
+        "overlap": recovered.overlap,
+        "notes": notes,
+    }
+    return Result(told | (columns_of(tables) if tables else {"out": out and str(out)}))
 
 
 def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], *, ahead: bool, as_json: bool) -> Told:
     """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
     import numpy as np
 
-    from ibcb.cli.propensity_tables import recover_tables
+    from ibcb.cli.tables import recover_tables
     from ibcb.io.tablefiles import TableWriter, table_file
 
     def kept() -> Any:

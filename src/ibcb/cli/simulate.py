@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 import ibcb
-from ibcb.cli.inputs import saved
-from ibcb.cli.options import Printed, bad_usage, takes
-from ibcb.cli.printing import print_json, size
+from ibcb.cli.options import Result, bad_usage, verb
+from ibcb.cli.printing import size
+from ibcb.cli.running import saved
 from ibcb.estimators.parameters import MEANT_KINDS
 from ibcb.log.option import COUNT, NUMBER, Form, declared, number, one_of, option, text, whole, whole_number
 from ibcb.numerics.refusals import WrongTypeError
@@ -101,15 +101,14 @@ class _SimulateOptions:
 _SIMULATION = declared(_SimulateOptions)
 
 
-@takes(how=Printed, asked=_SIMULATION)
+@verb(asked=_SIMULATION)
 def simulate(
     out: Annotated[
         Path, typer.Argument(help="Folder to write log.parquet, test.parquet, ood.parquet and run.json to.")
     ],
     *,
-    how: Printed,
     asked: dict[str, Any],
-) -> None:
+) -> Result:
     """Simulate an expert that learns, and log its choices.
 
     Options that are not given take the paper's values.
@@ -136,7 +135,4 @@ def simulate(
         description.write_text(json.dumps(settings, indent=2) + "\n")
         (out / "run.json").unlink(missing_ok=True)
     saved(out)
-    if how.as_json:
-        print_json({"folder": str(out), "settings": settings})
-    else:
-        print(f"{out}/  {size(run.log)}")
+    return Result({"folder": str(out), "settings": settings}, lambda: print(f"{out}/  {size(run.log)}"))

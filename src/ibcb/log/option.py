@@ -1,8 +1,9 @@
 """Options, each declared once: command line, files of options, signatures, docstrings and checks are made from it.
 
-A family of options is a dataclass. Its docstring has their types and words, in the section Attributes: a command line
-says the first paragraph of each, other docstrings all of them. Its fields, made by `option`, have name, default, form
-and check; `declared` puts both together. Nothing here imports numpy, so that help is shown at once.
+A family of options is a dataclass, or the verb that takes them. Its docstring has their types and words, in the section
+Attributes or Parameters: a command line says the first paragraph of each, other docstrings all of them. Its fields, or
+defaults, made by `option`, have name, default, form and check; `declared` puts both together. Nothing here imports
+numpy, so that help is shown at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import Field, dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -95,22 +96,27 @@ def option(default: Any, form: Form | None = None, check: _Check | None = None, 
 
 
 def declared(family: Any) -> tuple[Option, ...]:
-    """The options that the fields of a dataclass are."""
-    entries = _entries(family)
-    made: list[Option] = []
-    for each in family.__dataclass_fields__.values():  # with those that are only passed on
+    """The options that the fields of a dataclass are, or defaults of a function's parameters."""
+    entries, made = _entries(family), list[Option]()
+    if isinstance(family, type):
+        fields: dict[str, Any] = family.__dataclass_fields__  # type: ignore[attr-defined] # with those only passed on
+    else:
+        defaults = {name: each.default for name, each in inspect.signature(family).parameters.items()}
+        fields = {name: each for name, each in defaults.items() if isinstance(each, Field)}
+    for name, each in fields.items():
         own: Option = each.metadata["option"]
         heading = own.heading or (made[-1].heading if made else "")
-        entry = entries.get(each.name, "")
+        entry = entries.get(name, "")
         first = entry.partition("\n")[2].partition("\n\n")[0]
-        made.append(replace(own, name=each.name, heading=heading, entry=entry, help=" ".join(first.split())))
+        made.append(replace(own, name=name, heading=heading, entry=entry, help=" ".join(first.split())))
     return tuple(made)
 
 
 def _entries(family: Any) -> dict[str, str]:
-    """What the docstrings of a class and its bases have of each attribute; nothing with python -OO."""
-    texts = [inspect.cleandoc(each.__doc__ or "").partition("Attributes\n----------\n") for each in family.__mro__]
-    parts = [part for _, _, section in texts for part in re.split(r"(?m)^(?=\S+ : )", section)]
+    """What the docstrings of a class and its bases, or of a function, have of each option; nothing with python -OO."""
+    texts = [inspect.cleandoc(each.__doc__ or "") for each in getattr(family, "__mro__", (family,))]
+    sections = [re.split(r"(?:Attributes|Parameters)\n-{10}\n", text, maxsplit=1)[1:] for text in texts]
+    parts = [part for section in sections for text in section for part in re.split(r"(?m)^(?=\S+ : )", text)]
     return {part.partition(" : ")[0]: part.strip() for part in parts}
 
 

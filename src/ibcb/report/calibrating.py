@@ -5,8 +5,9 @@ Logged propensities are never fitted, so that what they say of a model is a chec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,68 +26,38 @@ _BINS = 10
 _LEAST = 1e-6
 
 
-@dataclass(frozen=True)
-class Bin:
-    """Candidates whose recovered propensities are alike: their number, and the means of both."""
-
-    candidates: int
-    recovered: float
-    logged: float
+#: of choices, what their log-likelihood is given by: logged propensities, recovered ones of the policy in force, those
+#: that are predicted one episode ahead, and even ones
+_BY = ("logged", "recovered", "ahead", "uniform")
 
 
-@dataclass(frozen=True)
-class Likelihoods:
-    """Mean log-likelihood of so many choices: by the logged propensities, by those recovered of the policy in force, by
-    those predicted one episode ahead, and by even ones.
-    """
-
-    steps: int
-    logged: float
-    recovered: float
-    ahead: float
-    uniform: float
-
-    @classmethod
-    def of(cls, sums: Vector) -> dict[str, Any]:
-        """Of the number of choices and sums of their log-likelihoods."""
-        return dict(zip(cls.__dataclass_fields__, (int(sums[0]), *(sums[1:] / sums[0]).tolist()), strict=True))
+def _likelihoods(sums: Vector) -> dict[str, Any]:
+    """Of the number of choices and sums of their log-likelihoods: ``steps``, and the means by each."""
+    return {"steps": int(sums[0])} | dict(zip(_BY, (sums[1:] / sums[0]).tolist(), strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpisodeCalibration(Likelihoods):
-    """Those of one episode, of its choices with a logged propensity."""
-
-    number: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration(Likelihoods):
+class Calibration(SimpleNamespace):
     """How recovered propensities compare with logged ones, over the choices of the policy that have one.
 
     Attributes
     ----------
     steps : int
     logged, recovered, ahead, uniform : float
-        Log-likelihood per choice, see `Likelihoods`.
+        Log-likelihood per choice: by the logged propensities, by those recovered of the policy in force, by those
+        predicted one episode ahead, and by even ones.
     fitted : bool
         Whether the log is the one that was fitted; of any other all propensities are those of the policy after it.
     complete : int
         Steps whose candidates all have a logged propensity.
     total_variation, total_variation_ahead : float or None
         Half the sum of absolute differences at a step, on average over those; None where there are none.
-    curve, curve_ahead : tuple of Bin
-        Mean logged propensity of candidates with like recovered ones, the least first. Where only that of the choice
-        was logged, it stands for as many as one over it: likely candidates are chosen, and so logged, more often.
-    episodes : tuple of EpisodeCalibration
+    curve, curve_ahead : tuple
+        Of ``candidates`` with like recovered propensities, how many they are, and the means of the ``recovered`` and
+        the ``logged`` ones, the least first. Where only that of the choice was logged, it stands for as many as one
+        over it: likely candidates are chosen, and so logged, more often.
+    episodes : tuple
+        Of each its ``number``, and what ``steps``, ``logged``, ``recovered``, ``ahead`` and ``uniform`` are of it.
     """
-
-    fitted: bool
-    complete: int
-    total_variation: float | None
-    total_variation_ahead: float | None
-    curve: tuple[Bin, ...]
-    curve_ahead: tuple[Bin, ...]
-    episodes: tuple[EpisodeCalibration, ...]
 
     def told(self, log_likelihood: float) -> float | None:
         """Of what logged propensities tell of the choices beyond even ones, the share that others tell."""
@@ -95,7 +66,8 @@ class Calibration(Likelihoods):
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return asdict(self)
+        told: dict[str, Any] = json.loads(json.dumps(self, default=vars))
+        return told
 
     def __str__(self) -> str:
         now, ahead = self.told(self.recovered), self.told(self.ahead)
@@ -186,7 +158,7 @@ class Calibrating(Subscriber):
             return None
         for each in self._going:
             each.finish()
-        whole = Likelihoods.of(np.sum(list(self._episodes.values()), axis=0))
+        whole = _likelihoods(np.sum(list(self._episodes.values()), axis=0))
         apart = [float(each) / self._complete if self._complete else None for each in self._apart]
         weights, logged, recovered, ahead = np.concatenate(self._known, axis=1)
         return Calibration(
@@ -198,12 +170,12 @@ class Calibrating(Subscriber):
             curve=tuple(_curve(recovered, logged, weights)),
             curve_ahead=tuple(_curve(ahead, logged, weights)),
             episodes=tuple(
-                EpisodeCalibration(number=number, **Likelihoods.of(sums)) for number, sums in self._episodes.items()
+                SimpleNamespace(number=number, **_likelihoods(sums)) for number, sums in self._episodes.items()
             ),
         )
 
 
-def _curve(recovered: Vector, logged: Vector, weights: Vector) -> Iterator[Bin]:
+def _curve(recovered: Vector, logged: Vector, weights: Vector) -> Iterator[SimpleNamespace]:
     """Bins of about as many candidates each; what is equal stays together."""
     order = np.argsort(recovered, kind="stable")
     values = recovered[order]
@@ -211,5 +183,5 @@ def _curve(recovered: Vector, logged: Vector, weights: Vector) -> Iterator[Bin]:
     cuts = np.unique(np.searchsorted(values, values[[len(values) * k // _BINS for k in range(1, _BINS)]], side="left"))
     for some in np.split(order, cuts):
         if len(some):
-            means = (float(np.average(values[some], weights=weights[some])) for values in (recovered, logged))
-            yield Bin(len(some), *means)
+            means = [float(np.average(values[some], weights=weights[some])) for values in (recovered, logged)]
+            yield SimpleNamespace(candidates=len(some), recovered=means[0], logged=means[1])

@@ -80,16 +80,14 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     groups = groups_of(names)
     spread = StepSpread(model.direction(model.policy_coefs_[-1]), groups)
     view = Walking(model, spread, contradicting={(row.episode, row.step) for row in named}, steps=steps)
-    going = _Going(
-        Rejudging(model._fit, view),
-        None if track is None or not model.coef_.any() else Ribbons(model, track, before),
-        # Where nothing is believed of a policy, no choice has a probability.
-        None if model.forecast_model_ is None else Calibrating(model, before),
-    )
-    replay([log], going, *also, before=before)
-    rejudging = going.rejudging
-    calibrated = None if going.calibrating is None else going.calibrating.finish()
-    if calibrated is None and model.forecast_model_ is not None and not rejudging.same:
+    bounded, recovers = track is not None and bool(model.coef_.any()), model.forecast_model_ is not None
+    along: list[Subscriber] = [Ribbons(model, before)] if bounded else []
+    # Where nothing is believed of a policy, no choice has a probability.
+    along += [Calibrating(model, before)] if recovers else []
+    (rejudging, *_) = replay([log], Rejudging(model._fit, view, *along), *also, before=before)
+    found = [each.finish() for each in rejudging.along]
+    calibrated = found[-1] if found and recovers else None
+    if recovers and not rejudging.same:
         calibrated = calibration(model, log)
     judged = view.verdict(model) if rejudging.same else of_another_log()
     decides = spread.finish()
@@ -97,7 +95,7 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     # Those that ever moved scores most.
     moved = np.abs([*model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)]).max(axis=0)
     # Of another log than the fitted one nothing can be retraced.
-    bounds = going.ribbons.finish() if going.ribbons is not None and judged.supported and rejudging.same else None
+    bounds = found[0] if found and bounded and judged.supported else None
     evolution = sections.evolved(model, view, order, moved * decides.spreads, bounds)
     sample, misfits = within_budget(view.sample), view.listed.finish()
     notes = [] if rejudging.same else [_ANOTHER.format(rejudging.names[-1], model.log_fingerprint_)]
@@ -113,26 +111,6 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     )
     said = {name: value for table in tables for name, value in vars(table).items()}
     return Facts(**said, calibration=calibrated)
-
-
-class _Going(Subscriber):
-    """All that a page needs, in their order; what is of the fitted log alone stops where another goes on otherwise."""
-
-    def __init__(self, rejudging: Rejudging, ribbons: Ribbons | None, calibrating: Calibrating | None) -> None:
-        self.rejudging, self.ribbons, self.calibrating = rejudging, ribbons, calibrating
-
-    def step(self, episode: Episode) -> _Going:
-        """One more episode."""
-        self.rejudging.step(episode)
-        if not self.rejudging.same:
-            self.ribbons = self.calibrating = None
-        self.ribbons = self.ribbons and self.ribbons.step(episode)
-        self.calibrating = self.calibrating and self.calibrating.step(episode)
-        return self
-
-    def finish(self) -> None:
-        """Raises where the log cannot be the fitted one."""
-        self.rejudging.finish()
 
 
 class Validating(Subscriber):

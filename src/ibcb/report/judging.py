@@ -119,6 +119,8 @@ class Rejudging(Subscriber):
     Attributes
     ----------
     judging : Judging
+    along : list of Subscriber
+        Others that need the fitted log; forgotten where another goes on otherwise.
     names : list of str
         Of the log after each stored episode.
     differs : int or None
@@ -128,8 +130,9 @@ class Rejudging(Subscriber):
 
     differs: int | None = None
 
-    def __init__(self, fit: Fit, judging: Judging) -> None:
+    def __init__(self, fit: Fit, judging: Judging, *along: Subscriber) -> None:
         self.fit, self.judging, self.warmup_steps, self.names = fit, judging, 0, list[str]()
+        self.along = [*along]
         judging.excused = explained_exactly(fit.evolution.theta, fit.evolution.diagnostics)
 
     def step(self, episode: Episode) -> Rejudging:
@@ -138,10 +141,15 @@ class Rejudging(Subscriber):
         if self.same and name not in fitted[len(self.names) : len(self.names) + 1]:
             self.differs = episode.number
         self.names.append(name)
+        if episode.by_policy:
+            self._judge(episode)
+        else:
+            self.warmup_steps += len(episode.lesson.chosen)
+        self.along = [each.step(episode) for each in self.along] if self.same else []
+        return self
+
+    def _judge(self, episode: Episode) -> None:
         diagnostics, steps, number = self.fit.evolution.diagnostics, len(episode.lesson.chosen), episode.number
-        if not episode.by_policy:
-            self.warmup_steps += steps
-            return self
         if number >= len(diagnostics):
             # What to do where the log goes on after the fitted one.
             cut = f", log[:{number}], or fit all of it" if self.same or self.differs == number else ""
@@ -155,7 +163,6 @@ class Rejudging(Subscriber):
                 f"{diagnostics[number].steps}; give the log that the model was fitted to."
             )
         self.judging.step(episode, self.fit)
-        return self
 
     def finish(self) -> Rejudging:
         """Itself; raises where the log is shorter than the fitted one."""

@@ -30,7 +30,7 @@ from ibcb.report.reading import LIKELY, Decider, EpisodeThoughts, ReadPart, in_d
 from ibcb.report.rivals import Lessons
 from ibcb.report.shown_steps import EpisodeSample, MisfitList, SampledEpisode, room_per_episode
 from ibcb.report.writing import exact
-from ibcb.tracking import Interval, Track
+from ibcb.tracking import Interval
 from ibcb.tracking.choice_probabilities import Retraced
 from ibcb.tracking.intervals import interval
 
@@ -245,13 +245,13 @@ class Ribbons(Subscriber):
     Parameters
     ----------
     model : IBCB
-    track : Track
-        Its own.
+        One that has a track.
     before : History
         Where its log begins.
     """
 
-    def __init__(self, model: IBCB, track: Track, before: History) -> None:
+    def __init__(self, model: IBCB, before: History) -> None:
+        track = model._known("for intervals")
         self._estimates, self._bounds = model.direction(model.policy_coefs_), list[Interval]()
         self._still: Interval | None = None
         if track.kind.motions.stays:
