@@ -11,26 +11,14 @@ import sys
 
 import numpy as np
 import pytest
-from commands import ibcb_command, succeeds
-from conftest import heed_interrupts
+from commands import assert_fails, ibcb_command, succeeds
+from conftest import heed_interrupts, slow
 from same import assert_same
 
 import ibcb
 
 SMALL = ["--episodes", "4", "--batch-size", "50", "--candidates", "4", "--features", "3", "--warmup", "60"]
 SETTINGS = {"n_episodes": 4, "batch_size": 50, "n_candidates": 4, "n_features": 3, "warmup": 60}
-
-
-def assert_fails(result, code=1, *words):
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    if code == 1:
-        lines = result.stderr.splitlines()
-        assert len(lines) == 1
-        assert lines[0].startswith("error: ")
-    for word in words:
-        assert re.search(word, result.stderr), result.stderr
 
 
 def start(program, *arguments):
@@ -74,7 +62,6 @@ def test_simulate_leaves_the_logs_of_that_seed_and_no_rewards(tmp_path):
     "options",
     [
         ["--expert", "egreedy", "--epsilon", "0.3", "--decay", "0.5"],
-        ["--expert", "sbucb", "--top-k", "2"],
         ["--environment", "arms", "--arms", "6", "--available", "4", "--expert", "other"],
     ],
     ids=" ".join,
@@ -86,7 +73,7 @@ def test_a_simulated_run_is_known_again(tmp_path, options):
     assert printed == {"folder": str(tmp_path / "run"), "settings": told}
     named = {name: value for name, value in zip(options[::2], options[1::2], strict=True) if name != "--expert"}
     for name, value in named.items():
-        stored = told[{"--arms": "n_arms", "--available": "n_available", "--top-k": "top_k"}.get(name, name[2:])]
+        stored = told[{"--arms": "n_arms", "--available": "n_available"}.get(name, name[2:])]
         assert stored == type(stored)(value)
     again = ibcb.simulate(**told)
     stored = ibcb.read_log(tmp_path / "run" / "log.parquet")
@@ -141,13 +128,11 @@ def test_fit_prints_every_weight_for_people(folder, tmp_path):
 
 
 def test_fit_without_forecast_shows_none(folder, tmp_path):
-    log, out = folder / "run" / "log.parquet", tmp_path / "m.safetensors"
-    text = succeeds("fit", log, "-o", out, "--l2", "0.3", "--no-forecast").stdout
-    model = ibcb.load_model(out)
-    assert model.get_params()["forecast"] is None
+    command = ["fit", folder / "run" / "log.parquet", "-o", tmp_path / "m.safetensors", "--l2", "0.3", "--no-forecast"]
+    text = succeeds(*command).stdout
     assert "forecast " not in text
     assert "interval" not in text
-    told = json.loads(succeeds("fit", log, "-o", out, "--l2", "0.3", "--no-forecast", "--json").stdout)
+    told = json.loads(succeeds(*command, "--json").stdout)
     names = ("forecast_model", "forecast_note", "last_policy", "unidentified_features")
     assert [told[name] for name in names] == [None] * 4
 
@@ -172,17 +157,15 @@ def random_log(warmup):
 def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     ibcb.write_log(random_log(warmup=0), tmp_path / "random.parquet")
     arguments = ["fit", tmp_path / "random.parquet", "-o", tmp_path / "m.safetensors", "--json"]
-    with start("from ibcb.cli import main; main()", *arguments) as process:
-        stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0
-    told = json.loads(stdout)
+    result = succeeds(*arguments)
+    told = json.loads(result.stdout)
     assert told["solver"] == "robust"
     codes = [note["code"] for note in told["notes"]]
     assert codes[0] == "unexplained"
     assert "not-predicted" in codes
     assert len(codes) == len(set(codes))
     names = {"info": "note", "warning": "warning"}
-    assert stderr.splitlines() == [f"{names[note['severity']]}: {note['text']}" for note in told["notes"]]
+    assert result.stderr.splitlines() == [f"{names[note['severity']]}: {note['text']}" for note in told["notes"]]
 
 
 @pytest.mark.parametrize(
@@ -331,6 +314,7 @@ def test_evaluate_refuses_a_description_of_another_run(folder, tmp_path, change,
 # -- demo ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_demo_shows_the_result_and_leaves_log_model_and_report(tmp_path):
     result = succeeds("demo", "--out", tmp_path / "demo", "--json")
     told = json.loads(result.stdout)
@@ -391,8 +375,8 @@ LOST_INTERRUPTS = {
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("place", LOST_INTERRUPTS)
+@pytest.mark.parametrize("sign", [signal.SIGINT, slow(signal.SIGTERM)])
+@pytest.mark.parametrize("place", ["in a finaliser", *map(slow, ["anywhere", "while a class is made"])])
 def test_an_interrupt_that_python_drops_or_renames_is_heeded(folder, tmp_path, place, sign):
     """As happens now and then in an import."""
     code = f"import os, time\ninterrupt = lambda: os.kill(os.getpid(), {int(sign)})\n{LOST_INTERRUPTS[place]}\n"
@@ -418,9 +402,8 @@ def test_the_log_tells_the_kind_of_decider(tmp_path):
     assert [entry["expert"] for entry in told["evidence"] if entry["chosen"]] == ["sbucb"]
     assert ibcb.load_model(out).expert_ == "sbucb"
     whole = ibcb.load_model(out)
-    again = json.loads(
-        succeeds("fit", path, "--expert", "auto", "--l2", "auto", "--stream", "-o", out, "--json").stdout
-    )
+    streamed = ["fit", path, "--expert", "auto", "--l2", "auto", "--stream", "-o", out, "--json"]
+    again = json.loads(succeeds(*streamed).stdout)
     assert {**again, "seconds": 0} == {**told, "seconds": 0}
     assert_same(ibcb.load_model(out).get_state(), whole.get_state())
     assert [file.name for file in tmp_path.iterdir() if "checkpoint" in file.name] == []

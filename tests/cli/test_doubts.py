@@ -100,7 +100,7 @@ def test_python_shows_the_warnings_of_reading_on_the_page(doubtful, tmp_path):
     assert "depend linearly on each other" not in plain
 
 
-@pytest.mark.parametrize("how", [[], ["--stream"], ["--json"]], ids=" ".join)
+@pytest.mark.parametrize("how", [["--json"], ["--stream"]], ids=" ".join)
 def test_strict_fit_makes_nothing_of_a_log_in_doubt(doubtful, tmp_path, how):
     """What is warned of without it, of the log and by the model, is an error each."""
     out = tmp_path / "m.safetensors"
@@ -115,11 +115,10 @@ def test_strict_fit_makes_nothing_of_a_log_in_doubt(doubtful, tmp_path, how):
     assert len(warned) >= 3
     # A fit in steps is not lost.
     kept = [f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it."]
-    assert lines[len(warned) :] == (kept if how == ["--stream"] else [])
-    assert {file.name for file in tmp_path.iterdir()} == {
-        "log.csv",
-        *(["m.checkpoint.safetensors"] if how == ["--stream"] else []),
-    }
+    kept = kept if how == ["--stream"] else []
+    assert lines[len(warned) :] == kept
+    left = ["log.csv", "m.checkpoint.safetensors"] if kept else ["log.csv"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == left
     assert ibcb_command("validate", doubtful, "--strict").exit_code == 1
 
 

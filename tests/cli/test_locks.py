@@ -91,7 +91,7 @@ def test_resuming_without_a_checkpoint_is_told(here):
     assert "there is no checkpoint m.checkpoint.safetensors to resume from; the log is fitted from its" in result.stderr
 
 
-@pytest.mark.parametrize("trial", [0, 1, *map(slow, range(2, 20))])
+@pytest.mark.parametrize("trial", [1, *map(slow, range(2, 20))])
 def test_of_two_fits_at_once_none_is_lost(here, trial):
     started = []
     for _ in range(2):

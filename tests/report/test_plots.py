@@ -1,6 +1,5 @@
 """The figures as matplotlib axes, and what notebooks show."""
 
-import importlib
 import sys
 
 import numpy as np
@@ -55,10 +54,6 @@ def test_figures_go_into_given_axes_and_names_are_no_formulas():
     assert ibcb.plots.evolution(model, ax=ax) is ax
     assert ibcb.plots.weights(model, ax=figure.add_subplot()) in figure.axes
     figure.canvas.draw()
-
-
-def test_it_is_a_module_of_its_own():
-    assert importlib.import_module("ibcb.plots") is ibcb.plots
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):
