@@ -13,7 +13,7 @@ from conftest import ragged_log
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.cli.tables import Overlap, recover_tables, worth
+from ibcb.cli.choice_tables import Overlap, recover_tables, worth
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def predict(
     at_episode : int
         Choose with the policy of this episode of the fitted log, counted from 0; beyond its end, with a predicted one.
     """
-    from ibcb.cli.tables import predictions
+    from ibcb.cli.choice_tables import predictions
     from ibcb.io.tablefiles import table_file
 
     imitator, candidates = opened(model, log, reading, out=out, suffixes=(".csv", ".parquet"), choices=False)

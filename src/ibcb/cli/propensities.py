@@ -15,7 +15,7 @@ from ibcb.cli.running import saved
 from ibcb.log.option import FLAG, PATH, option
 
 if TYPE_CHECKING:
-    from ibcb.cli.tables import Told
+    from ibcb.cli.choice_tables import Told
 
 _TABLES, _FEEDBACK, _LABELS = (".csv", ".parquet"), ".npz", (".vw", ".dsjson")
 
@@ -56,7 +56,7 @@ def propensities(
     ahead : bool
         Predict one episode ahead: a column beside the other; in .npz, .vw and .dsjson in its place.
     """
-    from ibcb.cli.tables import not_drawn, of_another_log
+    from ibcb.cli.choice_tables import not_drawn, of_another_log
 
     steps: Any
     suffixes = (*_TABLES, _FEEDBACK, *_LABELS)
@@ -90,7 +90,7 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     """Recover, and write what was asked for: a file, CSV on stdout, or into ``tables`` for JSON."""
     import numpy as np
 
-    from ibcb.cli.tables import recover_tables
+    from ibcb.cli.choice_tables import recover_tables
     from ibcb.io.tablefiles import TableWriter, table_file
 
     def kept() -> Any:

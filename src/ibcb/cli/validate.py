@@ -67,7 +67,7 @@ def validate(
 
 def _calibrated(model: Any, log: Any) -> tuple[Any, tuple[Any, ...]]:
     """Recovered propensities beside the logged ones, and notes on them."""
-    from ibcb.cli.tables import of_another_log
+    from ibcb.cli.choice_tables import of_another_log
     from ibcb.report import calibration
 
     if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:

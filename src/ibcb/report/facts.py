@@ -85,8 +85,8 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     # Where nothing is believed of a policy, no choice has a probability.
     along += [Calibrating(model, before)] if recovers else []
     (rejudging, *_) = replay([log], Rejudging(model._fit, view, *along), *also, before=before)
-    found = [each.finish() for each in rejudging.along]
-    calibrated = found[-1] if found and recovers else None
+    gathered = [each.finish() for each in rejudging.along]
+    calibrated = gathered[-1] if gathered and recovers else None
     if recovers and not rejudging.same:
         calibrated = calibration(model, log)
     judged = view.verdict(model) if rejudging.same else of_another_log()
@@ -95,7 +95,7 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     # Those that ever moved scores most.
     moved = np.abs([*model.direction(model.policy_coefs_), model.direction(model.next_policy_coef_)]).max(axis=0)
     # Of another log than the fitted one nothing can be retraced.
-    bounds = found[0] if found and bounded and judged.supported else None
+    bounds = gathered[0] if gathered and bounded and judged.supported else None
     evolution = sections.evolved(model, view, order, moved * decides.spreads, bounds)
     sample, misfits = within_budget(view.sample), view.listed.finish()
     notes = [] if rejudging.same else [_ANOTHER.format(rejudging.names[-1], model.log_fingerprint_)]
