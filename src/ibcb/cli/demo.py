@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ibcb
 from ibcb.cli.options import Result, verb
@@ -12,9 +12,6 @@ from ibcb.cli.printing import Row, print_table, program, say
 from ibcb.cli.running import saved
 from ibcb.estimators.parameters import MEANT_KINDS
 from ibcb.log.option import COUNT, Form, one_of, option, text, whole
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @verb()
@@ -40,6 +37,8 @@ def demo(
     seed : int
         Seed of the simulation; the same seed gives the same log.
     """
+    import numpy as np
+
     from ibcb.report import write_report
 
     say(f"Simulating an {expert.upper()} expert that learns over 20 episodes of 1000 choices ...")
@@ -59,7 +58,8 @@ def demo(
     say("Writing the report ...")
     write_report(model, run.log, page, title=f"What a simulated {expert.upper()} expert gives away")
     saved(page)
-    cosine = _cosine(model.next_policy_coef_, run.expert.coef_)
+    a, b = model.next_policy_coef_, run.expert.coef_
+    cosine = float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
     places = {"log": str(log_path), "model": str(model_path), "report": str(page)}
 
     def show() -> None:
@@ -88,12 +88,5 @@ Open the report in a browser:
 
 
 def _figures(model: Any, run: ibcb.Run) -> dict[str, float | None]:
-    names = ("bt_fitness", "bt_ar", "ol_fitness")
     figures = ibcb.metrics.evaluate(model, run)
-    return {name: figures[name] for name in names}
-
-
-def _cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
-    import numpy as np
-
-    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+    return {name: figures[name] for name in ("bt_fitness", "bt_ar", "ol_fitness")}

@@ -202,11 +202,10 @@ def _interval(model: ibcb.IBCB, *, claimed: bool) -> dict[str, list[float | None
     """The last policy's direction, with 90% intervals if they are ``claimed``; null where a weight has no bounds."""
     if model.forecast_model_ is None:
         return None
-    interval = model.policy_interval(direction=True)._asdict()
-    ends = {
-        name: [each if math.isfinite(each) else None for each in values.tolist()] for name, values in interval.items()
-    }
-    return {name: values if claimed or name == "estimate" else None for name, values in ends.items()}
+    ends = model.policy_interval(direction=True)._asdict()
+    told = {name: values for name, values in ends.items() if claimed or name == "estimate"}
+    plain = {name: [each if math.isfinite(each) else None for each in values.tolist()] for name, values in told.items()}
+    return dict.fromkeys(ends) | plain
 
 
 def _kind(kind: Compared) -> Row:
@@ -220,16 +219,16 @@ def _kind(kind: Compared) -> Row:
 def _weights(model: ibcb.IBCB) -> list[Row]:
     import numpy as np
 
+    from ibcb.report.feature_weights import told
+
     names = model.feature_names_in_ or tuple(str(column) for column in range(len(model.coef_)))
     reward, policy = model.direction(model.coef_), model.direction(model.next_policy_coef_)
     last = None if model.forecast_model_ is None else model.policy_interval(direction=True)
-    free = set(model.unidentified_features_ or ())
-    rows: list[Row] = []
+    known, rows = told(model), list[Row]()
     for column in np.argsort(-np.abs(reward), kind="stable").tolist():
         row: Row = {"feature": names[column], "weight": float(reward[column]), "policy": float(policy[column])}
         if last is not None:
             ends = f"{last.lower[column]:.4g} to {last.upper[column]:.4g}"
-            known = "not determined" if names[column] in free else ends
-            row |= {"last": float(last.estimate[column]), "interval": known}
+            row |= {"last": float(last.estimate[column]), "interval": ends if known[column] else "not determined"}
         rows.append(row)
     return rows

@@ -88,29 +88,27 @@ def _policy_at(model: Any, episode: int | None) -> Any:
         raise typer.BadParameter(
             f"--at-episode needs an IBCB model; a {type(model).__name__} has one policy for all episodes."
         )
-    count = len(model.policy_coefs_)
+    count, refused = len(model.policy_coefs_), ""
     if episode > count and model.forecast_model_ is None:
-        raise typer.BadParameter(
-            f"--at-episode {episode} is beyond the log's episodes 0 to {count - 1}, and the model was fitted without "
-            f"forecast; fit it with --forecast, or give 0 to {count}, where {count} is right after the log."
+        refused = (
+            f" is beyond the log's episodes 0 to {count - 1}, and the model was fitted without forecast; fit it with "
+            f"--forecast, or give 0 to {count}, where {count} is right after the log."
         )
-    if episode > count + _FURTHEST:
-        raise typer.BadParameter(
-            f"--at-episode {episode} is {episode - count} updates after the log; at most {_FURTHEST} can be predicted."
-        )
-    policy = model.policy_at(episode)
-    if not policy.any():
-        raise typer.BadParameter(
-            f"--at-episode {episode}: nothing had been learned by then, so no candidate was preferred; give a "
-            "later episode."
-        )
-    return policy
+    elif episode > count + _FURTHEST:
+        refused = f" is {episode - count} updates after the log; at most {_FURTHEST} can be predicted."
+    elif not (policy := model.policy_at(episode)).any():
+        refused = ": nothing had been learned by then, so no candidate was preferred; give a later episode."
+    else:
+        return policy
+    raise typer.BadParameter(f"--at-episode {episode}{refused}")
 
 
 def _check_certainty(model: Any, scores: bool, at_episode: int | None) -> None:
-    if scores:
-        raise typer.BadParameter("--certainty is about choices; leave out --scores.")
-    if at_episode is not None:
-        raise typer.BadParameter("--certainty is about the policy right after the log; leave out --at-episode.")
-    if not isinstance(model, ibcb.IBCB) or model.forecast_model_ is None:
-        raise typer.BadParameter("--certainty needs an IBCB model fitted with --forecast.")
+    known = isinstance(model, ibcb.IBCB) and model.forecast_model_ is not None
+    for words, applies in {
+        "is about choices; leave out --scores.": scores,
+        "is about the policy right after the log; leave out --at-episode.": at_episode is not None,
+        "needs an IBCB model fitted with --forecast.": not known,
+    }.items():
+        if applies:
+            raise typer.BadParameter(f"--certainty {words}")

@@ -64,22 +64,6 @@ class SampledEpisode(NamedTuple):
     steps: list[SampledStep]
 
 
-class Smallest:
-    """The ``size`` steps of smallest key of those offered, the smallest first."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self._kept = size, list[tuple[int, int]]()
-
-    def offer(self, steps: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
-        """Steps with their keys; those beyond ``size`` are forgotten."""
-        self._kept = heapq.nsmallest(self.size, [*self._kept, *zip(keys.tolist(), steps.tolist(), strict=True)])
-
-    @property
-    def steps(self) -> list[int]:
-        """Those that are kept."""
-        return [step for _, step in self._kept]
-
-
 class EpisodeSample:
     """Steps of one episode for the page, gathered while its parts go by.
 
@@ -98,9 +82,9 @@ class EpisodeSample:
 
     def __init__(self, number: int, policy: Vector, ahead: Vector | None, named: Collection[int], size: int) -> None:
         self.number, self.policy, self.ahead, self.named, self.size = number, policy, ahead, named, size
-        # Half of the room at most for steps that were not predicted or not explained, and so for those that do not fit.
-        half = max(1, size // 2)
-        self._astray, self._odd, self._all = Smallest(half), Smallest(half), Smallest(size)
+        # The smallest keys, with their steps: of those that do not fit, and of those that were not predicted or not
+        # explained, each with half of the room at most, and of all.
+        self._kept: list[list[tuple[int, int]]] = [[], [], []]
         self._steps: dict[int, tuple[SampledStep, Matrix]] = {}
 
     def add(self, part: ReadPart, scores: Scores, total: Vector, greedy: NDArray[np.int64]) -> None:
@@ -111,10 +95,14 @@ class EpisodeSample:
         odd, astray = part.picked != part.log.chosen, part.strayed > LIKELY
         if part.predicted is not None:
             odd |= part.predicted != part.log.chosen
-        self._all.offer(steps, keys)
-        self._odd.offer(steps[odd], keys[odd])
         # The most probable first.
-        self._astray.offer(steps[astray], (np.uint64(1 << 62) * (1 - part.strayed[astray])).astype(np.uint64))
+        doubts = (np.uint64(1 << 62) * (1 - part.strayed)).astype(np.uint64)
+        half, every = max(1, self.size // 2), np.ones(len(steps), dtype=bool)
+        for place, (some, key, size) in enumerate(
+            [(astray, doubts, half), (odd, keys, half), (every, keys, self.size)]
+        ):
+            offered = zip(key[some].tolist(), steps[some].tolist(), strict=True)
+            self._kept[place] = heapq.nsmallest(size, [*self._kept[place], *offered])
         kept = {*self.named, *self._wanted}
         self._steps = {step: content for step, content in self._steps.items() if step in kept}
         for step in sorted(kept.intersection(steps.tolist())):
@@ -122,7 +110,7 @@ class EpisodeSample:
 
     @property
     def _wanted(self) -> list[int]:
-        return [*self._astray.steps, *self._odd.steps, *self._all.steps]
+        return [step for kept in self._kept for _, step in kept]
 
     def _shown(
         self, part: ReadPart, step: int, scores: Scores, total: Vector, greedy: NDArray[np.int64]
