@@ -154,6 +154,7 @@ def random_log(warmup):
     return ibcb.BehaviorLog.from_episodes(episodes, warmup=warmup)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as `ibcb.cli.main` does
 def test_notes_go_to_stderr_once_and_stdout_stays_json(tmp_path):
     ibcb.write_log(random_log(warmup=0), tmp_path / "random.parquet")
     arguments = ["fit", tmp_path / "random.parquet", "-o", tmp_path / "m.safetensors", "--json"]
