@@ -36,13 +36,6 @@ def test_the_dual_length_is_the_largest_slope(K, rng):
         assert (slope @ x) ** 2 <= found * (x @ K @ x) * (1 + 1e-9)
 
 
-def test_units_do_not_change_a_length(K, rng):
-    factors, x = 10.0 ** rng.uniform(-6, 6, size=4), rng.normal(size=4)
-    other = Metric(K * factors * factors[:, None])
-    assert other.square(x / factors) == pytest.approx(Metric(K).square(x))
-    assert other.dual_square(x * factors) == pytest.approx(Metric(K).dual_square(x))
-
-
 def test_a_singular_metric_says_what_to_do():
     with pytest.raises(ValueError, match="singular in floating point; rescale"):
         _ = Metric(np.ones((3, 3)) - 1e-3 * np.eye(3)).root

@@ -170,12 +170,9 @@ def test_ragged_logs_and_single_candidates(rng):
 
 def test_contexts_that_do_not_span_need_the_pseudo_inverse():
     log = small_run().log
-    flat = BehaviorLog(
-        np.column_stack([log.contexts, np.ones(log.n_rows)]), log.step_offsets, log.chosen, log.episode_offsets
-    )
-    twice = BehaviorLog(
-        np.column_stack([flat.contexts, np.ones(log.n_rows)]), log.step_offsets, log.chosen, log.episode_offsets
-    )
+    steps, one = (log.step_offsets, log.chosen, log.episode_offsets), np.ones(log.n_rows)
+    flat = BehaviorLog(np.column_stack([log.contexts, one]), *steps)
+    twice = BehaviorLog(np.column_stack([flat.contexts, one]), *steps)
     model = BICB(sample=0.1, **SHORT, random_state=0)
     assert model.fit(flat).coef_.shape == (5,)
     with pytest.raises(ValueError, match=r"span 5 of 6 directions.*Set pinv=True, raise sample"):
@@ -187,16 +184,11 @@ def test_contexts_that_do_not_span_need_the_pseudo_inverse():
 @pytest.mark.parametrize(
     "wrong, error, says",
     [
-        ({"sample": 0}, ValueError, "sample=0 must be finite and above 0"),
         ({"sample": 1.5}, ValueError, "sample=1.5 is above 1"),
         ({"sample": 0.001}, ValueError, "sample=0.001 of 720 steps leaves 1; the sampler needs two or more"),
         ({"sigma": 0.0}, ValueError, "sigma=0.0 must be finite and above 0"),
-        ({"inverse_temperature": None}, TypeError, "inverse_temperature=None must be a number"),
-        ({"n_iterations": 0}, ValueError, "n_iterations=0 must be at least 1"),
         ({"n_sweeps": 5, "n_dropped": 5}, ValueError, "n_sweeps=5 must be at least 6: the first n_dropped=5"),
-        ({"n_dropped": 1.0}, TypeError, "n_dropped=1.0 must be a whole number"),
         ({"pinv": 1}, TypeError, "pinv=1 must be True or False"),
-        ({"random_state": "seed"}, TypeError, "random_state='seed' must be a whole number"),
     ],
 )
 def test_wrong_parameters_are_named(wrong, error, says):

@@ -153,13 +153,9 @@ def test_huge_contexts_do_not_overflow(rng):
     [
         ({"inverse_temperature": 0}, ValueError, "inverse_temperature=0 must be finite and above 0"),
         ({"step_size": -1.0}, ValueError, "step_size=-1.0 must be finite and above 0: the chain would stand still"),
-        ({"step_size": "small"}, TypeError, "step_size='small' must be a number"),
-        ({"burn_in": -1}, ValueError, "burn_in=-1 must be at least 0"),
-        ({"n_samples": 0}, ValueError, "n_samples=0 must be at least 1"),
         ({"thin": 2.5}, TypeError, "thin=2.5 must be a whole number"),
         ({"normalise": "no"}, TypeError, "normalise='no' must be True or False"),
         ({"random_state": -1}, ValueError, "random_state=-1 must be at least 0"),
-        ({"random_state": 1.5}, TypeError, "random_state=1.5 must be a whole number"),
     ],
 )
 def test_wrong_parameters_are_named(wrong, error, says):

@@ -77,6 +77,9 @@ def same(one, other):
 
 def test_user_features_are_those_of_the_rows_in_order_of_time(world, table, folder):
     users = [line.split("|") for line in lines(folder / "u.user")]
+    first, second = halves(table)
+    # Rows of one second keep the order of the file, across the middle too.
+    assert first[-1, 3] == second[0, 3]
     for phase, half in zip((world.learning, world.test), halves(table), strict=True):
         for contexts, row in zip(phase.contexts, half, strict=False):
             _, age, gender, occupation, _ = users[row[0] - 1]
@@ -85,11 +88,6 @@ def test_user_features_are_those_of_the_rows_in_order_of_time(world, table, fold
             expected[7 + "FM".index(gender)] = 1
             expected[9 + OCCUPATIONS.index(occupation)] = 1
             assert (contexts[:, :30] == expected).all()
-
-
-def test_rows_of_one_second_keep_the_order_of_the_file_across_the_middle(table):
-    first, second = halves(table)
-    assert first[-1, 3] == second[0, 3]
 
 
 def test_item_features_are_year_and_genres_of_the_rated_item_and_nine_others(world, table, folder):
@@ -274,13 +272,8 @@ def test_offline_says_what_was_tried_and_how_to_supply_the_files(unnamed, monkey
     with pytest.raises(ConnectionError) as error:
         MovieLens().build(Streams(0))
     message = str(error.value)
-    for part in (
-        "folder=",
-        VARIABLE,
-        "not in the cache",
-        "could not be downloaded from http://127.0.0.1:9/",
-        "by hand",
-    ):
+    where = "could not be downloaded from http://127.0.0.1:9/"
+    for part in ("folder=", VARIABLE, "not in the cache", where, "by hand"):
         assert part in message
     assert not list(tmp_path.rglob("*.zip"))
 
@@ -297,24 +290,18 @@ def test_download_is_checked_cached_and_equal_to_the_folder(publisher, folder, t
     assert download(url, tmp_path / "cache").contents == fetched.contents
 
 
-def test_wrong_checksum_is_refused_and_leaves_the_cache(publisher, folder, tmp_path):
+def test_a_wrong_checksum_or_page_is_refused_and_leaves_the_cache(publisher, folder, tmp_path):
     pytest.importorskip("pooch")
     url, served = publisher
+    digest = hashlib.md5((folder / "u.data").read_bytes()).hexdigest()
+    sum_expected = rf"u\.data: expected md5 6e47046882bad158b0efbb84cd5cb987, found {digest}.*removed from the cache"
+    page_expected = r"is not MovieLens 100K: .*not a zip.*removed from the cache"
     as_zip(folder, served / "ml-100k.zip")
-    found = hashlib.md5((folder / "u.data").read_bytes()).hexdigest()
-    expected = rf"u\.data: expected md5 6e47046882bad158b0efbb84cd5cb987, found {found}.*removed from the cache"
-    with pytest.raises(MovieLensFormatError, match=expected):
-        download(url, tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
-
-
-def test_a_page_instead_of_the_zip_is_refused_and_leaves_the_cache(publisher, tmp_path):
-    pytest.importorskip("pooch")
-    url, served = publisher
-    (served / "ml-100k.zip").write_text("<html>log in to this network</html>")
-    with pytest.raises(MovieLensFormatError, match=r"is not MovieLens 100K: .*not a zip.*removed from the cache"):
-        download(url, tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
+    for expected in (sum_expected, page_expected):
+        with pytest.raises(MovieLensFormatError, match=expected):
+            download(url, tmp_path / "cache")
+        assert not list((tmp_path / "cache").iterdir())
+        (served / "ml-100k.zip").write_text("<html>log in to this network</html>")
 
 
 def test_without_pooch_the_message_says_how_to_install_it(unnamed, monkeypatch):
@@ -357,19 +344,11 @@ def cut(line):
     "name, row, damage, message",
     [
         ("u.data", 3, cut, r"4 fields separated by tab \(user, item, rating, timestamp\), found \d in '"),
-        ("u.data", 3, lambda line: "", "4 fields separated by tab .*, found 1 in ''"),
         ("u.data", 9, change(0, "13", "\t"), r"a user of u\.user, 1 to 12, found '13'"),
-        ("u.data", 1, change(1, "0", "\t"), r"an item of u\.item, 1 to 15, found '0'"),
-        ("u.data", 2, change(2, "6", "\t"), "a rating from 1 to 5, found '6'"),
         ("u.data", 2, change(2, "4.5", "\t"), r"a rating from 1 to 5, found '4\.5'"),
-        ("u.data", 5, change(3, "-1", "\t"), "a timestamp in seconds since 1970, found '-1'"),
         ("u.data", 5, change(3, "9" * 5000, "\t"), r"a timestamp in seconds since 1970, found '9{57}\.\.\.'"),
         ("u.user", 4, change(0, "9"), "users in order, counting from 1, found '9'"),
-        ("u.user", 4, change(1, "old"), "an age from 0 to 150, found 'old'"),
         ("u.user", 5, change(2, "X"), "gender F or M, found 'X'"),
-        ("u.user", 6, change(3, "astronaut"), r"an occupation of u\.occupation, found 'astronaut'"),
-        ("u.user", 6, cut, r"5 fields separated by '\|' \(user, age, gender, occupation, zip code\), found \d in"),
-        ("u.item", 7, change(0, "8"), "items in order, counting from 1, found '8'"),
         ("u.item", 7, change(2, "1995"), "a release date like 01-Jan-1995, or none, found '1995'"),
         ("u.item", 8, change(6, "2"), "0 or 1 for genre genre01, found '2'"),
         ("u.item", 8, cut, r"24 fields separated by '\|' \(item, title, .* \(24 in all\)\), found \d in"),

@@ -60,23 +60,6 @@ def test_the_warm_up_is_random_and_marked():
     assert small_run(warmup=0).log.warmup == 0
 
 
-def test_the_expert_that_is_kept_made_the_choices():
-    run = small_run()
-    expert = ibcb.SBUCB(4, alpha=0.4, l2=0.3)
-    start = run.log.policy_steps.start
-    seen = 0
-    for number, (by_policy, episode) in enumerate(run.log.episodes()):
-        if by_policy:
-            np.testing.assert_allclose(expert.coef_, run.policy_coefs[number - 1], rtol=1e-9)
-            assert (expert.act(episode.contexts.reshape(-1, 7, 4)) == episode.chosen).all()
-        expert.update(episode.contexts[episode.chosen_rows], run.rewards[seen : seen + episode.n_steps])
-        seen += episode.n_steps
-    assert start == 200
-    np.testing.assert_allclose(expert.coef_, run.policy_coefs[-1], rtol=1e-9)
-    greedy = (run.test_log.contexts @ expert.coef_).reshape(-1, 7).argmax(axis=1)
-    np.testing.assert_array_equal(run.test_log.chosen, greedy)
-
-
 def test_duplicated_episodes_repeat_their_candidates_and_contradict_themselves():
     run = ibcb.simulate("synthetic", dup=3, seed=0, n_episodes=8, batch_size=200)
     sets = run.world.learning.contexts.reshape(8, -1)
