@@ -69,8 +69,8 @@ def whole_numbers(values: Any, what: str, meaning: str = "the position of the ch
     if array.dtype.kind == "O":
         array = checked(number_array, array, what, rule)
     if array.dtype.kind in "iu":
-        if array.dtype == np.uint64 and len(array) and int(array.max()) > np.iinfo(np.int64).max:
-            raise LogFormatError(f"{what}[{int(array.argmax())}] is {array.max()}; it must be {meaning}.")
+        if array.dtype == np.uint64 and (place := first_true(array > np.iinfo(np.int64).max)) is not None:
+            raise LogFormatError(f"{what}[{place}] is {array[place]}; it must be {meaning}.")
         return plain(array.astype(np.int64, copy=False))
     if array.dtype.kind == "f":
         bad = ~(np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**53))
@@ -128,12 +128,10 @@ def first_steps(values: Any, total: int | None = None) -> NDArray[np.int64]:
         raise LogFormatError(f"edges is empty; {remedy}, or [0] for a single episode.")
     if edges[0] != 0:
         raise LogFormatError(f"edges begins with {edges[0]}; the first episode begins with step 0: {remedy}.")
-    falls = np.flatnonzero(np.diff(edges) <= 0)
-    if len(falls):
-        place = int(falls[0]) + 1
-        raise LogFormatError(f"edges[{place}] is {edges[place]}, after {edges[place - 1]}; edges must rise: {remedy}.")
-    if total is not None and edges[-1] >= total:
-        place = int(np.argmax(edges >= total))
+    if (place := first_true(np.diff(edges) <= 0)) is not None:
+        before, here = edges[place : place + 2]
+        raise LogFormatError(f"edges[{place + 1}] is {here}, after {before}; edges must rise: {remedy}.")
+    if total is not None and (place := first_true(edges >= total)) is not None:
         raise LogFormatError(
             f"edges[{place}] is {edges[place]}, but after the warm-up the log has {plural(total, 'step')}, 0 to "
             f"{total - 1}; leave it out."
@@ -213,10 +211,8 @@ def candidate_array(candidates: Any) -> Contexts:
             f"{type(candidates).__name__} with shape {array.shape} and dtype {array.dtype}."
         )
     array = float_array(array, "candidates")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        place = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"candidates{list(place)} is {array[place]}; features must be finite.")
+    for place in np.argwhere(~np.isfinite(array))[:1].tolist():
+        raise ValueError(f"candidates{place} is {array[tuple(place)]}; features must be finite.")
     return array
 
 

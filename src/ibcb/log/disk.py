@@ -22,7 +22,7 @@ from ibcb.log.notes import Note
 from ibcb.log.protocol import Log
 from ibcb.log.read_options import ReadOptions
 from ibcb.log.steps import EpisodeIndex, Source, Steps, index_of, numbered
-from ibcb.numerics.contexts import Contexts, is_sparse, stacked
+from ibcb.numerics.contexts import Contexts, is_sparse, nbytes, stacked
 from ibcb.numerics.lazy import lazy
 from ibcb.numerics.printable import shown
 from ibcb.numerics.refusals import WrongTypeError
@@ -73,7 +73,7 @@ class DiskLog(Log):
     def parts(self) -> Iterator[tuple[int, BehaviorLog]]:
         if self._index is not None:
             for number, row_groups in self._index.episodes:
-                yield from ((number, part) for part in self._episode(self._index, number, row_groups))
+                yield from ((number, part) for part in self._episode(number, row_groups))
             return
         with self._named():
             episode: int | None = None
@@ -99,23 +99,17 @@ class DiskLog(Log):
             for place, (number, _) in enumerate(self._index.episodes):
                 yield number >= 0, self._some(place, place + 1)
             return
+        most = self._options.memory
+        remedy = "convert the log to Parquet (ibcb convert), whose episodes are read part by part, "
         for number, parts in self.parts_by_episode():
-            yield number >= 0, self._held(number, parts)
-
-    def _held(self, number: int, parts: Iterable[BehaviorLog]) -> BehaviorLog:
-        """An episode in memory, as far as it fits there."""
-        held, size = list[BehaviorLog](), 0
-        for part in parts:
-            held.append(part)
-            size += 8 * part.contexts.nnz if is_sparse(part.contexts) else part.contexts.nbytes
-            if size > self._options.memory:
-                with self._named():
-                    raise beyond(
-                        f"episode {number} takes more than {amount(size)} at once",
-                        self._options.memory,
-                        "convert the log to Parquet (ibcb convert), whose episodes are read part by part, ",
-                    )
-        return held[0] if len(held) == 1 else self._gathered(held)
+            held, size = list[BehaviorLog](), 0
+            for part in parts:
+                held.append(part)
+                size += nbytes(part.contexts)
+                if size > most:
+                    with self._named():
+                        raise beyond(f"episode {number} takes more than {amount(size)} at once", most, remedy)
+            yield number >= 0, held[0] if len(held) == 1 else self._gathered(held)
 
     def __iter__(self) -> Iterator[DiskLog | BehaviorLog]:
         """Each episode that the policy chose as a log of its own; the first carries the warm-up.
@@ -127,7 +121,7 @@ class DiskLog(Log):
             for place in range(len(self)):
                 yield self._some(0 if place == 0 else place + warmup, place + warmup + 1)
             return
-        waiting: list[BehaviorLog] = []
+        waiting = list[BehaviorLog]()
         for number, parts in self.parts_by_episode():
             waiting += parts
             if number >= 0:
@@ -146,19 +140,13 @@ class DiskLog(Log):
         some.n_features = self.n_features
         return some
 
-    def _episode(
-        self, index: EpisodeIndex, number: int, row_groups: list[int], first: int = 0
-    ) -> Iterator[BehaviorLog]:
+    def _episode(self, number: int, row_groups: list[int], first: int = 0) -> Iterator[BehaviorLog]:
+        """An episode of an indexed log, from the step ``first`` on."""
+        assert self._index is not None
         with self._named():
-            for steps in index.read(row_groups):
+            for steps in self._index.read(row_groups):
                 yield self._part(steps, number, first)
                 first += len(steps.counts)
-
-    @property
-    def _is_large(self) -> bool:
-        """Whether a second copy of an indexed log, however short-lived, would be too much."""
-        large = self._where is not None and self._where[0].is_file() and self._where[0].stat().st_size > _LARGE
-        return large and self._index is not None
 
     @property
     def number(self) -> int:
@@ -186,7 +174,7 @@ class DiskLog(Log):
         edges = offsets_of([self._index.sizes[group] for group in row_groups])
         wanted = np.flatnonzero((edges[:-1] < last) & (edges[1:] > first))
         start = int(edges[wanted[0]]) if len(wanted) else 0
-        for part in self._episode(self._index, number, [row_groups[place] for place in wanted], start):
+        for part in self._episode(number, [row_groups[place] for place in wanted], start):
             low, high = max(first - start, 0), min(last - start, part.n_steps)
             if low < high:
                 yield part if (low, high) == (0, part.n_steps) else part._steps(low, high)
@@ -201,8 +189,8 @@ class DiskLog(Log):
     @lazy
     def _numbers(self) -> list[int]:
         """The numbers of all episodes; without an index this reads the log once."""
-        numbered_things: Iterable[tuple[int, Any]] = self.parts() if self._index is None else self._index.episodes
-        return list(dict.fromkeys(number for number, _ in numbered_things))
+        pairs: Iterable[tuple[int, Any]] = self.parts() if self._index is None else self._index.episodes
+        return list(dict.fromkeys(number for number, _ in pairs))
 
     @property
     def n_episodes(self) -> int | None:
@@ -231,7 +219,10 @@ class DiskLog(Log):
         return named(self.name, self._kind)
 
     def read(self) -> BehaviorLog:
-        if self._is_part or self._is_large:
+        where = None if self._where is None else self._where[0]
+        large = where is not None and where.is_file() and where.stat().st_size > _LARGE
+        # Of a large file a second copy, however short-lived, would be too much.
+        if self._is_part or (large and self._index is not None):
             rows = sum(int(counts.sum()) for _, counts in self.step_counts())
             with self._named():
                 return gathered((part for _, part in self.parts()), rows, lambda: self.notes, self._options.memory)
@@ -312,25 +303,19 @@ def named(name: str, kind: str = "log") -> Iterator[None]:
     """Errors of a file begin with its name; one that a library cannot read is no readable file of its ``kind``."""
     try:
         yield
-    except LogFormatError as error:
+    except (LogFormatError, WrongTypeError) as error:
         message = str(error)
-        raise LogFormatError(
-            message if message.startswith((f"{name}: ", f"{name}, ")) else f"{name}: {message}"
-        ) from None
-    except WrongTypeError as error:
-        raise LogFormatError(f"{name}: {error}") from None
+        named_before = isinstance(error, LogFormatError) and message.startswith((f"{name}: ", f"{name}, "))
+        raise LogFormatError(message if named_before else f"{name}: {message}") from None
     except (*DAMAGE, MemoryError) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "filename", None) is not None:
             raise
+        reason = f"not a readable {kind} ({short_message(error)})"
+        remedy = "it is cut off, damaged, or of another kind. Copy it again, or write it again."
         if isinstance(error, MemoryError):
-            raise LogFormatError(
-                f"{name}: not enough memory ({short_message(error)}); read it part by part (validate, "
-                "convert), or is the file damaged?"
-            ) from None
-        raise LogFormatError(
-            f"{name}: not a readable {kind} ({short_message(error)}); it is cut off, damaged, or of another "
-            "kind. Copy it again, or write it again."
-        ) from None
+            reason = f"not enough memory ({short_message(error)})"
+            remedy = "read it part by part (validate, convert), or is the file damaged?"
+        raise LogFormatError(f"{name}: {reason}; {remedy}") from None
 
 
 def short_message(error: Exception) -> str:

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.log.arms import arm_rows
-from ibcb.log.array_checks import LogFormatError, checked, context_array, float_array, plural, whole_numbers
+from ibcb.log.array_checks import (
+    LogFormatError,
+    checked,
+    context_array,
+    first_true,
+    float_array,
+    plural,
+    whole_numbers,
+)
 from ibcb.log.steps import Steps
 from ibcb.numerics.checks import unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
@@ -158,18 +166,13 @@ def read_arm_pair(pair: Any, place: str, first: ArmPair | None) -> ArmPair:
 
 def arm_count(given: int | None, names: Sequence[Any] | None, features: Any, pairs: Iterable[ArmPair]) -> int:
     """How many arms there are, by all that says it."""
-    told = {
-        "n_arms": given,
-        "arm_names": None if names is None else len(names),
-        "arm_features": None if features is None else len(features),
-    }
-    counts = {what: operator.index(count) for what, count in told.items() if count is not None}
+    counts = {} if given is None else {"n_arms": operator.index(given)}
+    counts |= {} if names is None else {"arm_names": len(names)}
+    counts |= {} if features is None else {"arm_features": len(features)}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{what} says {shown(count)}" for what, count in counts.items())
         raise LogFormatError(f"how many arms are there? {said}; they must agree.")
-    if not counts:
-        counts = {"arm": 1 + max(int(pair.arms.max()) for pair in pairs)}
-    ((what, count),) = list(counts.items())[:1]
+    what, count = next(iter(counts.items())) if counts else ("arm", 1 + max(int(pair.arms.max()) for pair in pairs))
     if count < 1:
         raise LogFormatError(f"there are {shown(count)} arms; a log needs at least one.")
     if count > _MOST_ARMS:
@@ -184,15 +187,13 @@ def arm_steps(pair: ArmPair, available: Any, n_arms: int, shared: NDArray[Any] |
     """An episode as steps whose candidates are the available arms, named by their numbers; see `arm_rows`."""
     X, arms = pair
     each = np.arange(len(arms))
-    if (wrong := (arms < 0) | (arms >= n_arms)).any():
-        at = int(np.argmax(wrong))
+    if (at := first_true((arms < 0) | (arms >= n_arms))) is not None:
         raise LogFormatError(
             f"{place}, step {at}: arm is {arms[at]}, which is unknown: arms are numbered 0 to {n_arms - 1}. Raise "
             "n_arms if there are more."
         )
     could = _available(available, len(X), n_arms, place)
-    if (shut := ~could[each, arms]).any():
-        at = int(np.argmax(shut))
+    if (at := first_true(~could[each, arms])) is not None:
         raise LogFormatError(
             f"{place}, step {at}: arm {arms[at]} was chosen but is not among the available ones "
             f"({shown(np.flatnonzero(could[at]).tolist())}); correct available, or leave the step out."

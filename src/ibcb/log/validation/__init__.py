@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -69,16 +70,14 @@ def validated(sums: Scan, log: Log) -> Validation:
 
 
 def _summary(result: Scan) -> LogSummary:
-    policy = result.policy
-    sizes = sorted(episode.steps for episode in policy)
-    span = result.time_span
+    policy, span = result.policy, result.time_span
     return LogSummary(
         episodes=len(policy),
         warmup_episodes=len(result.episodes) - len(policy),
         steps=result.steps,
         rows=result.rows,
-        episode_steps=(sizes[0], float(np.median(sizes)), sizes[-1]) if sizes else None,
-        candidates=_spread(result) if result.steps else None,
+        episode_steps=_spread(Counter(episode.steps for episode in policy)),
+        candidates=_spread(result.candidates),
         features=result.d,
         dtype=result.dtype,
         time_span=None if span is None else (_time(span[0]), _time(span[1])),
@@ -87,16 +86,18 @@ def _summary(result: Scan) -> LogSummary:
     )
 
 
-def _spread(result: Scan) -> tuple[int, float, int]:
-    sizes = np.array(sorted(result.candidates))
-    upto = np.cumsum([result.candidates[size] for size in sizes.tolist()])
-    # The median: the mean of the two middle steps, which are one for an odd number of steps.
-    middle = [sizes[np.searchsorted(upto, place, side="right")] for place in ((upto[-1] - 1) // 2, upto[-1] // 2)]
+def _spread(times: Counter[int]) -> tuple[int, float, int] | None:
+    """The least, the median and the most of some sizes, of which each occurs so many times."""
+    if not times:
+        return None
+    sizes = np.array(sorted(times))
+    upto = np.cumsum([times[size] for size in sizes.tolist()])
+    # The median: the mean of the two middle ones, which are one of an odd number.
+    middle = sizes[np.searchsorted(upto, [(upto[-1] - 1) // 2, upto[-1] // 2], side="right")]
     return int(sizes[0]), float(np.mean(middle)), int(sizes[-1])
 
 
 def _time(value: Any) -> str:
-    if isinstance(value, np.datetime64):
-        finer = np.datetime_data(value.dtype)[0] in ("ms", "us", "ns", "ps", "fs", "as")
-        return str(value.astype("datetime64[s]") if finer else value)
-    return str(value.item())
+    if not isinstance(value, np.datetime64):
+        return str(value.item())
+    return str(value if value.dtype == "M8[D]" else value.astype("M8[s]"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -170,8 +169,12 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         return _nothing("unexplained", "no linear policy explains the choices, so no change can be seen.")
     timeline = Timeline(count, seconds, sample.steps)
     updates = _Search(evidence, timeline, sample).updates(zone)
-    notes = [*updates.notes, *unused, *_sampled(sample, count)]
-    odds = None
+    notes, odds = [*updates.notes, *unused], None
+    thin, kept = int(np.diff(sample.steps).max()), len(sample.steps)
+    if count > kept and thin > 1:
+        near = f"edges found from the choices are known to within {plural(thin, 'step')}."
+        text = f"{kept} of {count} steps were examined: {near}"
+        notes.append(Note("sampled-steps", "info", text, {"steps": count, "sampled": kept}))
     # Too many take too long to compare.
     if len(own) <= _MOST_OWN:
         odds = evidence.judge(timeline.cut(updates.edges)) - evidence.judge(timeline.cut(own))
@@ -186,7 +189,7 @@ def _gathered(log: Log) -> tuple[Sample | None, int, int, NDArray[np.int64], NDA
     for number, part in log.parts():
         if number >= 0:
             own.setdefault(number, count)
-            sampler.add(_narrow(part), count)
+            sampler.add(part if part.n_features <= _MANY_FEATURES else _hashed(part), count)
             count += part.n_steps
             times.append(part.timestamps)
         else:
@@ -199,12 +202,9 @@ def _gathered(log: Log) -> tuple[Sample | None, int, int, NDArray[np.int64], NDA
     return sample, count, warmup, edges, np.concatenate(times) if known else None
 
 
-def _narrow(part: BehaviorLog) -> BehaviorLog:
+def _hashed(part: BehaviorLog) -> BehaviorLog:
     """A part of a wide log with its features hashed into few, each with a sign: a policy that changes still changes."""
-    d = part.n_features
-    if d <= _MANY_FEATURES:
-        return part
-    rng = np.random.default_rng(0)
+    d, rng = part.n_features, np.random.default_rng(0)
     sign, place = rng.choice([-1.0, 1.0], size=d), rng.integers(_HASHED, size=d)
     hashed = sparse.csr_array((sign, (np.arange(d), place)), shape=(d, _HASHED))
     return BehaviorLog(dense(part.contexts @ hashed), part.step_offsets, part.chosen, [0, part.n_steps])
@@ -222,16 +222,6 @@ def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list
             return forward, []
         why = "they run backwards; sort the log by time (sort=True, --sort)"
     return None, [Note("times-unused", "warning", f"the times of the steps were not used: {why}.")]
-
-
-def _sampled(sample: Sample, count: int) -> Iterator[Note]:
-    thin, kept = int(np.diff(sample.steps).max()), len(sample.steps)
-    if count > kept and thin > 1:
-        text = (
-            f"{kept} of {count} steps were examined: edges found from the choices are known to within "
-            f"{plural(thin, 'step')}."
-        )
-        yield Note("sampled-steps", "info", text, {"steps": count, "sampled": kept})
 
 
 def _nothing(code: str, text: str) -> Updates:
@@ -260,25 +250,22 @@ class _Search(NamedTuple):
                 return scheduled
         if confirmed:
             return irregular
-        return _nothing(
-            "no-updates",
-            f"no change of policy shows in {plural(len(self.sample.steps), 'step')}: the decider hardly learned, or "
-            "was not updated.",
-        )
+        shows = f"no change of policy shows in {plural(len(self.sample.steps), 'step')}"
+        return _nothing("no-updates", f"{shows}: the decider hardly learned, or was not updated.")
 
     def _scheduled(self, cut: BestCut) -> Updates:
         edges = self._edges(cut.edges, "schedule")
         seen = sum(edge.source == "choices" for edge in edges)
+        when, episodes = str(cut.schedule), len(cut.edges)
         text = (
-            f"the policy is updated {cut.schedule}: {plural(len(cut.edges), 'episode')}. {seen} of "
-            f"{plural(len(edges), 'edge')} show in the choices by themselves; the others follow from the schedule."
+            f"the policy is updated {when}: {plural(episodes, 'episode')}. {seen} of {plural(len(edges), 'edge')} show "
+            "in the choices by themselves; the others follow from the schedule."
         )
-        figures: dict[str, Figure] = {"schedule": str(cut.schedule), "episodes": len(cut.edges), "seen": seen}
+        figures: dict[str, Figure] = {"schedule": when, "episodes": episodes, "seen": seen}
         notes = [Note("updates-by-schedule", "info", text, figures)]
         if cut.rival is not None:
             text = f"the schedule is uncertain: {cut.rival} explains the choices almost as well."
-            figures = {"schedule": str(cut.schedule), "rival": str(cut.rival)}
-            notes.append(Note("updates-uncertain", "warning", text, figures))
+            notes.append(Note("updates-uncertain", "warning", text, {"schedule": when, "rival": str(cut.rival)}))
         return Updates(cut.edges, edges, cut.schedule, notes=tuple(notes))
 
     def _irregular(self, edges: NDArray[np.int64]) -> Updates:
@@ -290,10 +277,8 @@ class _Search(NamedTuple):
             if log10_p <= _AT_FREE_EDGE:
                 break
             edges = np.delete(edges, place)
-        text = (
-            f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. Changes that are too "
-            "small to show were not found."
-        )
+        text = f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. "
+        text += "Changes that are too small to show were not found."
         return Updates(edges, evidence, notes=(Note("updates-irregular", "info", text, {"episodes": len(edges)}),))
 
     def _edges(self, edges: NDArray[np.int64], without: Literal["choices", "schedule"]) -> tuple[Edge, ...]:

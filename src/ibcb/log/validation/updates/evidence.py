@@ -77,7 +77,11 @@ class CutEvidence:
 
     def __init__(self, sample: Sample, warmup: int = 0) -> None:
         self._lead = max(warmup, _LEAST_LEAD) / max(1.0, float(np.mean(np.diff(sample.steps))))
-        self.sample = _projected(sample)
+        centred, _ = sample.centred()
+        #: in the directions of most variance within steps, each of variance 1
+        self.sample = sample._replace(
+            contexts=centred @ whitening(centred.T @ centred / len(centred), _MOST_DIRECTIONS)
+        )
         self.n = len(sample.steps)
         self.q = self.sample.contexts.shape[1]
         self.pace = Pace(0.1, 1.0)
@@ -192,13 +196,6 @@ class CutEvidence:
         loss = ChoiceLoss(some.contexts, some.offsets, np.zeros(len(some.steps), dtype=np.int64), stray=stray)
         w = summarise(loss, centre, ridge * np.eye(self.q), start=near, stopping=ROUGHLY).mode
         return w, *loss.likelihoods(w)
-
-
-def _projected(sample: Sample) -> Sample:
-    """The steps in the directions of most variance within steps, each of variance 1."""
-    centred, _ = sample.centred()
-    whitened = centred @ whitening(centred.T @ centred / len(centred), _MOST_DIRECTIONS)
-    return Sample(sample.steps, whitened, sample.offsets)
 
 
 def _expansion(some: Sample, w: Matrix, stray: float) -> tuple[Matrix, Matrix, Matrix]:
