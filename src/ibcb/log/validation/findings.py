@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, cast
@@ -65,11 +65,12 @@ class Finding:
             text, figures["place"] = f"{self.place}: {text}", self.place
         if self.features:
             text, figures["features"] = f"{text} {self.named}", self.features
-        return Note(self.code, "info" if self.severity == "note" else "warning", f"{text} {self.remedy}", figures)
+        text = f"{text} {self.remedy}".rstrip()
+        return Note(self.code, "info" if self.severity == "note" else "warning", text, figures)
 
 
 @cache
-def words() -> dict[str, dict[str, str]]:
+def _words() -> dict[str, dict[str, str]]:
     """What findings say, by code and, behind a slash, which of several: severity, message and remedy."""
     return tomllib.loads(files("ibcb.log.validation").joinpath("findings.toml").read_text(encoding="utf-8"))
 
@@ -79,10 +80,16 @@ def says(
 ) -> Finding:
     """A finding of the table; ``warns`` where a note is a warning."""
     code = case.partition("/")[0]
-    said = words().get(code, {}) | words()[case]
-    message, remedy = (said[part].format(**figures) for part in ("message", "remedy"))
+    said = _words().get(code, {}) | _words()[case]
+    message, remedy = (said.get(part, "").format(**figures) for part in ("message", "remedy"))
     severity = cast(Severity, "warning" if warns else said["severity"])
     return Finding(severity, code, message, place, remedy, tuple(features))
+
+
+def noted(case: str, figures: Mapping[str, Figure], **more: Any) -> Note:
+    """A note in the words of the table, which are made of its figures and of ``more``."""
+    told: dict[str, Any] = {**figures, **more}
+    return replace(says(case, **told).note, figures=figures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from scipy.special import chdtrc
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.log.notes import Note
 from ibcb.log.validation.constancy import whitening
+from ibcb.log.validation.findings import noted
 from ibcb.numerics.ridge import Frame
 
-#: what to do about a random start that is not marked
-RANDOM_START = "If that was a random start, mark it: warmup={total} (--warmup {total})."
 #: probability of what choices show that are drawn evenly from the candidates, above which they look so; not tuned
 RANDOM_P = 1e-3
 #: steps below which random choices cannot be told from others, and features with which the test takes long; not tuned
@@ -33,7 +32,6 @@ def missing_past(first: BehaviorLog, *, bonus: bool, frame: Frame | None = None)
     if frame is not None:
         contexts = (first.contexts - frame.origin) / frame.scale
         first = BehaviorLog(contexts, first.step_offsets, first.chosen, first.episode_offsets)
-    remedy = "pass prior_gram= (S'S of the contexts chosen before), or mark a random start with warmup="
     if bonus:
         # A decider with theta = 0 and Phi = 0 takes the candidate of largest norm.
         longest = np.einsum("ij,ij->i", first.contexts, first.contexts)
@@ -42,20 +40,8 @@ def missing_past(first: BehaviorLog, *, bonus: bool, frame: Frame | None = None)
         if share >= (_EXACT_SHARE if frame is None else _NEAR_SHARE):
             return None
         if _looks_random(first, longest):
-            return Note(
-                "unmarked-warmup",
-                "warning",
-                "the choices of the first episode look random: they lean towards no feature, where an sbucb decider "
-                f"that knows nothing takes the candidate of largest norm. {RANDOM_START.format(total=1)}",
-                {"share": share},
-            )
-        return Note(
-            "late-start",
-            "warning",
-            f"the log seems to start in the middle: an sbucb decider that knows nothing takes the candidate of "
-            f"largest norm, but the first episode does so in {share:.0%} of its steps; {remedy}.",
-            {"share": share},
-        )
+            return noted("unmarked-warmup/first", {"share": share}, total=1)
+        return noted("late-start/norm", {"share": share})
     # A Thompson sampler that knows nothing draws theta from N(0, c I): its choices favour no direction but by the
     # shape of the candidate sets, which the same sets with fresh draws show.
     rng = np.random.default_rng(0)
@@ -64,14 +50,7 @@ def missing_past(first: BehaviorLog, *, bonus: bool, frame: Frame | None = None)
     statistic, degrees = _hotelling(_advantage(first, first.chosen), _advantage(first, picks))
     if statistic <= degrees + 10 * np.sqrt(2 * degrees) + 20:
         return None
-    return Note(
-        "late-start",
-        "warning",
-        f"the first episode's choices lean in one direction, {np.sqrt(statistic):.0f} standard errors from those of an "
-        "sbts decider that knows nothing and draws at every step: either one draw served the whole episode, or the log "
-        f"starts in the middle. In the latter case {remedy}.",
-        {"standard_errors": float(np.sqrt(statistic))},
-    )
+    return noted("late-start/lean", {"standard_errors": float(np.sqrt(statistic))})
 
 
 def lean_test(lean: NDArray[np.float64], spread: NDArray[np.float64]) -> tuple[float, int]:

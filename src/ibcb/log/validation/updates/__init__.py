@@ -18,6 +18,7 @@ from ibcb.log.notes import Figure, Note
 from ibcb.log.protocol import Log, check_is_log
 from ibcb.log.steps import seconds_since_1970
 from ibcb.log.validation.constancy import Sample, Sampler, change_at, log10_chi2
+from ibcb.log.validation.findings import noted
 from ibcb.log.validation.updates.evidence import CutEvidence
 from ibcb.log.validation.updates.search import BestCut, Schedule, Timeline, find_cut
 from ibcb.numerics.contexts import LARGEST, dense
@@ -156,25 +157,22 @@ def find_updates(log: Log, *, zone: str | None = None) -> Updates:
         raise ValueError(f"zone={zone!r} is not a known time zone; write one such as Europe/Berlin.") from None
     sample, count, warmup, own, times = _gathered(log)
     if sample is None or len(sample.steps) < _LEAST_STEPS:
-        few = f"fewer than {_LEAST_STEPS} steps with a choice to make: too few to find when the policy was updated."
-        return _nothing("too-few-steps", few)
+        return _nothing("too-few-steps", least=_LEAST_STEPS)
     if not np.abs(sample.contexts).max() <= LARGEST:
-        return _nothing("too-large", f"some features are beyond {LARGEST:g}, too large to compare choices by.")
+        return _nothing("too-large", largest=LARGEST)
     if (sample.contexts == np.repeat(sample.contexts[sample.offsets[:-1]], np.diff(sample.offsets), axis=0)).all():
-        return _nothing("equal-candidates", "the candidates of every step have the same features: no policy shows.")
+        return _nothing("equal-candidates/everywhere")
     seconds, unused = _clock(times)
     try:
         evidence = CutEvidence(sample, warmup)
     except SolverError:
-        return _nothing("unexplained", "no linear policy explains the choices, so no change can be seen.")
+        return _nothing("unexplained/no-policy")
     timeline = Timeline(count, seconds, sample.steps)
     updates = _Search(evidence, timeline, sample).updates(zone)
     notes, odds = [*updates.notes, *unused], None
     thin, kept = int(np.diff(sample.steps).max()), len(sample.steps)
     if count > kept and thin > 1:
-        near = f"edges found from the choices are known to within {plural(thin, 'step')}."
-        text = f"{kept} of {count} steps were examined: {near}"
-        notes.append(Note("sampled-steps", "info", text, {"steps": count, "sampled": kept}))
+        notes.append(noted("sampled-steps", {"steps": count, "sampled": kept}, thin=thin))
     # Too many take too long to compare.
     if len(own) <= _MOST_OWN:
         odds = evidence.judge(timeline.cut(updates.edges)) - evidence.judge(timeline.cut(own))
@@ -221,11 +219,11 @@ def _clock(times: NDArray[Any] | None) -> tuple[NDArray[np.float64] | None, list
         if float(np.max(forward - seconds)) <= _CLOCK_BACK:
             return forward, []
         why = "they run backwards; sort the log by time (sort=True, --sort)"
-    return None, [Note("times-unused", "warning", f"the times of the steps were not used: {why}.")]
+    return None, [noted("times-unused", {}, why=why)]
 
 
-def _nothing(code: str, text: str) -> Updates:
-    return Updates(np.zeros(1, dtype=np.int64), notes=(Note(code, "info", text),))
+def _nothing(case: str, **words: Any) -> Updates:
+    return Updates(np.zeros(1, dtype=np.int64), notes=(noted(case, {}, **words),))
 
 
 class _Search(NamedTuple):
@@ -239,7 +237,7 @@ class _Search(NamedTuple):
         """The schedule, if it explains the choices best and the test sees a change; else the edges that it confirms."""
         free, regular = find_cut(self.evidence, self.timeline, zone)
         none = self.evidence.judge([0])
-        irregular = self._irregular(free.edges) if free.value > none else _nothing("", "")
+        irregular = self._irregular(free.edges) if free.value > none else Updates(free.edges[:1])
         confirmed = len(irregular.edges) - 1
         if regular is not None and regular.value > max(free.value, none + _WORTH):
             scheduled = self._scheduled(regular)
@@ -250,22 +248,16 @@ class _Search(NamedTuple):
                 return scheduled
         if confirmed:
             return irregular
-        shows = f"no change of policy shows in {plural(len(self.sample.steps), 'step')}"
-        return _nothing("no-updates", f"{shows}: the decider hardly learned, or was not updated.")
+        return _nothing("no-updates", steps=len(self.sample.steps))
 
     def _scheduled(self, cut: BestCut) -> Updates:
         edges = self._edges(cut.edges, "schedule")
         seen = sum(edge.source == "choices" for edge in edges)
         when, episodes = str(cut.schedule), len(cut.edges)
-        text = (
-            f"the policy is updated {when}: {plural(episodes, 'episode')}. {seen} of {plural(len(edges), 'edge')} show "
-            "in the choices by themselves; the others follow from the schedule."
-        )
         figures: dict[str, Figure] = {"schedule": when, "episodes": episodes, "seen": seen}
-        notes = [Note("updates-by-schedule", "info", text, figures)]
+        notes = [noted("updates-by-schedule", figures, edges=len(edges))]
         if cut.rival is not None:
-            text = f"the schedule is uncertain: {cut.rival} explains the choices almost as well."
-            notes.append(Note("updates-uncertain", "warning", text, {"schedule": when, "rival": str(cut.rival)}))
+            notes.append(noted("updates-uncertain", {"schedule": when, "rival": str(cut.rival)}))
         return Updates(cut.edges, edges, cut.schedule, notes=tuple(notes))
 
     def _irregular(self, edges: NDArray[np.int64]) -> Updates:
@@ -277,9 +269,8 @@ class _Search(NamedTuple):
             if log10_p <= _AT_FREE_EDGE:
                 break
             edges = np.delete(edges, place)
-        text = f"{plural(len(evidence), 'change')} of policy, which follow no regular schedule. "
-        text += "Changes that are too small to show were not found."
-        return Updates(edges, evidence, notes=(Note("updates-irregular", "info", text, {"episodes": len(edges)}),))
+        changes = plural(len(evidence), "change")
+        return Updates(edges, evidence, notes=(noted("updates-irregular", {"episodes": len(edges)}, changes=changes),))
 
     def _edges(self, edges: NDArray[np.int64], without: Literal["choices", "schedule"]) -> tuple[Edge, ...]:
         """What speaks for each edge after the first; ``without`` a change that shows, where the edge comes from."""
