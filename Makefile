@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One thread for the libraries underneath: results repeat, and tests run side by side without crowding.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-all test-versions browser docs lint format bench results wheel clean
+.PHONY: help demo test test-all mutants test-versions browser docs lint format bench results wheel clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -36,6 +36,9 @@ test: $(VENV)/developer ## the tests, under six minutes on two cores
 
 test-all: $(VENV)/developer ## the tests and the slow proofs
 	$(THREADS) $(BIN)/python -m pytest -q -m ''
+
+mutants: $(VENV)/developer ## numbers of the source changed one at a time, which the tests must notice; WHICH="inverse ridge" for some
+	$(THREADS) $(BIN)/python tests/mutants.py $(WHICH)
 
 test-versions: ## tests with the lowest and the newest versions of all dependencies, on every Python here
 	$(NEW_ENOUGH)

@@ -2,6 +2,7 @@
 
 import re
 
+import mutants
 import pytest
 import versions
 from documents import ROOT
@@ -26,6 +27,13 @@ def test_the_workflow_runs_what_developers_run_on_every_python_that_is_promised(
     targets = set(re.findall(r"^make ([\w-]+)", script.read_text(), re.M))
     assert {"docs", "lint", "test", "test-versions"} <= targets
     assert f"lowest:{promised[0]} newest:newest" in script.read_text()
+
+
+def test_every_mutant_changes_a_text_that_stands_once_and_names_its_tests():
+    listed = mutants.mutants()
+    assert len(listed) >= 40
+    rooms = ("deciders", "estimators", "inverse", "numerics", "report", "tracking")
+    assert {mutant.file.partition("/")[0] for mutant in listed} >= {*rooms}
 
 
 def test_workflow_templates_and_citation_are_valid_yaml():
