@@ -66,7 +66,7 @@ def _read_run(folder: Path) -> ibcb.Run:
     """Simulate again what `ibcb simulate` wrote, and check that it is the same."""
     import numpy as np
 
-    from ibcb.numerics.refusals import WrongTypeError
+    from ibcb.numerics.printable import WrongTypeError
 
     description = folder / "run.json"
     if not description.exists():

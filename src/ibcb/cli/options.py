@@ -18,7 +18,7 @@ from ibcb.cli.printing import print_json
 from ibcb.cli.running import check_input, check_output, model_of, reads, reads_tables, reports_errors
 from ibcb.log.option import FLAG, Option, check_all, declared, option
 from ibcb.log.read_options import CUTS, OPTIONS_FILE, READING
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 _LOG = "The log: a Parquet, CSV, JSON lines, Arrow, npz, VW text or dsjson file, or a folder of them."
 LogPath = Annotated[Path, typer.Argument(help=_LOG, readable=False)]

@@ -249,7 +249,7 @@ def _users_can_cause(error: Exception) -> bool:
     if isinstance(error, (ImportError, MemoryError, ValueError, OSError)):
         return True
     from ibcb.engine.cluster import ClusterError
-    from ibcb.numerics.refusals import WrongTypeError
+    from ibcb.numerics.printable import WrongTypeError
 
     return isinstance(error, (WrongTypeError, ibcb.SolverError, ClusterError))
 

@@ -16,7 +16,7 @@ from ibcb.cli.printing import size
 from ibcb.cli.running import saved
 from ibcb.estimators.parameters import MEANT_KINDS
 from ibcb.log.option import COUNT, NUMBER, Form, declared, number, one_of, option, text, whole, whole_number
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 
 def _experts() -> tuple[str, ...]:

@@ -11,9 +11,8 @@ import numpy as np
 
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Values, Words
 from ibcb.engine import ALL, Block, CandidateMoments, History, Past
-from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.arrays import Matrix, Vector, lazy
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Frame, Regularization, Ridge
 
 

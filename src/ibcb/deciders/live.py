@@ -17,10 +17,9 @@ from scipy.special import softmax
 
 from ibcb.log import BehaviorLog, is_log
 from ibcb.log.array_checks import candidate_array
-from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.arrays import Matrix, Vector, lazy
 from ibcb.numerics.checks import at_least_zero, finite_array, gram_matrix, positive, probability, whole
 from ibcb.numerics.contexts import dense
-from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Ridge, gram, ridge
 
 Probabilities = NDArray[np.float64]

@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.engine import Block
-from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.arrays import Matrix, Vector, lazy
 from ibcb.numerics.contexts import Contexts, with_column
 from ibcb.numerics.gaussians import Beliefs, Site
-from ibcb.numerics.lazy import lazy
 from ibcb.numerics.ridge import Ridge
 
 #: share of straying steps that is assumed before the first episode is seen; not tuned: the search moves on from it

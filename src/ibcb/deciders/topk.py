@@ -21,7 +21,7 @@ from ibcb.numerics.arrays import Vector
 from ibcb.numerics.averages import top_k_of_draws
 from ibcb.numerics.checks import positive, whole
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from ibcb.engine.episode_rows import LocalRows, Rows
 from ibcb.engine.threads import Workers, one_blas_thread
 from ibcb.log import Log
 from ibcb.log.fingerprint import NO_LOG, with_episode
-from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.lazy import lazy
+from ibcb.numerics.arrays import Matrix, Vector, lazy
 from ibcb.numerics.ridge import Chosen, Regularization, Ridge
 
 

@@ -16,7 +16,7 @@ from ibcb.log import BehaviorLog, argmax_per_step, is_log
 from ibcb.log.array_checks import candidate_array, distinct_names
 from ibcb.log.fingerprint import is_fingerprint, log_fingerprint
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 #: a weight beyond it would overflow when it is squared
 LARGEST_WEIGHT = 1e150

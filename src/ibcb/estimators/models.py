@@ -23,8 +23,7 @@ from ibcb.deciders import KINDS, experts
 from ibcb.estimators.imitator import Imitator
 from ibcb.estimators.state import Named, parameters
 from ibcb.io.files import atomic
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 from ibcb.version import __version__
 
 #: where each class that can be stored lives; the paper's baselines are named, not imported, because they live above

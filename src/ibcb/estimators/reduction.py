@@ -24,9 +24,8 @@ from ibcb.log import BehaviorLog, Log
 from ibcb.log.array_checks import whole_numbers
 from ibcb.log.fingerprint import Naming
 from ibcb.log.notes import Note
-from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.arrays import Matrix, Vector, lazy
 from ibcb.numerics.contexts import Contexts, compact, dense, is_sparse, shown_counts, stacked
-from ibcb.numerics.lazy import lazy
 from ibcb.tracking import Interval
 
 #: features up to which all are tracked, and how many are of a log with more: a fit in seconds (benchmarks/arms.py)

@@ -13,8 +13,7 @@ from ibcb.engine import Episode, Experience, History
 from ibcb.inverse.constraints import EpisodeView, JointView, View
 from ibcb.inverse.row_kernels import Tally
 from ibcb.inverse.solvers import Certificate, Solution, Solver, SolverError
-from ibcb.numerics.arrays import Matrix, Stored, Vector
-from ibcb.numerics.lazy import changed
+from ibcb.numerics.arrays import Matrix, Stored, Vector, changed
 from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 

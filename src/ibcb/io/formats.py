@@ -30,8 +30,7 @@ from ibcb.log.option import did_you_mean, documented
 from ibcb.log.read_options import OPTIONS_FILE, READING, ReadOptions
 from ibcb.log.steps import Source
 from ibcb.log.validation.updates import find_updates
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 #: tables in memory: of pandas, polars, DuckDB, pyarrow, or whatever else has the Arrow interface
 _FRAMES = Format(

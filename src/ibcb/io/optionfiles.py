@@ -23,8 +23,7 @@ from ibcb.io.files import atomic
 from ibcb.io.opened import regular
 from ibcb.log.option import did_you_mean
 from ibcb.log.read_options import READING, ReadOptions
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 #: those with a form in writing: not whether choices are needed, nor how another log was made
 _KNOWN = {each.name: each.default for each in READING if each.form is not None}

@@ -13,8 +13,7 @@ from scipy import sparse
 from ibcb.numerics.arrays import plain
 from ibcb.numerics.checks import number_array, unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, ordered
-from ibcb.numerics.printable import printable, shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, printable, shown
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 

@@ -50,7 +50,7 @@ from ibcb.log.protocol import Log
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import LARGEST, Contexts, best_rows, compact, dense, is_sparse
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 _FINITE_CHECK_ROWS = 65_536
 _PART_ROWS = 1 << 18

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ibcb.log.array_checks import LogFormatError, frozen
 from ibcb.numerics.checks import number_array
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 #: what the sum of probabilities may exceed 1 by for being computed in single precision
 _ROUNDING = 1e-6

@@ -23,9 +23,7 @@ from ibcb.log.protocol import Log
 from ibcb.log.read_options import ReadOptions
 from ibcb.log.steps import EpisodeIndex, Source, Steps, index_of, numbered
 from ibcb.numerics.contexts import Contexts, is_sparse, nbytes, stacked
-from ibcb.numerics.lazy import lazy
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 #: what is raised where a file is cut off, damaged, or of another kind
 DAMAGE = (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error)

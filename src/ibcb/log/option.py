@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 #: raises ValueError or WrongTypeError, with value, reason and remedy, where an option called so cannot have this value
 _Check = Callable[[str, Any], object]

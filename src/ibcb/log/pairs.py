@@ -22,8 +22,7 @@ from ibcb.log.array_checks import (
 from ibcb.log.steps import Steps
 from ibcb.numerics.checks import unmasked
 from ibcb.numerics.contexts import Contexts, is_sparse, stacked
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 T = TypeVar("T")
 #: each arm has columns of its own; a number beyond is no number of an arm but an id

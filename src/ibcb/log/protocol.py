@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ibcb.log.notebook import laid_out
 from ibcb.log.notes import Note
 from ibcb.log.recipe import Preparation
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 if TYPE_CHECKING:
     from ibcb.log.behavior_log import BehaviorLog

@@ -28,8 +28,7 @@ from ibcb.log.option import (
     text,
     whole,
 )
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 if TYPE_CHECKING:
     from ibcb.log.recipe import Preparation

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.numerics.printable import shown
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError, shown
 
 _NUMBERS = "give real numbers, float32 or float64"
 

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import minimize_scalar
 
-from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.numerics.arrays import Matrix, Vector, lazy
 from ibcb.numerics.choice_likelihood import ChoiceLoss, Expansion
 from ibcb.numerics.contexts import step_counts
-from ibcb.numerics.lazy import lazy
 from ibcb.numerics.newton import Stopping, descend
 
 #: A likelihood known to 1e-9 is known far better than any comparison of models needs. Passes are not tuned: 2 to 12

@@ -8,8 +8,7 @@ from typing import Annotated
 import numpy as np
 from scipy.linalg import lapack
 
-from ibcb.numerics.arrays import Matrix, Stored, Vector
-from ibcb.numerics.lazy import lazy
+from ibcb.numerics.arrays import Matrix, Stored, Vector, lazy
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
-"""Text on one line, whatever is in it: names come from files, and a terminal acts on some of their characters."""
+"""What messages show, on one line, whatever is in it: names come from files, and a terminal acts on some characters."""
 
 from __future__ import annotations
 
 import math
 import sys
 from typing import Any
+
+
+class WrongTypeError(TypeError):
+    """Something that was given is of a type that it cannot be; a plain TypeError is a mistake of our own code."""
 
 
 def printable(text: str) -> str:

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from ibcb.numerics.arrays import Matrix, Stored, Vector
+from ibcb.numerics.arrays import Matrix, Stored, Vector, lazy
 from ibcb.numerics.contexts import Contexts, dense, is_sparse, row_lengths
-from ibcb.numerics.lazy import lazy
 
 #: of whitened rows, so that they stay in the processor's cache; not tuned finely
 _CACHE_BYTES = 400_000

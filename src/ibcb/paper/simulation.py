@@ -16,7 +16,7 @@ from ibcb.deciders import DRAWS, SBTS, SBUCB, EGreedy, FixedPolicy, Learning, Po
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.checks import one_of, positive
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 from ibcb.paper.environments import Arms, MovieLens, Phase, Streams, Synthetic, World
 
 Environment = Synthetic | MovieLens | Arms

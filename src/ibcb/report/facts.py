@@ -17,7 +17,7 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.log import Log, is_log
 from ibcb.log.validation import Validation, validated
 from ibcb.log.validation.scan import Scan
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 from ibcb.report import sections
 from ibcb.report.calibrating import Calibrating, calibration
 from ibcb.report.feature_weights import StepSpread, WeightsSection, feature_names, groups_of, valued

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from ibcb.deciders import Kind
 from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
-from ibcb.numerics.arrays import Matrix, Stored, Vector
+from ibcb.numerics.arrays import Matrix, Stored, Vector, changed
 from ibcb.numerics.contexts import best_rows, step_counts
-from ibcb.numerics.lazy import changed
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.deciders import Kind
-from ibcb.numerics.arrays import Vector
+from ibcb.numerics.arrays import Vector, lazy
 from ibcb.numerics.gaussians import Beliefs
-from ibcb.numerics.lazy import lazy
 from ibcb.tracking.motions import Models, Motion, motions_of
 
 T = TypeVar("T", bound=np.generic)

@@ -23,9 +23,8 @@ import numpy as np
 from ibcb.deciders import Kind, experts
 from ibcb.engine import Episode, Past, Subscriber
 from ibcb.log.notes import Note
-from ibcb.numerics.arrays import Vector
+from ibcb.numerics.arrays import Vector, changed
 from ibcb.numerics.laplace import draw_scale
-from ibcb.numerics.lazy import changed
 from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
 from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
 from ibcb.tracking.tracker import Track

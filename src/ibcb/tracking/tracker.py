@@ -16,10 +16,9 @@ import numpy as np
 
 from ibcb.deciders import FIRST_STRAY, Believed, Kind, Share
 from ibcb.engine import ALL, Episode, candidate_moments
-from ibcb.numerics.arrays import Matrix, Stored, Vector
+from ibcb.numerics.arrays import Matrix, Stored, Vector, changed, lazy
 from ibcb.numerics.checks import gram_matrix
 from ibcb.numerics.gaussians import Beliefs, Site, condition, symmetric_inverse
-from ibcb.numerics.lazy import changed, lazy
 from ibcb.numerics.ridge import Chosen
 from ibcb.tracking.calibration import Exploration, no_evidence, share_of
 from ibcb.tracking.context_sample import ContextSample, picked

@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 
 from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
-from ibcb.numerics.refusals import WrongTypeError
+from ibcb.numerics.printable import WrongTypeError
 
 #: liblinear squares squares, and never ends where these overflow
 _LARGEST = 1e60
