@@ -22,6 +22,7 @@ from ibcb.log.notes import Note
 from ibcb.log.protocol import Log
 from ibcb.log.read_options import ReadOptions
 from ibcb.log.steps import EpisodeIndex, Source, Steps, index_of, numbered
+from ibcb.numerics.arrays import lazy
 from ibcb.numerics.contexts import Contexts, is_sparse, nbytes, stacked
 from ibcb.numerics.printable import WrongTypeError, shown
 
