@@ -285,12 +285,8 @@ def test_asking_computes_nothing_that_an_interruption_could_spoil(log, sets):
     for params in (NAMED, AUTO, {"expert": "other"}):
         model = IBCB(**params).fit(log)
         before, told = copy.deepcopy(vars(model)), answers(model, sets)
-        for name in (
-            "tracking.certainty",
-            "tracking.interval",
-            "tracking.identified",
-            "estimators.answers.policy_ahead",
-        ):
+        places = ("tracking.certainty", "tracking.interval", "tracking.identified", "estimators.answers.policy_ahead")
+        for name in places:
             with pytest.MonkeyPatch.context() as patch:
 
                 def stop(*args, **kwargs):

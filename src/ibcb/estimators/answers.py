@@ -214,12 +214,11 @@ class Answering(Imitator):
             model, sets = self.as_tracked(), self._lens.log(sets).read()
             rows, picked = sets.step_offsets, sets.step_offsets[:-1] + model.predict(sets)
             edges = [*range(0, sets.n_steps, _STEPS_AT_ONCE), sets.n_steps]
-            parts = [
-                tracking.certainty(
-                    track, sets.contexts[rows[a] : rows[b]], rows[a : b + 1] - rows[a], picked[a:b] - rows[a]
-                )
-                for a, b in pairwise(edges)
-            ]
+            parts = []
+            for a, b in pairwise(edges):
+                offsets, first = rows[a : b + 1], rows[a]
+                contexts = sets.contexts[first : rows[b]]
+                parts.append(tracking.certainty(track, contexts, offsets - first, picked[a:b] - first))
             certain = np.concatenate(parts)
         return float(certain[0]) if shape is not None and len(shape) == 1 else certain
 
