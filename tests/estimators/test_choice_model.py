@@ -172,12 +172,8 @@ def test_units_do_not_matter(rng, size):
     rare = np.zeros((log.n_rows, 2))
     rare[::7, 0], rare[np.setdiff1d(np.arange(log.n_rows), log.chosen_rows)[::5], 1] = 1.0, 2.0
     contexts, units = np.hstack([log.contexts, rare]), 10.0 ** np.array([0, size, 0, size, size])
-    one, other = (
-        ChoiceModel(episodes=None, width=False).fit(
-            BehaviorLog(each, log.step_offsets, log.chosen, log.episode_offsets)
-        )
-        for each in (contexts, contexts * units)
-    )
+    logs = (log.with_contexts(each, None) for each in (contexts, contexts * units))
+    one, other = (ChoiceModel(episodes=None, width=False).fit(each) for each in logs)
     np.testing.assert_allclose(other.coef_ * units, one.coef_, rtol=1e-6)
 
 

@@ -21,14 +21,7 @@ SIZE = {"n_episodes": 4, "batch_size": 50, "warmup": 60, "n_candidates": 4}
 
 
 def in_units(log, factors):
-    return BehaviorLog(
-        log.contexts * factors,
-        log.step_offsets,
-        log.chosen,
-        log.episode_offsets,
-        warmup=log.warmup,
-        feature_names=NAMES,
-    )
+    return log.with_contexts(log.contexts * factors, NAMES)
 
 
 def spoilt(value, *, chosen=False):
@@ -38,10 +31,7 @@ def spoilt(value, *, chosen=False):
     candidate = int(log.chosen[step]) if chosen else (int(log.chosen[step]) + 1) % 4
     contexts = log.contexts.copy()
     contexts[log.step_offsets[step] + candidate, 1] = value
-    changed = BehaviorLog(
-        contexts, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup, feature_names=NAMES
-    )
-    return changed, f"episode 1, step 3, candidate {candidate}: feature 'age' is {value}; "
+    return log.with_contexts(contexts, NAMES), f"episode 1, step 3, candidate {candidate}: feature 'age' is {value}; "
 
 
 def fitted(model, log):

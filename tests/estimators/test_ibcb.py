@@ -74,21 +74,13 @@ def test_the_incremental_algorithm_step_by_step():
 def test_the_algorithm_in_units_of_the_features_is_that_on_features_brought_to_them(units):
     """With l2 in a frame: as Algorithm 2 by hand on a log whose features have been scaled, or centred and scaled."""
     log, theta = small_run().log, np.zeros(4)
-    log = BehaviorLog(
-        log.contexts * [1.0, 20.0, 0.1, 3.0] + [0.0, 5.0, 1.0, -3.0],
-        *(log.step_offsets, log.chosen, log.episode_offsets),
-        warmup=log.warmup,
-    )
+    log = log.with_contexts(log.contexts * [1.0, 20.0, 0.1, 3.0] + [0.0, 5.0, 1.0, -3.0], None)
     first = next(episode for by_policy, episode in log.episodes() if by_policy).contexts
     frame = Frame("scaled", np.sqrt(np.mean(first**2, axis=0)), np.zeros(4))
     if units == "standardized":
         frame = Frame("standardized", first.std(axis=0), first.mean(axis=0))
     made = evolved(log, Regularization(0.3, frame), candidates_metric(log), partial(robust, penalty=40.0, bend=0.2))
-    by_hand = BehaviorLog(
-        (log.contexts - frame.origin) / frame.scale,
-        *(log.step_offsets, log.chosen, log.episode_offsets),
-        warmup=log.warmup,
-    )
+    by_hand = log.with_contexts((log.contexts - frame.origin) / frame.scale, None)
     # Weights move as little as they can in the same length: that of features as they were.
     K = candidates_metric(log).matrix / frame.scale / frame.scale[:, None]
     policies = []

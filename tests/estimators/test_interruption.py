@@ -5,9 +5,7 @@ import copy
 import functools
 import gc
 import importlib
-import itertools
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from views import flipped
 
 import ibcb
 from ibcb import IBCB
-from ibcb.estimators.reduction import Lens
 from ibcb.tracking import Track
 
 SIZE = {"n_episodes": 4, "batch_size": 40, "n_candidates": 4, "n_features": 3, "warmup": 40}
@@ -193,54 +190,6 @@ def test_one_more_episode_changes_all_or_nothing(log, sets, place):
 @pytest.mark.parametrize("place", ["tracker", "logit observes", "robust solver", "publishing"])
 def test_one_more_episode_of_a_decider_that_is_tracked_changes_all_or_nothing(log, sets, place):
     assert_untouched(lambda model: model.partial_fit(log[3]), twin(begun("other")), place, sets)
-
-
-def stopped_before(number, call):
-    """Interrupt a call before its instruction of that number, of those of `IBCB._adopt`; whether it came so far."""
-    own = {IBCB._adopt.__code__, *(each for each in IBCB._adopt.__code__.co_consts if isinstance(each, types.CodeType))}
-    count = 0
-
-    def trace(frame, event, argument):
-        nonlocal count
-        if frame.f_code not in own:
-            return None
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        if event == "opcode" and count == number:
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
-@pytest.mark.parametrize("params", [NAMED, AUTO], ids=["named", "auto"])
-def test_nobody_ever_sees_half_of_a_new_fit(log, params):
-    """Before whatever instruction it stops, the model is the old one or the new one."""
-    old, new = IBCB(**params).fit(log[:2]), IBCB(**params).fit(log[:3])
-    found = (new._fit, new._fitted_with, vars(new).get("_seen"), log[:3], Lens())
-    came_old = came_new = 0
-    for number in itertools.count(1):
-        model = IBCB(**params)
-        vars(model).update(vars(old))
-        if not stopped_before(number, lambda model=model: model._adopt(*found)):
-            break
-        came_old, came_new = came_old + (model.coef_ is old.coef_), came_new + (model._fit is new._fit)
-        expected = vars(old if model.coef_ is old.coef_ else new)
-        assert vars(model).keys() == expected.keys()
-        assert all(vars(model)[name] is expected[name] for name in ("_fit", "_fitted_with"))
-        assert_same(
-            {n: v for n, v in vars(model).items() if n[0] != "_"}, {n: expected[n] for n in expected if n[0] != "_"}
-        )
-    assert came_old > 50
-    assert came_new > 0
 
 
 def test_after_an_interruption_the_fit_is_what_it_would_have_been(log, sets):

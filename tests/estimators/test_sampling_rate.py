@@ -4,7 +4,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from commands import ibcb_command, succeeds
 from conftest import small_run
 
 import ibcb
@@ -110,13 +109,3 @@ def test_a_model_keeps_its_rate(tmp_path):
 def test_rates_that_are_none(rate):
     with pytest.raises((ValueError, TypeError), match="sampling_rate"):
         fitted(small_run().log, "sbucb", sampling_rate=rate)
-
-
-def test_the_command_line(tmp_path):
-    ibcb.write_log(small_run().log, tmp_path / "log.parquet")
-    out = tmp_path / "m.safetensors"
-    succeeds("fit", tmp_path / "log.parquet", "-o", out, "--l2", "2", "--sampling-rate", "0.25")
-    assert ibcb.load_model(out).decider_.rate == 0.25
-    wrong = ibcb_command("fit", tmp_path / "log.parquet", "-o", out, "--sampling-rate", "2")
-    assert wrong.exit_code == 2
-    assert "--sampling-rate=2.0 must be at most 1" in wrong.stderr

@@ -225,10 +225,7 @@ def test_rows_of_a_decider_that_measures_features_from_an_origin(rng):
 
 def test_single_precision_rows_are_penalised_in_double(rng):
     log = small_run().log
-    single = ibcb.BehaviorLog(
-        log.contexts.astype(np.float32), log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup
-    )
-    for _, _, _, view in views(single):
+    for _, _, _, view in views(log.with_contexts(log.contexts.astype(np.float32), None)):
         theta, rows = rng.normal(size=4), view.rows()
         found, written = view.penalty(theta, 3.0, 0.05), rows.penalty(theta, 3.0, 0.05)
         assert found.value == pytest.approx(written.value, rel=1e-12)

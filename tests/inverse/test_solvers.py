@@ -8,7 +8,6 @@ from conftest import paper_run, ragged_log, small_run
 from scipy.optimize import minimize
 from views import candidates_metric, flipped, nearest_by_nnls, views
 
-import ibcb
 from ibcb.inverse.constraints import JointView
 from ibcb.inverse.solvers import InfeasibleError, SolverError, cutting_plane
 from ibcb.inverse.solvers.admm import paper
@@ -38,9 +37,7 @@ def test_hard_agrees_with_an_independent_solver(rng):
 
 
 def in_other_units(log, factors):
-    return ibcb.BehaviorLog(
-        log.contexts * factors, log.step_offsets, log.chosen, log.episode_offsets, warmup=log.warmup
-    )
+    return log.with_contexts(log.contexts * factors, None)
 
 
 def some_metric(rng, d):
