@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -93,8 +93,7 @@ class Block:
 
     def with_work(self, work: Workup | None) -> Block:
         """The same rows, with what has been worked out for them."""
-        place = (self.width, self.first_step, self.first_row)
-        return Block(self.contexts, self.chosen_rows, self.offsets, *place, work)
+        return replace(self, work=work)
 
     def first(self, steps: int) -> Block:
         """The first so many steps."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -236,23 +236,15 @@ def distributed_rows(log: Log, client: Any) -> Iterator[tuple[int, DaskRows]]:
 
 
 def _runs(counts: NDArray[np.int64], d: int) -> list[tuple[int, int, int]]:
-    """First step, end and first row of every partition; partitions consist of whole blocks."""
+    """First step, end and first row of every partition: consecutive blocks, put together until they fill one."""
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    edges = block_edges(offsets)
-    sizes = [int(offsets[last] - offsets[first]) * d for first, last in pairwise(edges)]
-    return [(edges[first], edges[last], int(offsets[edges[first]])) for first, last in _grouped(sizes)]
-
-
-def _grouped(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive blocks put together until they fill a partition, as (first, last + 1)."""
-    groups: list[tuple[int, int]] = []
-    first, size = 0, 0
-    for place, own in enumerate(sizes):
-        if size and size + own > PARTITION_NUMBERS:
-            groups.append((first, place))
-            first, size = place, 0
-        size += own
-    return [*groups, (first, len(sizes))]
+    edges, runs, first = block_edges(offsets), list[tuple[int, int, int]](), 0
+    for last, following in zip_longest(edges[1:], edges[2:]):
+        row = int(offsets[first])
+        if following is None or (int(offsets[following]) - row) * d > PARTITION_NUMBERS:
+            runs.append((first, last, row))
+            first = last
+    return runs
 
 
 def _read(where: tuple[Any, dict[str, Any]], number: int, first: int, last: int, first_row: int) -> _Partition:

@@ -237,10 +237,11 @@ def replay(
         What a progress bar says; none is shown without, or where nobody looks, or if all is done within a second.
     """
     waiting, going = list[Episode](), None
+    counts = [log.n_episodes for log in logs]
     with (
         one_blas_thread(),
         _Bar(
-            total=_episode_count(logs),
+            total=None if None in counts else sum(count or 0 for count in counts),
             desc=progress,
             unit="episode",
             delay=1,
@@ -257,7 +258,11 @@ def replay(
                 heading = _heading(logs[0], waiting)
                 going = [each.begin(heading) for each in subscribers]
                 if any(past != ALL for each in going for past in each.pasts):
-                    _one_by_one(waiting)
+                    # From here on what each episode teaches is kept.
+                    known = waiting[0].before.one_by_one()
+                    for each in waiting:
+                        each.begin_from(known)
+                        known = each.after
             for each in waiting:
                 going = [subscriber.step(each) for subscriber in going]
                 bar.update()
@@ -274,7 +279,14 @@ def _episodes(
     logs: Sequence[Log], before: History | None, keep: int | None, client: Any, team: Workers | None
 ) -> Iterator[Episode]:
     for log in logs:
-        for number, rows in _stored_rows(log, keep, client, team):
+        stored: Iterator[tuple[int, Rows]]
+        if client is None:
+            stored = ((each.number, LocalRows(each, keep=keep, team=team)) for _, each in log.episodes())
+        else:
+            from ibcb.engine.cluster import distributed_rows
+
+            stored = distributed_rows(log, client)
+        for number, rows in stored:
             if before is None:
                 d = log.n_features
                 before = History.before_the_log(np.zeros((d, d)))
@@ -282,25 +294,6 @@ def _episodes(
             yield episode
             # Only now: somebody may have found on the way what it teaches.
             before = episode.after
-
-
-def _stored_rows(log: Log, keep: int | None, client: Any, team: Workers | None) -> Iterator[tuple[int, Rows]]:
-    """Number and rows of every stored episode in order, the warm-up first."""
-    if client is not None:
-        from ibcb.engine.cluster import distributed_rows
-
-        yield from distributed_rows(log, client)
-        return
-    for _, episode in log.episodes():
-        yield episode.number, LocalRows(episode, keep=keep, team=team)
-
-
-def _one_by_one(waiting: Sequence[Episode]) -> None:
-    """Give the first episodes a history that keeps what each teaches."""
-    before = waiting[0].before.one_by_one()
-    for episode in waiting:
-        episode.begin_from(before)
-        before = episode.after
 
 
 def _heading(log: Log, waiting: Sequence[Episode]) -> Heading:
@@ -314,9 +307,3 @@ def _heading(log: Log, waiting: Sequence[Episode]) -> Heading:
         len(waiting) > 1,
         waiting[0].before,
     )
-
-
-def _episode_count(logs: Sequence[Log]) -> int | None:
-    """How many episodes there are in all, where that is known without reading them."""
-    counts = [log.n_episodes for log in logs]
-    return None if None in counts else sum(count or 0 for count in counts)

@@ -12,13 +12,12 @@ import numpy as np
 from scipy import sparse
 
 from ibcb.deciders import Kind
-from ibcb.engine import Block, Episode, Heading
+from ibcb.engine import Episode, Heading
 from ibcb.inverse.solvers import InfeasibleError, SolverError
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.behavior_log import DENSE_NUMBERS
 from ibcb.log.notes import Note
 from ibcb.log.validation.first_episode import missing_past
-from ibcb.numerics.contexts import dense
 from ibcb.tracking import Track, learns, projects
 from ibcb.tracking.contenders import Tracks, UntrackedError
 
@@ -146,7 +145,9 @@ def late_start(heading: Heading, kind: Kind) -> tuple[Note, ...]:
     """A note where the first episode looks as if there had been others before it, in whichever units."""
     if heading.warmup or not kind.learns:
         return ()
-    first, notes = _dense_steps(heading.first), list[Note]()
+    block, offsets, notes = heading.first, heading.first.offsets, list[Note]()
+    steps = BehaviorLog(block.contexts, offsets, block.chosen_rows - offsets[:-1], [0, len(offsets) - 1])
+    first = next(steps.pieces(max(1, DENSE_NUMBERS // steps.n_features))).densified()
     # One that knows nothing in some units may know nothing.
     for frame in (None, *heading.moments.frames()):
         missing = missing_past(first, bonus=kind.per_unit is not None, frame=frame)
@@ -154,14 +155,6 @@ def late_start(heading: Heading, kind: Kind) -> tuple[Note, ...]:
             return ()
         notes.append(missing)
     return tuple(notes[:1])
-
-
-def _dense_steps(block: Block) -> BehaviorLog:
-    """The first steps of a block as a log with dense contexts."""
-    most = int(np.searchsorted(block.offsets, DENSE_NUMBERS // block.contexts.shape[1], side="right")) - 1
-    block = block.first(max(1, most))
-    steps = len(block.chosen_rows)
-    return BehaviorLog(dense(block.contexts), block.offsets, block.chosen_rows - block.offsets[:-1], [0, steps])
 
 
 # -- is the log a sample of the decider's choices? Then its Gram matrix grew faster than the log shows -----------------
