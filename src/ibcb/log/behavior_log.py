@@ -234,15 +234,9 @@ class BehaviorLog(Log):
         if isinstance(episodes, Log):
             raise WrongTypeError("from_episodes got a BehaviorLog, which is a log already; use it as it is.")
         steps = list(read_pairs(episodes, warmup, read_sets, "from_episodes").values())
-        return cls.of_steps(
-            steps,
-            offsets_of([len(each.chosen) for each in steps]),
-            warmup=warmup,
-            feature_names=feature_names,
-            timestamps=timestamps,
-            step_ids=step_ids,
-            propensities=propensities,
-        )
+        edges = offsets_of([len(each.chosen) for each in steps])
+        beside: dict[str, Any] = {"timestamps": timestamps, "step_ids": step_ids, "propensities": propensities}
+        return cls.of_steps(steps, edges, warmup=warmup, feature_names=feature_names, **beside)
 
     @classmethod
     def from_arms(
@@ -301,27 +295,20 @@ class BehaviorLog(Log):
             raise LogFormatError(
                 f"available has {len(could)} entries but there are {plural(len(pairs), 'episode')}; give one for each."
             )
-        steps = [
-            arm_steps(pair, some, K, shared, place) for (place, pair), some in zip(pairs.items(), could, strict=True)
-        ]
+        every = zip(pairs.items(), could, strict=True)
+        whole = Steps.joined([arm_steps(pair, some, K, shared, place) for (place, pair), some in every])
         m, q = next(iter(pairs.values())).features.shape[1], 0 if shared is None else shared.shape[1]
         names = [f"x{place}" for place in range(m)] if feature_names is None else feature_names
         own = distinct_names(names, m) if m else ("",)
         of_arms = [f"arm_x{place}" for place in range(q)] if arm_feature_names is None else arm_feature_names
         arms = range(K) if arm_names is None else list(arm_names)
+        all_names = named_features(arms, own or (), distinct_names(of_arms, q) or ())
         never = K - len(np.unique(np.concatenate([pair.arms for pair in pairs.values()])))
-        whole = Steps.joined(steps)
+        notes = [never_chosen(never, K)] if never else []
         whole = whole._replace(contexts=compact(whole.contexts), candidate_ids=np.asarray(arms)[whole.candidate_ids])
-        return cls.of_steps(
-            [whole],
-            offsets_of([len(each.chosen) for each in steps]),
-            warmup=warmup,
-            feature_names=named_features(arms, own or (), distinct_names(of_arms, q) or ()),
-            timestamps=timestamps,
-            step_ids=step_ids,
-            propensities=propensities,
-            notes=[never_chosen(never, K)] if never else [],
-        )
+        edges = offsets_of([len(pair.arms) for pair in pairs.values()])
+        beside: dict[str, Any] = {"timestamps": timestamps, "step_ids": step_ids, "propensities": propensities}
+        return cls.of_steps([whole], edges, warmup=warmup, feature_names=all_names, notes=notes, **beside)
 
     # -- what every log has, see `ibcb.log.protocol.Log` ---------------------------------------------------------
 

@@ -226,8 +226,14 @@ class DiskLog(Log):
             with self._named():
                 return gathered((part for _, part in self.parts()), rows, lambda: self.notes, self._options.memory)
         with self._named():
+            pairs, size, steps = list[tuple[NDArray[np.int64], Steps]](), 0, 0
             try:
-                pairs = list(self._within_memory(numbered(self._source.batches(), self._options)))
+                for pair in numbered(self._source.batches(), self._options):
+                    pairs.append(pair)
+                    size, steps = size + pair[1].nbytes, steps + len(pair[0])
+                    if size > self._options.memory:
+                        words = f"the first {plural(steps, 'step')} take {amount(size)} to read whole"
+                        raise beyond(words, self._options.memory, _PART_BY_PART)
             except DAMAGE:
                 self._refuse_a_part()
                 raise
@@ -235,15 +241,10 @@ class DiskLog(Log):
                 raise LogFormatError(_EMPTY)
             numbers = joined_arrays(pair[0] for pair in pairs)
             edges = runs(numbers)
+            warmup = int(np.count_nonzero(numbers[edges[:-1]] < 0))
+            same = {"feature_names": self.feature_names, "preparation": self.preparation, "notes": self.notes}
             try:
-                return BehaviorLog.of_steps(
-                    [pair[1] for pair in pairs],
-                    edges,
-                    warmup=int(np.count_nonzero(numbers[edges[:-1]] < 0)),
-                    feature_names=self.feature_names,
-                    preparation=self.preparation,
-                    notes=self.notes,
-                )
+                return BehaviorLog.of_steps([pair[1] for pair in pairs], edges, warmup=warmup, **same)
             except LogFormatError:
                 self._refuse_a_part()
                 raise
@@ -252,18 +253,6 @@ class DiskLog(Log):
         """Raise as going through the parts does: they are numbered as in the file, and damage is met in their order."""
         for _ in self.parts():
             pass
-
-    def _within_memory(
-        self, pairs: Iterable[tuple[NDArray[np.int64], Steps]]
-    ) -> Iterator[tuple[NDArray[np.int64], Steps]]:
-        """The same, as long as all of them fit in memory."""
-        limit, size, steps = self._options.memory, 0, 0
-        for pair in pairs:
-            size, steps = size + pair[1].nbytes, steps + len(pair[0])
-            if size > limit:
-                words = f"the first {plural(steps, 'step')} take {amount(size)} to read whole"
-                raise beyond(words, limit, _PART_BY_PART)
-            yield pair
 
     def __repr__(self) -> str:
         known = "" if self._index is None else f", {plural(len(self), 'episode')}"
