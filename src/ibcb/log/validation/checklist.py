@@ -95,13 +95,12 @@ def _episodes(scan: Scan) -> Iterator[Finding]:
 def _steps(scan: Scan) -> Iterator[Finding]:
     def counted(kind: str, noun: str = "") -> dict[str, Any]:
         """How many steps there are of a kind, and where."""
-        count, place = scan.count[kind].count, scan.count[kind].place
+        count = scan.count[kind]
         have = f" {'has' if count == 1 else noun}" if noun else ""
-        return {"place": place, "steps": f"{plural(count, 'step')} ({_percent(count / scan.steps)}){have}"}
+        return {"place": scan.places[kind], "steps": f"{plural(count, 'step')} ({_percent(count / scan.steps)}){have}"}
 
-    single, equal, twins, twins_of_chosen, repeats = (
-        scan.count[kind].count for kind in ("single", "equal", "twins", "chosen twins", "repeats")
-    )
+    kinds = ("single", "equal", "twins", "chosen twins", "repeats")
+    single, equal, twins, twins_of_chosen, repeats = (scan.count[kind] for kind in kinds)
     if 0 < single < scan.steps:
         yield says("one-candidate", warns=single > 0.5 * scan.steps, **counted("single", "have"))
     if 0 < equal < scan.contests:
@@ -119,8 +118,8 @@ def _steps(scan: Scan) -> Iterator[Finding]:
         if total >= FEW_STEPS and times >= 0.99 * total:
             yield says("same-position", position=position, share=_percent(times / total))
     for kind, code in _OUT_OF_TIME.items():
-        if scan.count[kind].count:
-            yield says(code, scan.count[kind].place, steps=plural(scan.count[kind].count, "step"))
+        if scan.count[kind]:
+            yield says(code, scan.places[kind], steps=plural(scan.count[kind], "step"))
 
 
 def _percent(share: float) -> str:
@@ -153,7 +152,7 @@ def _many(scan: Scan, which: Mask, one: str = "is", more: str = "are") -> dict[s
 def _unmoved(scan: Scan) -> Iterator[Finding]:
     """Features that never, or hardly ever, tell candidates apart."""
     still = ~scan.varying
-    if scan.count["single"].count == scan.steps:
+    if scan.count["single"] == scan.steps:
         yield says("no-alternatives")
         return
     if still.all():

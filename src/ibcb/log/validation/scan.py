@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, xlogy
 
-from ibcb.log.array_checks import step_place
+from ibcb.log.array_checks import first_true, step_place
 from ibcb.log.behavior_log import BehaviorLog, dense_pieces
 from ibcb.log.choice_propensities import sum_tolerance
 from ibcb.log.protocol import Log
@@ -39,20 +39,6 @@ ROUNDING = {"float32": 1.2e-7, "float64": 2.3e-16}
 _EVEN = 0.02
 #: 2^64 over the golden ratio, odd: Knuth's multiplicative hash
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-
-
-@dataclass
-class StepCount:
-    """How many steps are of a kind, and where the first one is."""
-
-    count: int = 0
-    place: str | None = None
-
-    def add(self, marked: NDArray[np.bool_], place: _Place) -> None:
-        """Count the steps of a part that are marked."""
-        if marked.any() and not self.count:
-            self.place = place(int(np.argmax(marked)))
-        self.count += int(np.count_nonzero(marked))
 
 
 @dataclass
@@ -141,7 +127,9 @@ class Scan:
         self.candidates = Counter[int]()
         #: steps with a single candidate, with equal ones, with twins, with a twin of the chosen one; those that repeat
         #: the step before; those whose time runs backward, overlaps with an earlier episode, or is missing
-        self.count = defaultdict[str, StepCount](StepCount)
+        self.count = Counter[str]()
+        #: and where the first one of each kind is
+        self.places = dict[str, str]()
         self.chance_repeats = 0
         self.time_span: tuple[Any, Any] | None = None
         self.logged = LoggedScan()
@@ -189,7 +177,7 @@ class Scan:
     @property
     def contests(self) -> int:
         """Steps with two candidates or more."""
-        return self.steps - self.count["single"].count
+        return self.steps - self.count["single"]
 
     @property
     def sd(self) -> NDArray[np.float64]:
@@ -245,7 +233,7 @@ class Scan:
             self._look(X, chosen, now)
             hashes[steps], marks[:, steps] = _compared(_row_hashes(X, self._keys), chosen)
         for kind, marked in zip(("single", "equal", "twins", "chosen twins"), marks, strict=True):
-            self.count[kind].add(marked, place)
+            self._mark(kind, marked, place)
         self._repeats(hashes, place)
         self.logged.add(number, part, part.propensities, place)
         self._read_as_propensities(number, part, place)
@@ -258,6 +246,12 @@ class Scan:
         now.facts.telling += int(np.count_nonzero(~(marks[0] | marks[1])))
         now.facts.steps += part.n_steps
         now.candidates.update(_tally(np.diff(part.step_offsets)))
+
+    def _mark(self, kind: str, marked: NDArray[np.bool_], place: _Place) -> None:
+        """Count the steps of a part that are of a kind."""
+        if (first := first_true(marked)) is not None:
+            self.places.setdefault(kind, place(first))
+            self.count[kind] += int(np.count_nonzero(marked))
 
     def _look(self, X: NDArray[np.float64], chosen: NDArray[np.int64], now: _OpenEpisode) -> None:
         """Some steps of M candidates each, X of shape (steps, M, d)."""
@@ -293,7 +287,7 @@ class Scan:
         known = np.concatenate([self._hashes, hashes])
         repeated = np.zeros(len(known), dtype=bool)
         repeated[1:] = known[1:] == known[:-1]
-        self.count["repeats"].add(repeated[len(self._hashes) :], place)
+        self._mark("repeats", repeated[len(self._hashes) :], place)
         equal = known[_STEPS_APART:] == known[:-_STEPS_APART]
         self.chance_repeats += int(np.count_nonzero(equal[-len(hashes) :]))
         self._hashes = known[-_STEPS_APART:]
@@ -309,16 +303,16 @@ class Scan:
 
     def _times(self, times: NDArray[Any], place: _Place) -> None:
         missing = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
-        self.count["untimed"].add(missing, place)
+        self._mark("untimed", missing, place)
         known = times[~missing]
         if len(known) == 0:
             return
         before = np.concatenate([known[:1] if self._last_time is None else [self._last_time], known[:-1]])
         backward = np.zeros(len(times), dtype=bool)
         backward[~missing] = known < before
-        self.count["backward"].add(backward, place)
+        self._mark("backward", backward, place)
         if self._latest is not None:
-            self.count["overlaps"].add(np.asarray(times < self._latest), place)
+            self._mark("overlaps", np.asarray(times < self._latest), place)
         span = (known.min(), known.max()) if self.time_span is None else self.time_span
         self.time_span = min(span[0], known.min()), max(span[1], known.max())
         self._last_time = known[-1]
