@@ -84,14 +84,6 @@ def _edges(text: str) -> str | list[int]:
         raise ValueError(f"{text}: write auto, or the first step of every episode, such as 0,400,800.") from None
 
 
-def _encoded(texts: Sequence[str]) -> bool | list[str]:
-    return True if list(texts) == ["all"] else list(texts)
-
-
-def _crosses(texts: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(names(text)) for text in texts]
-
-
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +160,8 @@ def _check_memory(name: str, value: Any) -> None:
 _NAME, _EACH, _NAMES, _CHAR = text("NAME"), Form("NAME", list, repeated=True), Form("A,B,C", names), text("CHAR")
 _FILE = text("FILE")
 _PAIRS = Form("ROLE=NAME", _pairs, repeated=True)
+_ENCODED = Form("NAME", lambda texts: list(texts) == ["all"] or list(texts), repeated=True)
+_CROSSES = Form("'A,B'", lambda texts: [tuple(names(text)) for text in texts], repeated=True)
 #: options of how features are made, and those of them that most people need
 _OWN: dict[str, Any] = {"kept": "features"}
 _OFTEN: dict[str, Any] = {"kept": "features", "usual": True}
@@ -287,12 +281,12 @@ class ReadOptions:
     features: Sequence[str] | None = option(None, _NAMES, _check_names, **_OFTEN)
     drop: Sequence[str] = option((), _EACH, _check_names, **_OFTEN)
     keep: Sequence[str] = option((), _EACH, _check_names, **_OFTEN)
-    one_hot: Sequence[str] | bool = option((), Form("NAME", _encoded, repeated=True), _check_names, **_OFTEN)
+    one_hot: Sequence[str] | bool = option((), _ENCODED, _check_names, **_OFTEN)
     min_count: int = option(
         1, COUNT, whole(1, "it is the number of rows that a category needs for a feature of its own"), **_OWN
     )
-    cross: Sequence[Sequence[str]] = option((), Form("'A,B'", _crosses, repeated=True), _check_crosses, **_OWN)
-    missing: str = option("refuse", text("refuse|mean|zero"), one_of(lambda: ("refuse", "mean", "zero")), **_OWN)
+    cross: Sequence[Sequence[str]] = option((), _CROSSES, _check_crosses, **_OWN)
+    missing: str = option("refuse", text("|".join(_FILLED)), one_of(lambda: _FILLED), **_OWN)
     standardize: bool = option(False, FLAG, boolean, **_OWN)
     arm: str | None = option(None, _NAME, heading="Reading: layout", **_OFTEN)
     alternatives: Sequence[str] = option((), _NAMES, _check_alternatives, usual=True, kept="place")

@@ -196,17 +196,16 @@ class Preparation:
         columns: list[FeatureColumn] = []
         for feature in names:
             column = home[feature]
-            if column.categories is None:
-                columns.append(column)
-                continue
-            place = column.feature_names.index(feature)
-            kept, pooled = column.categories[place : place + 1], place == len(column.categories)
-            begun = columns[-1] if columns and columns[-1].name == column.name else None
-            # What is pooled stands last.
-            if begun is not None and begun.categories is not None and not begun.pooled:
-                columns.pop()
-                kept = (*begun.categories, *kept)
-            columns.append(replace(column, categories=kept, pooled=pooled))
+            if column.categories is not None:
+                place = column.feature_names.index(feature)
+                kept, pooled = column.categories[place : place + 1], place == len(column.categories)
+                begun = columns[-1].categories if columns and columns[-1].name == column.name else None
+                # What is pooled stands last.
+                if begun is not None and not columns[-1].pooled:
+                    columns.pop()
+                    kept = (*begun, *kept)
+                column = replace(column, categories=kept, pooled=pooled)
+            columns.append(column)
         return replace(self, columns=tuple(columns))
 
     def _only_products(self, names: list[str]) -> Preparation:
