@@ -1,6 +1,7 @@
 """The page in a real Chromium: what a person meets, at a desk and on a phone."""
 
 import csv
+import functools
 import io
 import re
 from pathlib import Path
@@ -15,29 +16,32 @@ from ibcb.report import facts, write_report
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}: the page is NOT tested; run make browser")
 
 WIDTHS = (375, 1440)
-NAMES = ("sbucb", "sbts", "softmax", "compared", "hostile", "changed", "bare", "wide", "plain", "shared", "logged")
-NAMES += ("dirty", "settled", "arms", "shop")
 LOOKS = (Path(__file__).parent / "looks.js").read_text()
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """Pages of all kinds, by name."""
-    folder = tmp_path_factory.mktemp("pages")
-    plainly = {name: pair(name) for name in ("sbucb", "sbts", "softmax")} | {
-        "compared": compared(),
-        "hostile": hostile(),
-    }
-    plainly |= {"changed": hostile(changed=True), "bare": hostile(changed=True), "wide": wide(), "plain": plain()}
-    plainly |= {"shared": shared(), "logged": logged(), "dirty": dirty()[:2], "settled": settled(), "arms": arms()}
-    for name, (model, log) in (plainly | {"shop": shop()}).items():
-        write_report(model, log, folder / f"{name}.html", steps=name != "bare")
-    return folder
 
 
 def pair(expert):
     model, run = fitted(expert)
     return model, run.log
+
+
+MADE = {name: functools.partial(pair, name) for name in ("sbucb", "sbts", "softmax")}
+MADE |= {"compared": compared, "hostile": hostile, "changed": lambda: hostile(changed=True), "wide": wide}
+MADE |= {"bare": lambda: hostile(changed=True), "plain": plain, "shared": shared, "logged": logged}
+MADE |= {"dirty": lambda: dirty()[:2], "settled": settled, "arms": arms, "shop": shop}
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory):
+    """Pages of all kinds, by name; each is written when it is first asked for."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def page(name):
+        path = folder / f"{name}.html"
+        if not path.exists():
+            write_report(*MADE[name](), path, steps=name != "bare")
+        return path
+
+    return page
 
 
 class Visit:
@@ -69,11 +73,11 @@ class Visit:
 
 
 @pytest.fixture
-def visit(browser, pages):
+def visit(browser, page_of):
     opened = []
 
     def open_page(name, width=1440, scheme="light", address=""):
-        opened.append(Visit(browser, pages / f"{name}.html", width, scheme, address))
+        opened.append(Visit(browser, page_of(name), width, scheme, address))
         return opened[-1]
 
     yield open_page
@@ -82,7 +86,7 @@ def visit(browser, pages):
 
 
 @pytest.mark.parametrize(
-    "name, width", [*((name, min(WIDTHS)) for name in NAMES), ("hostile", max(WIDTHS)), ("wide", max(WIDTHS))]
+    "name, width", [*((name, min(WIDTHS)) for name in MADE), ("hostile", max(WIDTHS)), ("wide", max(WIDTHS))]
 )
 def test_it_opens_from_disk_without_complaint_asks_for_nothing_and_nothing_overlaps(visit, name, width):
     seen = visit(name, width)
@@ -377,7 +381,7 @@ def test_a_price_in_cents_has_digits_and_one_hot_levels_stand_together(visit):
     assert rows.count() == 2
 
 
-def test_many_rows_are_printed_and_shown_without_a_script(browser, pages, visit):
+def test_many_rows_are_printed_and_shown_without_a_script(browser, page_of, visit):
     seen = visit("arms")
     rows = seen.page.locator(".weights tbody tr")
     hidden = rows.count() - seen.page.locator(".weights tbody tr:visible").count()
@@ -386,7 +390,7 @@ def test_many_rows_are_printed_and_shown_without_a_script(browser, pages, visit)
     assert seen.page.locator(".weights tbody tr:visible").count() == rows.count()
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto((pages / "arms.html").as_uri())
+    page.goto(page_of("arms").as_uri())
     assert page.locator(".weights tbody tr:visible").count() == rows.count()
     context.close()
 

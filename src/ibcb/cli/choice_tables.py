@@ -20,6 +20,7 @@ from ibcb.log.array_checks import plural
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector
+from ibcb.report.writing import said
 from ibcb.tracking.choice_probabilities import Next
 
 #: below it a single choice weighs more than a hundred
@@ -256,18 +257,9 @@ def worth(target: Vector, propensities: Vector) -> tuple[float, float]:
 
 def not_drawn(kind: str) -> Note:
     """That a decider of this kind does not draw, so that propensities are degrees of belief."""
-    text = (
-        f"a decider of the kind {kind} does not draw: given its policy each choice is certain, and these are degrees "
-        "of belief about that policy. Importance weights made of them rest on the model alone: what the decider would "
-        "never have taken was never tried, whatever the weights say."
-    )
-    return Note("propensities-of-belief", "warning", text, {"kind": kind})
+    return Note("propensities-of-belief", "warning", said("not-drawn", kind=kind), {"kind": kind})
 
 
 def of_another_log() -> Note:
     """That a log is not the fitted one, so that one policy counts for all of it."""
-    text = (
-        "this is not the log that the model was fitted on, so all propensities are those of the policy right after the "
-        "fitted log, and one episode ahead they are the same."
-    )
-    return Note("another-log", "info", text, {})
+    return Note("another-log", "info", said("propensities-of-another-log"), {})

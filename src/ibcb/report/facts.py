@@ -25,11 +25,7 @@ from ibcb.report.judging import Judging, Rejudging
 from ibcb.report.shown_steps import within_budget
 from ibcb.report.verdict import Verdict, of_another_log
 from ibcb.report.walking import Ribbons, Walking
-
-_ANOTHER = (
-    "This log is as large as the one that the model was fitted to, but not the same: its fingerprint is {}, that of "
-    "the fitted log {}. What is said of steps may be wrong."
-)
+from ibcb.report.writing import said
 
 
 class Facts(
@@ -98,7 +94,8 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
     bounds = gathered[0] if gathered and bounded and judged.supported else None
     evolution = sections.evolved(model, view, order, moved * decides.spreads, bounds)
     sample, misfits = within_budget(view.sample), view.listed.finish()
-    notes = [] if rejudging.same else [_ANOTHER.format(rejudging.names[-1], model.log_fingerprint_)]
+    names_of_logs = {"name": rejudging.names[-1], "fitted": model.log_fingerprint_}
+    notes = [] if rejudging.same else [said("page-of-another-log", **names_of_logs)]
     notes += [_sentence(str(note)) for note in model.notes_]
     notes += _on_the_page(view, sum(len(each.steps) for each in sample), weights, len(evolution.lines))
     tables = (
@@ -109,8 +106,8 @@ def facts(model: IBCB, log: Log, *, steps: bool = True, title: str = "", also: S
         sections.MisfitsSection(misfits=misfits if steps else misfits.without_names(), contradictions=named),
         sections.ExplorerSection(sample=tuple(sample) if steps else None, columns=names),
     )
-    said = {name: value for table in tables for name, value in vars(table).items()}
-    return Facts(**said, calibration=calibrated)
+    every = {name: value for table in tables for name, value in vars(table).items()}
+    return Facts(**every, calibration=calibrated)
 
 
 class Validating(Subscriber):
@@ -171,15 +168,15 @@ def _on_the_page(view: Walking, kept: int, weights: WeightsSection, lines: int) 
     steps, features, shown = sum(map(len, view.sizes)), weights.n_features, len(weights.weights)
     episodes = len(view.episodes)
     some = len(sections.episodes_shown(episodes))
-    told = {
-        f"The explorer holds {kept:,} of {steps:,} steps: those that do not fit first, then those not predicted, then "
-        "others, drawn by a fixed rule. All other figures are of all steps.": 0 < kept < steps,
-        "The choice model of an episode learned from a sample of its steps, where they are many.": view.rival_sampled,
-        f"{shown} of {features:,} weights are shown: those that decide most.": features > shown,
-        f"The evolution shows the {lines} features that ever decided most.": features > lines,
-        f"Charts and tables show {some} of {episodes:,} episodes, evenly spaced.": some < episodes,
+    left_out = {
+        "explorer": 0 < kept < steps,
+        "rival-sampled": view.rival_sampled,
+        "weights": features > shown,
+        "lines": features > lines,
+        "episodes": some < episodes,
     }
-    return [sentence for sentence, applies in told.items() if applies]
+    figures = {"kept": kept, "steps": steps, "weights": shown, "features": features, "lines": lines, "some": some}
+    return [said(code, episodes=episodes, **figures) for code, applies in left_out.items() if applies]
 
 
 def _sentence(note: str) -> str:

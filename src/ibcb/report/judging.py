@@ -32,6 +32,7 @@ from ibcb.numerics.ridge import Ridge
 from ibcb.report.reading import LIKELY, ReadPart, block_of, pick, picked_by, read_parts
 from ibcb.report.rivals import ItemShares, Lessons, choice_weights, hits
 from ibcb.report.verdict import Figures, Verdict, explained_exactly, judge, lead
+from ibcb.report.writing import said
 from ibcb.tracking import Track, next_models
 
 #: how rivals are called
@@ -153,15 +154,10 @@ class Rejudging(Subscriber):
         if number >= len(diagnostics):
             # What to do where the log goes on after the fitted one.
             cut = f", log[:{number}], or fit all of it" if self.same or self.differs == number else ""
-            raise ValueError(
-                f"the log has an episode {number} but the model was fitted to episodes 0 to {len(diagnostics) - 1}; "
-                f"give the log that it was fitted to{cut}."
-            )
+            raise ValueError(said("longer-log", number=number, last=len(diagnostics) - 1, cut=cut))
         if steps != diagnostics[number].steps:
-            raise ValueError(
-                f"episode {number} of the log has {steps} steps but that of the fitted log had "
-                f"{diagnostics[number].steps}; give the log that the model was fitted to."
-            )
+            fitted = diagnostics[number].steps
+            raise ValueError(said("other-steps", number=number, steps=steps, fitted=fitted))
         self.judging.step(episode, self.fit)
 
     def finish(self) -> Rejudging:
@@ -169,10 +165,8 @@ class Rejudging(Subscriber):
         fitted = self.fit.evolution.names
         if len(self.names) != len(fitted):
             warmup = len(fitted) - len(self.fit.evolution.diagnostics)
-            raise ValueError(
-                f"the log has {max(0, len(self.names) - warmup)} episodes but the model was fitted to "
-                f"{len(fitted) - warmup}; give the log that it was fitted to."
-            )
+            episodes = max(0, len(self.names) - warmup)
+            raise ValueError(said("shorter-log", episodes=episodes, fitted=len(fitted) - warmup))
         return self
 
     @property
@@ -184,12 +178,8 @@ class Rejudging(Subscriber):
         """Raise ValueError where the log is as large as the fitted one, but another."""
         if self.differs is not None:
             named = f"episode {self.differs}" if self.differs >= 0 else "the warm-up"
-            raise ValueError(
-                f"this is not the log that the model was fitted to: {named} has other candidates or choices "
-                f"(fingerprint {self.names[-1]}, of the fitted log {self.fit.evolution.names[-1]}). A verdict is on "
-                "the log that was fitted: give that one, or fit a model to this one; model.score(log) says how often "
-                "it is right on other logs."
-            )
+            names = {"name": self.names[-1], "fitted": self.fit.evolution.names[-1]}
+            raise ValueError(said("other-log", named=named, **names))
 
 
 def _prediction_of(fit: Fit, number: int, before: Ridge | None, now: Ridge) -> tuple[Vector | None, Vector]:

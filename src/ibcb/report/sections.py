@@ -21,7 +21,7 @@ from ibcb.numerics.arrays import Matrix
 from ibcb.report.feature_weights import LEVEL
 from ibcb.report.verdict import Verdict, statements
 from ibcb.report.walking import Walking, agreements
-from ibcb.report.writing import decimals, episode_times, exact
+from ibcb.report.writing import decimals, episode_times, exact, said
 from ibcb.tracking import Interval
 from ibcb.tracking.selection import Candidate
 from ibcb.version import __version__
@@ -262,19 +262,11 @@ def exploration(model: IBCB) -> str:
         return ""
     bounds = model.exploration_interval(LEVEL)
     now, low, high = (float(values[-1]) for values in bounds)
+    figures = {"now": now, "low": low, "high": high, "level": LEVEL}
     if model.epsilon_ is None:
-        return (
-            f"Its temperature is {now:.2g} times the deviation of a step's scores ({LEVEL:.0%} interval {low:.2g} to "
-            f"{high:.2g}): of two candidates one deviation apart, it draws the better {_times(now)} as often."
-        )
-    between = f"{LEVEL:.0%} interval {low:.1%} to {high:.1%}"
-    if float(bounds.lower[0]) > high:
-        first = float(bounds.estimate[0])
-        return (
-            f"Epsilon, the share of choices made at random, falls: {first:.1%} in the first episode, {now:.1%} right "
-            f"after the last ({between})."
-        )
-    return f"Epsilon, the share of choices made at random, is {now:.1%} ({between})."
+        return said("temperature", times=_times(now), **figures)
+    falls = float(bounds.lower[0]) > high
+    return said("epsilon-falls" if falls else "epsilon", first=float(bounds.estimate[0]), **figures)
 
 
 def _times(temperature: float) -> str:

@@ -3,25 +3,23 @@
 The level answers one question: does `predict` pick what the decider's own next policy prefers? "good": on at least
 98% of steps. "poor": it certainly does not, or no better than something simpler. What is judged is the policy predicted
 one episode ahead, over the later half of the episodes. The bars were set on simulated deciders, and are judged on fresh
-ones, by benchmarks/verdicts.py.
+ones, by benchmarks/verdicts.py. The words are in verdict.toml.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from typing import Any
 
 from ibcb.numerics.arrays import Vector
 from ibcb.report.writing import count
 
-_HEADLINES = {
-    "good": "The log supports this model well.",
-    "fair": "The log supports this model in part.",
-    "poor": "Do not rely on this model.",
-    "unknown": "The log does not tell whether to trust this model.",
-}
+#: by code, see there; and the headlines, by level
+_WORDS = tomllib.loads(files("ibcb.report").joinpath("verdict.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -162,126 +160,102 @@ def judge(model: Any, figures: Figures | None, misfits: int = 0) -> Verdict:
     misfits : int
         Choices that do not fit the rest of their episodes.
     """
-    level, judged, next_step = _judged(model, figures)
-    predicted = [] if figures is None else [_prediction(figures)]
-    reasons = (*predicted, *judged, *_misfits(model, misfits), *statements(model))
-    return Verdict(level, _HEADLINES[level], reasons, next_step, figures)
+    level, codes = _judged(model, figures)
+    values: dict[str, Any] = {"auto": ", or fit with expert='auto', l2='auto'", "enough": 2 * BARS.many_steps}
+    values["every"] = " expert='auto' tries every kind of decider."
+    if model.expert == "auto":
+        values |= {"auto": "", "every": ""}
+    if figures is not None:
+        p = "p < 0.001" if figures.p_value < 0.001 else f"p = {figures.p_value:.2g}"
+        span = f"last {figures.episodes} episodes" if figures.episodes > 1 else "last episode"
+        values |= {"f": figures, "p": p, "span": span, "changed": 1 - figures.kept}
+        values["steps"] = count(figures.steps, "step")
+        codes = ["predicts/alone" if figures.rival is None else "predicts/rival", *codes]
+    # Choices that are explained exactly contradict nothing.
+    exact = explained_exactly(model.coef_, model.diagnostics_)
+    if misfits and not exact and not model.decider_.makes_random_choices:
+        steps = sum(entry.steps for entry in model.diagnostics_)
+        values |= {"misfits": misfits, "all": steps, "share": misfits / steps}
+        codes = [*codes, "misfits"]
+    said = [_WORDS[code] for code in codes]
+    reasons = [words["reason"].format(**values) for words in said if "reason" in words]
+    next_step = next(words["next"] for words in said if "next" in words).format(**values)
+    return Verdict(level, _WORDS["headlines"][level], (*reasons, *statements(model)), next_step, figures)
 
 
 def of_another_log() -> Verdict:
     """What is said of a model beside a log that it was not fitted to."""
-    reason = "This is not the log that the model was fitted to: how far that one supports it cannot be told from here."
-    return Verdict(
-        "unknown", _HEADLINES["unknown"], (reason,), "Give the fitted log, or fit a model to this one.", None
-    )
+    words = _WORDS["another-log"]
+    return Verdict("unknown", _WORDS["headlines"]["unknown"], (words["reason"],), words["next"], None)
 
 
 # -- the level -----------------------------------------------------------------------------------------------------
 
 
-#: a level, what decided it, and what to do now
-_Judged = tuple[str, list[str], str]
+#: a level, and the codes of what is said of it, in their order
+_Judged = tuple[str, list[str]]
 
 
 def _judged(model: Any, figures: Figures | None) -> _Judged:
-    """The level, what decided it, and what to do now: the first rule that applies."""
+    """The level, and what decided it: the first rule that applies."""
     if not model.next_policy_coef_.any():
-        reason = "Nothing was learned: zero weights explain every choice."
-        level = "unknown" if sum(entry.steps for entry in model.diagnostics_) < BARS.many_steps else "poor"
-        next_step = "Check that candidates differ in their features (ibcb validate), and fit a longer log."
-        return level, [reason], next_step
-    if figures is None and model.incremental:
-        reason = "No episode could be predicted: it takes two that were chosen after something had been learned."
-        return "unknown", [reason], "Fit a log with more episodes."
+        few = sum(entry.steps for entry in model.diagnostics_) < BARS.many_steps
+        return "unknown" if few else "poor", ["nothing-learned"]
     if figures is None:
-        reason = "All episodes were solved at once, so none could be predicted."
-        return "unknown", [reason], "Fit with incremental=True, or with forecast='auto', to know."
+        return "unknown", ["one-episode" if model.incremental else "solved-at-once"]
     if figures.steps < BARS.some_steps:
-        reason = f"{count(figures.steps, 'step')} to judge by: too few to tell a model from luck."
-        return "unknown", [reason], f"Fit a longer log: {2 * BARS.many_steps} steps or more."
-    return _chance(model, figures) or _refuted(model, figures) or _supported(model, figures)
+        return "unknown", ["too-few-steps"]
+    return _chance(model, figures) or _refuted(figures) or _supported(model, figures)
 
 
 def _chance(model: Any, figures: Figures) -> _Judged | None:
     """Whether it is known to be better than a blind draw."""
     left = 1 - figures.chance
     if left <= 0:
-        reason = "No step has a choice: each has one candidate."
-        return "unknown", [reason], "Give the log all candidates of each step, not only the chosen one."
+        return "unknown", ["no-choice"]
     # A wrong estimate of exploration spoils what is predicted of choices, but not what predict picks.
     share = max(figures.predicted, figures.greedy)
     gain = (share - figures.chance) / left
     error = math.sqrt(share * (1 - share) / figures.steps) / left
     blind = math.sqrt(figures.chance * left / figures.steps) / left
-    next_step = "Check features and episode edges (ibcb validate): as they are, they do not explain the choices."
-    if model.expert != "auto":
-        next_step += " expert='auto' tries every kind of decider."
     if gain + BARS.luck * error < BARS.nothing:
-        told = "hardly more than" if gain > 0 else "no better than"
-        return "poor", [f"That is {told} chance."], next_step
+        return "poor", ["chance/hardly-more" if gain > 0 else "chance/no-better"]
     if gain < BARS.luck * blind or _noted(model, "not-predicted"):
-        return "unknown", ["That may be chance."], next_step
+        return "unknown", ["chance/maybe"]
     return None
 
 
-def _refuted(model: Any, figures: Figures) -> _Judged | None:
+def _refuted(figures: Figures) -> _Judged | None:
     """Whether a rival, or what came next, speaks against it."""
     if figures.episodes >= BARS.some_episodes and min(_rival_lead(figures), figures.greedy_lead) > BARS.outdone:
-        reason = (
-            f"The rival predicts clearly more: {_paired(figures)}. The decider does not work as this model assumes."
-        )
-        return "poor", [reason], f"Use an ibcb.ChoiceModel instead{_or_auto(model)}."
+        return "poor", ["outdone"]
     best = max(figures.kept, figures.borne_out)
     error = math.sqrt(best * (1 - best) / figures.steps)
-    if best + BARS.luck * error >= BARS.refuted:
-        return None
-    reason = (
-        f"The choices bear out only {figures.borne_out:.1%} of the preferences that were predicted: the policy moves "
-        "in a way that the model does not predict."
-    )
-    return "poor", [reason], f"Check where episodes begin (ibcb validate){_or_auto(model)}."
+    return ("poor", ["refuted"]) if best + BARS.luck * error < BARS.refuted else None
 
 
 def _supported(model: Any, figures: Figures) -> _Judged:
-    """Good, or what keeps it from being good."""
-    reasons, steps = [], []
-    if _rival_lead(figures) > 0:
-        reasons.append(f"The rival predicts more: {_paired(figures)}.")
-        steps.append(f"Compare predict with an ibcb.ChoiceModel before relying on it{_or_auto(model)}.")
-    if _noted(model, "late-start"):
-        reasons.append("The log seems to begin in the middle of the decider's life: what came before is missing.")
-        steps.append("Give the log from its beginning, or prior_gram=.")
-    if _noted(model, "unmarked-warmup"):
-        reasons.append("The choices of the first episode look random, as of a decider that had learned nothing yet.")
-        steps.append("If they were, mark them: warmup=1 (--warmup 1).")
-    if figures.kept < BARS.agreement or _noted(model, "restless"):
-        reasons.append(f"What an episode showed changed {1 - figures.kept:.1%} of the preferences predicted of it.")
-        steps.append("Use predict for the next episode only, and check where episodes begin (ibcb validate).")
-    if figures.borne_out < BARS.agreement:
-        reasons.append(
-            f"The later choices, read by themselves, bear out {figures.borne_out:.1%} of the preferences predicted."
-        )
-        steps.append(f"Compare predict with an ibcb.ChoiceModel before relying on it{_or_auto(model)}.")
-    low, expected = figures.agreement_low, figures.agreement
-    likely = expected is None or expected >= BARS.expected
-    if likely and figures.steps >= BARS.measured_steps and min(figures.kept, figures.confirmed) >= BARS.measured:
-        reasons.append(
-            f"{figures.steps:,} later choices, read by themselves, confirm {figures.confirmed:.1%} of the preferences "
-            "predicted."
-        )
-    elif low is None or expected is None:
-        reasons.append("How well the next policy is known was not computed.")
-        steps.append("Fit with forecast='auto' to know.")
-    else:
-        reasons.append(_next_policy(expected, low))
-        if low < BARS.agreement:
-            steps.append("Use predict where certainty is high (model.certainty); more episodes would settle the rest.")
-    if figures.steps < BARS.many_steps:
-        reasons.append(f"{count(figures.steps, 'step')} to judge by: too few for more.")
-        steps.append("Fit a longer log to know more.")
-    if steps:
-        return "fair", reasons, steps[0]
-    return "good", reasons, "Rely on predict and the weights; fit again as new episodes come."
+    """Good, or what keeps it from being good: whatever has something to be done next."""
+    computed = figures.agreement is not None and figures.agreement_low is not None
+    expected, low = (1.0 if each is None else each for each in (figures.agreement, figures.agreement_low))
+    measured = figures.steps >= BARS.measured_steps and min(figures.kept, figures.confirmed) >= BARS.measured
+    measured = measured and expected >= BARS.expected
+    known, vague = computed and not measured, expected < 1 - 5 * (1 - BARS.agreement)
+    said = {
+        "rival-leads": _rival_lead(figures) > 0,
+        "late-start": _noted(model, "late-start"),
+        "unmarked-warmup": _noted(model, "unmarked-warmup"),
+        "restless": figures.kept < BARS.agreement or _noted(model, "restless"),
+        "not-borne-out": figures.borne_out < BARS.agreement,
+        "measured": measured,
+        "next-policy/not-computed": not measured and not computed,
+        "next-policy/vague": known and vague,
+        "next-policy/known": known and not vague,
+        "next-policy/unsure": known and low < BARS.agreement,
+        "few-steps": figures.steps < BARS.many_steps,
+    }
+    codes = [code for code, applies in said.items() if applies]
+    return ("fair", codes) if any("next" in _WORDS[code] for code in codes) else ("good", [*codes, "good"])
 
 
 def _noted(model: Any, code: str) -> bool:
@@ -297,44 +271,7 @@ def lead(one_only: int, other_only: int, steps: int) -> float:
     return (one_only - other_only - BARS.luck * math.sqrt(one_only + other_only)) / steps
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
-
-
-def _prediction(figures: Figures) -> str:
-    span = f"last {figures.episodes} episodes" if figures.episodes > 1 else "last episode"
-    against = f"chance {figures.chance:.1%}."
-    if figures.rival is not None:
-        against = f"Best simple rival ({figures.rival}) {figures.rival_predicted:.1%}, {against}"
-    else:
-        against = against.capitalize()
-    return f"Predicts {figures.predicted:.1%} of choices one episode ahead ({span}). {against}"
-
-
-def _paired(figures: Figures) -> str:
-    p = "p < 0.001" if figures.p_value < 0.001 else f"p = {figures.p_value:.2g}"
-    return f"{figures.rival_only:,} choices only the rival predicts, {figures.model_only:,} only the model ({p})"
-
-
-def _next_policy(expected: float, low: float) -> str:
-    if expected < 1 - 5 * (1 - BARS.agreement):
-        return "How the decider's next policy will choose is not well known."
-    return (
-        f"If choices depend on these features alone, predict picks what the decider's next policy prefers on about "
-        f"{expected:.1%} of steps; by a cautious bound, on at least {low:.1%}."
-    )
-
-
-def _misfits(model: Any, misfits: int) -> list[str]:
-    # Choices that are explained exactly contradict nothing.
-    exact = explained_exactly(model.coef_, model.diagnostics_)
-    if not misfits or exact or model.decider_.makes_random_choices:
-        return []
-    steps = sum(entry.steps for entry in model.diagnostics_)
-    return [f"{misfits:,} of {steps:,} choices ({misfits / steps:.1%}) do not fit the rest; ibcb.explain names them."]
-
-
-def _or_auto(model: Any) -> str:
-    return "" if model.expert == "auto" else ", or fit with expert='auto', l2='auto'"
+# -- of a fit alone --------------------------------------------------------------------------------------------------
 
 
 def explained_exactly(rewards: Vector, diagnostics: Sequence[Any]) -> bool:
@@ -346,28 +283,21 @@ def statements(model: Any) -> list[str]:
     """What can be said of a fit without its log: whether its choices have an exact explanation."""
     if not model.coef_.any():
         return []
+    named = len({(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()})
+    violated, own = sum(entry.violated for entry in model.diagnostics_), model.l2 == "auto"
+    codes = {"contradicting": named > 0, "violated": violated > 0}
     if explained_exactly(model.coef_, model.diagnostics_):
-        return ["There are reward weights that explain every logged choice exactly."]
-    named = {(row.episode, row.step) for entry in model.diagnostics_ for row in entry.certificate or ()}
-    violated = sum(entry.violated for entry in model.diagnostics_)
-    left = f"{count(violated, 'comparison')} of a chosen candidate with another"
-    goes = "goes" if violated == 1 else "go"
-    misfit = model.decider_.words.misfit
-    if misfit:
-        return [f"{misfit}: the fit is robust, and {left} {goes} against it."]
-    said = []
-    if named:
-        own = model.l2 == "auto"
-        where = f" with l2 = {model.l2_:g}, which was found in the log" if own else ""
-        said.append(
-            f"No reward weights explain all choices{where}: {_contradicting(len(named))}. A decider of this kind with "
-            f"these settings leaves no contradictions, so something differs: {'its own' if own else 'another'} l2, "
-            "changed choices, other episodes, a decider that draws."
-        )
-    if violated:
-        said.append(f"Under the reward weights that come nearest, {left} {goes} against the log.")
-    return said
-
-
-def _contradicting(steps: int) -> str:
-    return f"{steps} steps contradict each other" if steps > 1 else "a step contradicts what was learned before it"
+        codes = {"exact": True}
+    elif model.decider_.words.misfit:
+        codes = {"robust": True}
+    values = {
+        "misfit": model.decider_.words.misfit,
+        "left": f"{count(violated, 'comparison')} of a chosen candidate with another",
+        "goes": "goes" if violated == 1 else "go",
+        "where": f" with l2 = {model.l2_:g}, which was found in the log" if own else "",
+        "l2": "its own" if own else "another",
+        "contradicting": f"{named} steps contradict each other",
+    }
+    if named == 1:
+        values["contradicting"] = "a step contradicts what was learned before it"
+    return [_WORDS[f"statement/{code}"]["reason"].format(**values) for code, applies in codes.items() if applies]

@@ -1,14 +1,24 @@
-"""How the page writes numbers, names and times."""
+"""How the page writes numbers, names and times, and its sentences: by their codes, in the words of words.toml."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
+
+_WORDS = tomllib.loads(files("ibcb.report").joinpath("words.toml").read_text(encoding="utf-8"))
+
+
+def said(code: str, **figures: Any) -> str:
+    """A sentence, with figures."""
+    text: str = _WORDS[code].format(**figures)
+    return text
 
 
 def exact(value: Any) -> float:
