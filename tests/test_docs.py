@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
+from commands import succeeds
 from documents import ROOT, headings, python_blocks, run_page
-from typer.testing import CliRunner
 
 import ibcb
-from ibcb.cli import app
 from ibcb.deciders import KINDS
 from ibcb.estimators.models import ModelFileError
 from ibcb.numerics.ridge import Ridge
@@ -53,14 +52,11 @@ def test_every_page_with_code_is_tested_here():
     assert {page for page in DOCS.glob("**/*.md") if python_blocks(page)} == tested
 
 
-def commands_run(page, **places):
-    """Run the `ibcb` lines of a page; ``places`` replaces names in them."""
+def commands_run(page):
+    """Run the `ibcb` lines of a page; gives how many there are."""
     lines = re.findall(r"^    ibcb (.*)$", page.read_text(), re.M)
     for line in lines:
-        for name, place in places.items():
-            line = line.replace(name, place)
-        result = CliRunner().invoke(app, shlex.split(line))
-        assert result.exit_code == 0, (line, result.output)
+        succeeds(*shlex.split(line))
     return len(lines)
 
 
@@ -226,7 +222,7 @@ def test_the_cluster_page_runs(here):
     alone = ibcb.IBCB(expert="sbucb", l2=0.3).fit(ibcb.read_log("log.parquet"))
     shown = np.array([float(number) for number in found.stdout.strip(" []\n").split()])
     np.testing.assert_allclose(shown, alone.coef_, rtol=1e-5)
-    options = CliRunner().invoke(app, ["fit", "--help"]).stdout
+    options = succeeds("fit", "--help").stdout
     for line in re.findall(r"^    ibcb fit (.*)$", CLUSTER.read_text(), re.M):
         assert all(word in options for word in line.split() if word.startswith("-"))
 
@@ -279,11 +275,7 @@ def test_the_tutorial_recovers_what_it_says_and_its_commands_run(tmp_path, monke
     assert "genre" in shown
 
     pacsv.write_csv(names["tomorrow"], "tomorrow.csv")
-    commands = re.findall(r"^    ibcb (.*)$", text, re.M)
-    assert len(commands) == 4
-    for command in commands:
-        result = CliRunner().invoke(app, command.split())
-        assert result.exit_code == 0, (command, result.output)
+    assert commands_run(TUTORIAL) == 4
     choices = pacsv.read_csv("choices.csv")
     assert choices["step_id"].to_pylist() == ["n1", "n2"]
     assert choices["chosen"].to_pylist() == names["again"].predict(names["candidates"]).tolist()

@@ -88,16 +88,11 @@ def agreement(model: IBCB, log: Log, *, ax: Any = None) -> Any:
     axes = _axes(ax)
     shown = facts(model, log, steps=False)
     numbers = [e.number for e in shown.episodes]
-    shares = {
-        "IBCB": [e.predicted for e in shown.episodes],
-        "choice model": [e.rival for e in shown.episodes],
-        "chance": [e.chance for e in shown.episodes],
-    }
-    looks = {"IBCB": (_COLOURS[0], "-"), "choice model": (_OTHER, "-"), "chance": (_OTHER, ":")}
-    for name, values in shares.items():
-        colour, style = looks[name]
+    shares = {"IBCB": ("predicted", _COLOURS[0], "-"), "choice model": ("rival", _OTHER, "-")}
+    for label, (name, colour, style) in (shares | {"chance": ("chance", _OTHER, ":")}).items():
+        values = [getattr(episode, name) for episode in shown.episodes]
         heights = [np.nan if value is None else value for value in values]
-        axes.plot(numbers, heights, color=colour, linestyle=style, marker="o", markersize=3, label=name)
+        axes.plot(numbers, heights, color=colour, linestyle=style, marker="o", markersize=3, label=label)
     axes.legend(frameon=False)
     axes.set(xlabel="episode", ylabel="share of choices predicted one episode ahead", ylim=(0, 1.02))
     return axes

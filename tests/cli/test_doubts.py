@@ -38,23 +38,32 @@ def log():
     return small_run(warmup=100, **SIZE).log
 
 
-@pytest.fixture
-def doubtful(log, tmp_path):
+@pytest.fixture(scope="module")
+def doubtful(log, tmp_path_factory):
     """A table with a column of rewards, a leak, a copy of a feature, and a feature of the step alone."""
     score = np.tanh(np.random.default_rng(0).normal(size=log.n_rows)) / 3
     score[log.chosen_rows] += 1
     user = np.repeat(np.arange(log.n_steps) % 7, np.diff(log.step_offsets))
     extra = {"cost": log.contexts[:, 0], "score": score, "twin": 2 * log.contexts[:, 1], "user": user}
-    return write_table(log, tmp_path / "log.csv", **extra)
+    return write_table(log, tmp_path_factory.mktemp("doubtful") / "log.csv", **extra)
+
+
+@pytest.fixture(scope="module")
+def model_of_it(doubtful):
+    succeeds("fit", doubtful, "-o", doubtful.with_name("m.safetensors"))
+    return doubtful.with_name("m.safetensors")
 
 
 @pytest.mark.parametrize("how", [[], ["--stream"]], ids=["in memory", "streamed"])
-def test_fit_repeats_the_warnings_of_validate_once_each(doubtful, tmp_path, how):
+def test_fit_repeats_the_warnings_of_validate_once_each_and_strict_makes_nothing_of_them(doubtful, tmp_path, how):
+    """What is warned of, of the log and by the model, is an error each."""
+    out = tmp_path / "m.safetensors"
     found = json.loads(ibcb_command("validate", doubtful, "--json").stdout)
     warned = {finding["code"] for finding in found["findings"] if finding["severity"] == "warning"}
     assert warned == {"leak", "collinear", "constant-within-steps"}
     assert [note["code"] for note in found["notes"]] == ["reward-like-columns"]
-    result = succeeds("fit", doubtful, "-o", tmp_path / "m.safetensors", "--json", *how)
+    assert ibcb_command("validate", doubtful, "--strict").exit_code == 1
+    result = succeeds("fit", doubtful, "-o", out, "--json", *how)
     # Which weights are not determined is what the model says of the same features, from its own evidence.
     assert warnings_of(result) >= {"reward-like-columns", "leak", "undetermined-features"}
     assert not warnings_of(result) & {"collinear", "constant-within-steps"}
@@ -63,11 +72,19 @@ def test_fit_repeats_the_warnings_of_validate_once_each(doubtful, tmp_path, how)
     assert any(line.startswith("warning: left out: 'cost' (the name suggests an outcome)") for line in lines)
     assert any(line.startswith("warning: the chosen candidate alone has the largest score") for line in lines)
 
+    out.unlink()
+    strict = ibcb_command("fit", doubtful, "-o", out, "--json", "--strict", *how)
+    assert (strict.exit_code, strict.stdout) == (1, "")
+    # A fit in steps is not lost.
+    kept = [f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it."] if how else []
+    errors = [line.replace("warning: ", "error: ", 1) for line in lines if line.startswith("warning: ")]
+    assert strict.stderr.splitlines() == [*errors, *kept]
+    assert [file.name for file in tmp_path.iterdir()] == ["m.checkpoint.safetensors"] * len(kept)
 
-def test_report_repeats_them_on_the_page_too(doubtful, tmp_path):
-    model, page = tmp_path / "m.safetensors", tmp_path / "report.html"
-    succeeds("fit", doubtful, "-o", model)
-    result = succeeds("report", model, "--log", doubtful, "-o", page, "--json")
+
+def test_report_repeats_them_on_the_page_too(doubtful, model_of_it, tmp_path):
+    page = tmp_path / "report.html"
+    result = succeeds("report", model_of_it, "--log", doubtful, "-o", page, "--json")
     notes = [Note.from_json(note) for note in json.loads(result.stdout)["log_notes"]]
     (leak,) = [note for note in notes if note.code == "leak"]
     assert f"warning: {leak}" in result.stderr.splitlines()
@@ -100,28 +117,6 @@ def test_python_shows_the_warnings_of_reading_on_the_page(doubtful, tmp_path):
     assert "depend linearly on each other" not in plain
 
 
-@pytest.mark.parametrize("how", [["--json"], ["--stream"]], ids=" ".join)
-def test_strict_fit_makes_nothing_of_a_log_in_doubt(doubtful, tmp_path, how):
-    """What is warned of without it, of the log and by the model, is an error each."""
-    out = tmp_path / "m.safetensors"
-    told = succeeds("fit", doubtful, "-o", out, *how).stderr.splitlines()
-    out.unlink()
-    warned = [line.removeprefix("warning: ") for line in told if line.startswith("warning: ")]
-    result = ibcb_command("fit", doubtful, "-o", out, "--strict", *how)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] == warned
-    assert len(warned) >= 3
-    # A fit in steps is not lost.
-    kept = [f"the fitted model is kept in {checkpoint_of(out)}; --resume without --strict saves it."]
-    kept = kept if how == ["--stream"] else []
-    assert lines[len(warned) :] == kept
-    left = ["log.csv", "m.checkpoint.safetensors"] if kept else ["log.csv"]
-    assert sorted(file.name for file in tmp_path.iterdir()) == left
-    assert ibcb_command("validate", doubtful, "--strict").exit_code == 1
-
-
 def test_a_column_left_out_by_name_is_enough_for_strict_and_naming_it_ends_the_doubt(log, tmp_path):
     path, out = write_table(log, tmp_path / "log.csv", cost=log.contexts[:, 0]), tmp_path / "m.safetensors"
     settings = ["-o", out, "--l2", "0.3", "--strict"]
@@ -138,10 +133,9 @@ def test_a_column_left_out_by_name_is_enough_for_strict_and_naming_it_ends_the_d
     assert ibcb.load_model(out).feature_names_in_ == ("x0", "x1", "x2", "cost")
 
 
-def test_strict_report_writes_no_page(doubtful, log, tmp_path):
+def test_strict_report_writes_no_page(doubtful, model_of_it, log, tmp_path):
     model, page = tmp_path / "m.safetensors", tmp_path / "report.html"
-    succeeds("fit", doubtful, "-o", model)
-    result = ibcb_command("report", model, "--log", doubtful, "-o", page, "--strict")
+    result = ibcb_command("report", model_of_it, "--log", doubtful, "-o", page, "--strict")
     assert (result.exit_code, result.stdout) == (1, "")
     assert all(line.startswith("error: ") for line in result.stderr.splitlines())
     assert not page.exists()

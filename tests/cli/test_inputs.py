@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -32,34 +33,40 @@ def table(path, steps=60, **columns):
     pacsv.write_csv(pa.table(rows | columns), path)
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """A folder with a log and a model, tables beside logs, a folder of logs, and links to them."""
-    monkeypatch.chdir(tmp_path)
-    log = ibcb.simulate("synthetic", seed=0, **SETTINGS).log
-    ibcb.write_log(log, "log.parquet")
-    ibcb.save_model(ibcb.IBCB(l2=0.3).fit(log), "m.safetensors")
-    item = np.tile(["a", "b"], 60)
-    table("seen.csv", item=item)
-    (tmp_path / "items.csv").write_text("item,size\na,1.5\nb,0.5\n")
-    (tmp_path / "arms.csv").write_text("arm,size\n0,1.5\n1,0.5\n")
-    rows = [f"{n // 20},{n % 2},{n * 7 % 5}" for n in range(60)]
-    (tmp_path / "armed.csv").write_text("\n".join(["episode,arm,age", *rows]) + "\n")
-    (tmp_path / "how.toml").write_text('items = "items.csv"\n')
-    (tmp_path / "plain.toml").write_text('drop = ["stars"]\n')
-    (tmp_path / "parts" / "deep").mkdir(parents=True)
-    (tmp_path / "else").mkdir()
-    table("parts/1.csv")
-    table("else/2.csv", episode=np.repeat(np.arange(60) // 20 + 3, 2))
-    os.symlink(tmp_path / "else" / "2.csv", "parts/2.csv")
-    for link, target in {"l.parquet": "log.parquet", "m.csv": "m.safetensors", "page.html": "log.parquet"}.items():
-        os.symlink(target, link)
-    os.symlink(tmp_path, "round")
-    os.symlink("parts", "way")
-    os.link("log.parquet", "hard.parquet")
-    os.link("log.parquet", "h.safetensors")
-    os.link("plain.toml", "toml.csv")
-    return tmp_path
+    folder = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        log = ibcb.simulate("synthetic", seed=0, **SETTINGS).log
+        ibcb.write_log(log, "log.parquet")
+        ibcb.save_model(ibcb.IBCB(l2=0.3).fit(log), "m.safetensors")
+        table("seen.csv", item=np.tile(["a", "b"], 60))
+        rows = "".join(f"{n // 20},{n % 2},{n * 7 % 5}\n" for n in range(60))
+        texts = {"items.csv": "item,size\na,1.5\nb,0.5\n", "arms.csv": "arm,size\n0,1.5\n1,0.5\n", "r.jsonl": ""}
+        texts |= {"armed.csv": f"episode,arm,age\n{rows}"}
+        texts |= {"how.toml": 'items = "items.csv"\n', "plain.toml": 'drop = ["stars"]\n'}
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+        (folder / "parts" / "deep").mkdir(parents=True)
+        (folder / "else").mkdir()
+        table("parts/1.csv")
+        table("else/2.csv", episode=np.repeat(np.arange(60) // 20 + 3, 2))
+        links = {"l.parquet": "log.parquet", "m.csv": "m.safetensors", "page.html": "log.parquet", "way": "parts"}
+        links |= {"parts/2.csv": folder / "else" / "2.csv", "round": folder, "r.md": "r.jsonl"}
+        for link, target in links.items():
+            os.symlink(target, link)
+        os.link("log.parquet", "hard.parquet")
+        os.link("log.parquet", "h.safetensors")
+        os.link("plain.toml", "toml.csv")
+    return folder
+
+
+@pytest.fixture
+def here(made, monkeypatch):
+    monkeypatch.chdir(made)
+    return made
 
 
 def content(folder):
@@ -98,9 +105,6 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_command_writes_what_it_reads(here, way):
-    if way.endswith("results"):
-        (here / "r.jsonl").write_text("")
-        os.symlink("r.jsonl", "r.md")
     before = content(here)
     result = ibcb_command(*WAYS[way].split())
     assert result.exit_code == 2, result.output
@@ -150,14 +154,21 @@ def words(command):
     return [part.replace("_", " ") for part in command.replace(NAME, NAME.replace(" ", "_")).split()]
 
 
-@pytest.fixture
-def abroad(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
     """A folder with a log whose features and steps have names that few encodings can hold, and its model."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
+    folder, rng = tmp_path_factory.mktemp("named"), np.random.default_rng(0)
     names = {NAME: rng.normal(size=120).round(3), "step": np.repeat([f"Schritt {n} №" for n in range(60)], 2)}
-    table("log.csv", **names)
-    ibcb.save_model(ibcb.IBCB(expert="egreedy", l2=0.3).fit(ibcb.read_log("log.csv")), "m.safetensors")
+    table(folder / "log.csv", **names)
+    model = ibcb.IBCB(expert="egreedy", l2=0.3).fit(ibcb.read_log(folder / "log.csv"))
+    ibcb.save_model(model, folder / "m.safetensors")
+    return folder
+
+
+@pytest.fixture
+def abroad(named, tmp_path, monkeypatch):
+    shutil.copytree(named, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -52,16 +52,7 @@ def _root(
 
 #: in the order of the help; each is a file with a command of that name and an example of its use
 _VERBS = (
-    "demo",
-    "simulate",
-    "validate",
-    "convert",
-    "fit",
-    "predict",
-    "propensities",
-    "evaluate",
-    "report",
-    "explain",
+    *("demo", "simulate", "validate", "convert", "fit", "predict", "propensities", "evaluate", "report", "explain"),
     "reproduce",
 )
 for _name in _VERBS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -66,23 +67,9 @@ def demo(
         print()
         columns = {"policy": "", "bt_fitness": "same choice", "bt_ar": "mean reward", "ol_fitness": "OL-Fitness"}
         print_table(rows, columns | {"seconds": "seconds"})
-        print(
-            f"""
-same choice   share of 20,000 fresh steps on which the final expert agrees
-mean reward   earned on these steps
-OL-Fitness    share of its choices that the expert repeats if it learns again
-              from the recovered rewards; cloning recovers none
-
-From choices alone, without a single reward, IBCB recovered the expert's policy
-(cosine {cosine:.4f}) and the rewards that it was learning.
-
-The log and the model are in {out}/. Try next:
-  {program()} fit {log_path} --expert {expert}
-  {program()} predict {model_path} {log_path} | head
-
-Open the report in a browser:
-  {page.resolve()}"""
-        )
+        text = files("ibcb.cli").joinpath("demo.txt").read_text(encoding="utf-8")
+        names = {"program": program(), "log": log_path, "model": model_path, "page": page.resolve()}
+        print(text.format(cosine=cosine, out=out, expert=expert, **names), end="")
 
     return Result({"results": rows, "cosine": cosine, **places}, show)
 
