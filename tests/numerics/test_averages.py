@@ -41,6 +41,14 @@ def test_the_best_is_as_probable_as_draws_make_it(world):
         assert error < np.mean([apart((s == s.max(axis=1, keepdims=True)).mean(axis=2), expected) for s in plain])
 
 
+def test_a_few_draws_all_but_rule_out_nobody_who_is_taken_now_and_then(world):
+    """What is left to the softmax fills the gaps between draws."""
+    scores = drawn(world)
+    expected = (scores == scores.max(axis=1, keepdims=True)).mean(axis=2)
+    found = best_of_draws(world[0], OFFSETS, *world[1:], 32).reshape(STEPS, M)
+    assert found[expected > 0.02].min() > 0.004
+
+
 def test_so_is_a_softmax(world):
     expected = softmax(drawn(world), axis=1).mean(axis=2)
     error = apart(softmax_of_draws(world[0], OFFSETS, *world[1:], 128), expected)
