@@ -23,8 +23,14 @@ from safetensors.numpy import save_file
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
-from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
-from ibcb.estimators.models import ModelFileError, content_digest, read_model_file
+from ibcb.estimators.models import (
+    ModelFileError,
+    Unfinished,
+    checkpoint_of,
+    content_digest,
+    fit_in_steps,
+    read_model_file,
+)
 from ibcb.estimators.reduction import WIDE
 
 _SIZE: dict[str, Any] = {
@@ -110,7 +116,7 @@ def _interrupted(phase: str) -> Any:
         if held.last.episodes == 2 and phase == ("choosing" if held.fit is None else "fitting"):
             raise KeyboardInterrupt
 
-    return mock.patch("ibcb.estimators.checkpoints.save_model", save)
+    return mock.patch("ibcb.estimators.models.save_model", save)
 
 
 def write(path: Path, arrays: dict[str, Array], meta: dict[str, Any]) -> None:

@@ -397,13 +397,13 @@ def test_the_log_tells_the_kind_of_decider(tmp_path):
 @pytest.mark.parametrize("episode", [2, 6], ids=["while it chooses", "while it fits"])
 def test_ctrl_c_keeps_a_checkpoint_from_which_the_same_command_goes_on(tmp_path, monkeypatch, episode):
     """In whichever phase; the model is that of an undisturbed fit."""
-    from ibcb.estimators import checkpoints
+    from ibcb.estimators import models
 
     log = ibcb.simulate("synthetic", seed=1, noise=0.03, **SETTINGS).log
     path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
     ibcb.write_log(log, path)
     command = ["fit", path, "--expert", "auto", "--l2", "auto", "--stream", "-o", out]
-    save, saved = checkpoints.save_model, []
+    save, saved = models.save_model, []
 
     def interrupted(model, where):
         saved.append(where)
@@ -412,10 +412,10 @@ def test_ctrl_c_keeps_a_checkpoint_from_which_the_same_command_goes_on(tmp_path,
         save(model, where)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "save_model", interrupted)
+        patch.setattr(models, "save_model", interrupted)
         result = ibcb_command(*command)
     assert result.exit_code == 130
-    assert f"kept in {checkpoints.checkpoint_of(out)}" in result.stderr
+    assert f"kept in {models.checkpoint_of(out)}" in result.stderr
     assert "with --resume to continue" in result.stderr
     assert not out.exists()
     other = ibcb_command("fit", path, "--expert", "other", "--resume", "-o", out)
@@ -423,4 +423,4 @@ def test_ctrl_c_keeps_a_checkpoint_from_which_the_same_command_goes_on(tmp_path,
     succeeds(*command, "--resume")
     whole = ibcb.IBCB(expert="auto", l2="auto", n_jobs=1, verbose=True).fit(log)
     assert_same(ibcb.load_model(out).get_state(), whole.get_state())
-    assert not checkpoints.checkpoint_of(out).exists()
+    assert not models.checkpoint_of(out).exists()

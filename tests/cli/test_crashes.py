@@ -74,7 +74,7 @@ import json, os, random, resource, signal, sys, threading, time
 
 from ibcb.__main__ import main
 import ibcb.cli
-from ibcb.estimators import checkpoints
+from ibcb.estimators import models
 from ibcb.report import write_report
 
 names = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}

@@ -11,7 +11,7 @@ from conftest import ragged_log, small_run
 from same import assert_same
 
 import ibcb
-from ibcb.estimators.checkpoints import checkpoint_of
+from ibcb.estimators.models import checkpoint_of
 from ibcb.log.notes import Note
 
 SIZE = {"n_episodes": 4, "batch_size": 80, "n_candidates": 4, "n_features": 3}

@@ -13,7 +13,7 @@ from commands import ibcb_command, succeeds
 from conftest import slow
 
 import ibcb
-from ibcb.estimators.checkpoints import checkpoint_of
+from ibcb.estimators.models import checkpoint_of
 from ibcb.io.files import HeldError, sole_writer
 
 FIT = [sys.executable, "-m", "ibcb", "fit", "log.csv", "--l2", "0.3"]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import ibcb
 from ibcb.cli.printing import print_json
 from ibcb.cli.running import reports_errors
-from ibcb.estimators.checkpoints import checkpoint_of
+from ibcb.estimators.models import checkpoint_of
 
 
 def times_log(path, **columns):

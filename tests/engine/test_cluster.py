@@ -18,8 +18,8 @@ import ibcb
 from ibcb import IBCB, BehaviorLog
 from ibcb.engine import Experience, cluster, experienced
 from ibcb.engine.cluster import ClusterError
-from ibcb.estimators import checkpoints
-from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
+from ibcb.estimators import models
+from ibcb.estimators.models import Unfinished, checkpoint_of, fit_in_steps
 from ibcb.log.disk import DiskLog
 
 distributed = pytest.importorskip(
@@ -172,7 +172,7 @@ def test_a_choice_begun_on_a_cluster_goes_on_without_one(client, small_partition
     log, out = skewed_log(), tmp_path / "m.safetensors"
     ibcb.write_log(log, tmp_path / "log.parquet")
     disk, options = ibcb.open_log(tmp_path / "log.parquet"), {"expert": "auto", "l2": 1.0}
-    save = checkpoints.save_model
+    save = models.save_model
 
     def interrupted(model, path):
         save(model, path)
@@ -180,7 +180,7 @@ def test_a_choice_begun_on_a_cluster_goes_on_without_one(client, small_partition
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "save_model", interrupted)
+        patch.setattr(models, "save_model", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit_in_steps(IBCB(**options), disk, out, client=client)
     model = fit_in_steps(IBCB(**options), disk, out, resume=True)
@@ -225,7 +225,7 @@ def test_a_worker_killed_while_its_rows_are_in_use(tmp_path, small_partitions, m
 @contextlib.contextmanager
 def once_stored(episodes, event):
     """Let something happen as soon as a fit in steps has stored so many episodes."""
-    save, stored = checkpoints.save_model, 0
+    save, stored = models.save_model, 0
 
     def counting(model, path):
         nonlocal stored
@@ -237,7 +237,7 @@ def once_stored(episodes, event):
     if not episodes:
         event()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "save_model", counting)
+        patch.setattr(models, "save_model", counting)
         yield
 
 

@@ -23,7 +23,7 @@ from ibcb.engine import LocalRows, block_edges, blocks, episode_rows, workers
 from ibcb.engine.block import reblocked
 from ibcb.engine.episode_rows import ahead
 from ibcb.engine.threads import in_order, one_blas_thread
-from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
+from ibcb.estimators.models import checkpoint_of, fit_in_steps
 from ibcb.inverse.constraints import EpisodeView
 from ibcb.io import layouts
 from ibcb.numerics.ridge import gram, ridge
@@ -422,7 +422,7 @@ def test_a_model_that_cannot_be_saved_leaves_its_checkpoint(short_log, tmp_path,
         ibcb.save_model(model, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ibcb.estimators.checkpoints.save_model", full)
+        patch.setattr("ibcb.estimators.models.save_model", full)
         with pytest.raises(OSError, match="no space left"):
             fit_in_steps(IBCB(), disk, out)
     assert not out.exists()

@@ -12,9 +12,15 @@ from views import flipped
 import ibcb
 from ibcb import IBCB
 from ibcb.deciders import KINDS
-from ibcb.estimators import checkpoints
-from ibcb.estimators.checkpoints import Unfinished, checkpoint_of, fit_in_steps
-from ibcb.estimators.models import ModelFileError, read_model_file, write_model_file
+from ibcb.estimators import models
+from ibcb.estimators.models import (
+    ModelFileError,
+    Unfinished,
+    checkpoint_of,
+    fit_in_steps,
+    read_model_file,
+    write_model_file,
+)
 from ibcb.log.fingerprint import log_fingerprint
 from ibcb.tracking import selection
 
@@ -113,7 +119,7 @@ def phase_of(model):
 
 def killed(monkeypatch, disk, options, out, after, *, stored, resume=False):
     """Interrupt a fit in steps at a checkpoint: once it is stored, or before; gives what had been stored."""
-    kept, real = [], checkpoints.save_model
+    kept, real = [], models.save_model
 
     def save(model, path):
         if len(kept) == after and not stored:
@@ -124,7 +130,7 @@ def killed(monkeypatch, disk, options, out, after, *, stored, resume=False):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "save_model", save)
+        patch.setattr(models, "save_model", save)
         with pytest.raises(KeyboardInterrupt):
             fit_in_steps(IBCB(**OPEN[options]), disk, out, resume=resume)
     return kept

@@ -78,7 +78,7 @@ def fit(
         Fit on the Dask cluster with this scheduler, as in tcp://HOST:PORT.
     """
     from ibcb.engine.cluster import ClusterError
-    from ibcb.estimators.checkpoints import checkpoint_of, fit_in_steps
+    from ibcb.estimators.models import checkpoint_of, fit_in_steps
     from ibcb.io.files import sole_writer
     from ibcb.report.facts import Validating
     from ibcb.report.sections import compared, exploration

@@ -1,4 +1,4 @@
-"""Saving and loading fitted estimators: named arrays and JSON in one safetensors file, with a digest over both.
+"""Saving and loading estimators, fitted or on the way there: arrays and JSON in a safetensors file, with a digest.
 
 The digest finds damage: safetensors itself has no checksum. It is no signature; whoever can write the file can write
 the digest too. Nothing in a file is executed, whoever wrote it.
@@ -6,8 +6,10 @@ the digest too. Nothing in a file is executed, whoever wrote it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -20,16 +22,20 @@ from safetensors.numpy import save
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb.deciders import KINDS, experts
+from ibcb.engine import Subscriber
+from ibcb.estimators.fitting import AnotherLogError, Progress
+from ibcb.estimators.ibcb import IBCB
 from ibcb.estimators.imitator import Imitator
-from ibcb.estimators.state import Named, parameters
-from ibcb.io.files import atomic
+from ibcb.estimators.state import Named, number, pack, parameters, unpack
+from ibcb.io.files import atomic, sole_writer
+from ibcb.log import Log
 from ibcb.numerics.printable import WrongTypeError, shown
 from ibcb.version import __version__
 
 #: where each class that can be stored lives; the paper's baselines are named, not imported, because they live above
 _HOMES = {
     "IBCB": "ibcb.estimators.ibcb",
-    "Unfinished": "ibcb.estimators.checkpoints",
+    "Unfinished": __name__,
     "ChoiceModel": "ibcb.estimators.choice_model",
     **dict.fromkeys(("BaseSVC", "BIRL", "BICB"), "ibcb.paper.rivals"),
 }
@@ -40,6 +46,10 @@ _PARAMETER = "parameter."
 _KEY = "ibcb"
 _DIGEST = "blake2b"
 _VERSION = 3
+#: parameters that do not change the result
+_HOW = ("verbose", "n_jobs")
+#: bytes of a model's name that stay within that of its checkpoint, of which file systems take 255
+_LONGEST = 230
 
 
 class ModelFileError(ValueError):
@@ -192,3 +202,128 @@ def read_model_file(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any
             f"{content_digest(arrays, content)}. Copy the file again, or save the model again."
         )
     return arrays, meta
+
+
+# -- fitting a long log so that an interruption loses no more than the episode under way ------------------------------
+#
+# A checkpoint is an `Unfinished` model, which holds how far fitting has come (`Progress`). Who goes on reads the log
+# from its beginning: episodes that were finished pass by, named, and are not fitted again.
+
+
+class Unfinished(IBCB):
+    """An IBCB that is being fitted; it can be stored, and not asked anything."""
+
+    progress: Progress
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "progress")
+
+    def get_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """What has been found so far, as named arrays and JSON."""
+        arrays: dict[str, NDArray[Any]] = {}
+        n_features = self.progress.n_features
+        return arrays, {"n_features": n_features, "progress": pack(self.progress, "progress", arrays)}
+
+    def set_state(self, arrays: dict[str, NDArray[Any]], state: dict[str, Any]) -> None:
+        """Go on from what `get_state` gave."""
+        self._check_parameters()
+        self.progress = unpack(Progress, state["progress"], arrays, number(int, state["n_features"], "n_features"))
+
+
+def checkpoint_of(out: str | os.PathLike[str]) -> Path:
+    """Where a fit keeps the episodes finished so far: beside the model to be written."""
+    stem = Path(out).stem
+    if len(os.fsencode(stem)) > _LONGEST:
+        stem = f"{stem[:50]}-{blake2b(os.fsencode(stem), digest_size=8).hexdigest()}"
+    return Path(out).with_name(f"{stem}.checkpoint.safetensors")
+
+
+def fit_in_steps(
+    model: IBCB,
+    log: Log,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    client: Any = None,
+    accept: Callable[[IBCB], None] | None = None,
+    judge: bool = False,
+    also: Sequence[Subscriber] = (),
+) -> IBCB:
+    """As ``model.fit(log, client=client)``, to the same bits, and saved; until then it is stored after every episode.
+
+    Meanwhile nobody else fits to the same files: `ibcb.io.files.HeldError`.
+
+    Parameters
+    ----------
+    out : path
+        Where to save the model, a .safetensors file. The checkpoint beside it goes only once the model is on disk.
+    resume : bool
+        Go on from the checkpoint if there is one, made with the same parameters on the same log.
+    accept : callable, optional
+        Called with the fitted model before it is saved; if it raises, the checkpoint stays and no model is written.
+    judge, also
+        As of `IBCB.fit_along`.
+    """
+    if not model.incremental:
+        raise ValueError(
+            "incremental=False (--full) solves all episodes at once, so nothing can be stored on the way; leave out "
+            "--stream, --resume and --scheduler, or call fit."
+        )
+    checkpoint, unfinished = checkpoint_of(out), Unfinished(**model.get_params())
+
+    def store(progress: Progress) -> None:
+        unfinished.progress = progress
+        save_model(unfinished, checkpoint)
+
+    with sole_writer(out, checkpoint):
+        begun = _resumed(model, checkpoint) if resume and checkpoint.exists() else None
+        try:
+            model.fit_along(log, client=client, judge=judge, also=also, begun=begun, watch=store)
+        except AnotherLogError as error:
+            raise ValueError(
+                f"{checkpoint} was made on another log: the first {error.episodes} episodes of this one are not those "
+                "that were fitted; give the same log, or start again without --resume."
+            ) from None
+        if accept is not None:
+            accept(model)
+        save_model(model, out)
+        # The model is there. Where it cannot be made to last, the checkpoint stays beside it.
+        with contextlib.suppress(OSError):
+            _sync(Path(out).resolve())
+            checkpoint.unlink(missing_ok=True)
+    return model
+
+
+def _resumed(model: IBCB, path: Path) -> Progress:
+    """What a checkpoint holds, if it was made with the same parameters."""
+    stored = load_model(path)
+    if not isinstance(stored, Unfinished):
+        raise ValueError(
+            f"{path} holds a finished {type(stored).__name__}, not a checkpoint of a fit; start without --resume."
+        )
+    asked, made = model.get_params(), stored.get_params()
+    other = [name for name in asked if name not in _HOW and not _same(asked[name], made[name])]
+    if other:
+        raise ValueError(
+            f"{path} was made with {other[0]}={made[other[0]]!r}, now {other[0]} is {asked[other[0]]!r}; use the same "
+            "options, or start again without --resume."
+        )
+    return stored.progress
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file is on disk, under its name."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+    # Some systems cannot sync a folder; they keep its names by themselves.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are equal; unlike `np.array_equal` of NumPy 2.0, of text and numbers too."""
+    return np.shape(one) == np.shape(other) and bool(np.all(one == other))
