@@ -130,24 +130,6 @@ def test_a_log_on_disk_is_fitted_to_the_same_bits(small_blocks, tmp_path, monkey
     assert_same_model(IBCB(expert=expert, **options).fit(log), IBCB(expert=expert, **options).fit(disk))
 
 
-@pytest.mark.parametrize("form", ["long.parquet", "log.csv", "log.npz", "mixed.parquet"])
-def test_other_formats_are_fitted_too(small_blocks, tmp_path, form):
-    log = dense_log()
-    path = tmp_path / form
-    if form == "mixed.parquet":  # row groups that several episodes share
-        import pyarrow.parquet as pq
-
-        ibcb.write_log(log, tmp_path / "plain.parquet")
-        pq.write_table(pq.read_table(tmp_path / "plain.parquet"), path)
-    else:
-        ibcb.write_log(log, path, long=form.startswith("long"))
-    disk = ibcb.open_log(path)
-    model = IBCB(l2=0.3).fit(disk)
-    reference = IBCB(l2=0.3).fit(log)
-    np.testing.assert_array_equal(model.coef_, reference.coef_)
-    assert (len(disk), disk.warmup) == (len(log), log.warmup)
-
-
 def test_a_small_episode_is_read_once_and_a_large_one_once_for_every_pass(small_blocks):
     episode = next(episode for by_policy, episode in dense_log().episodes() if by_policy)
     for keep, expected in ((1 << 28, 1), (0, 3)):
@@ -277,15 +259,6 @@ def test_blocks_of_one_blas_thread_nest(four_blas_threads):
             assert set(blas_threads()) == {1}
         assert set(blas_threads()) == {1}
     assert set(blas_threads()) == {4}
-
-
-def test_fits_that_overlap_leave_blas_as_it_was(four_blas_threads):
-    logs = [dense_log(seed) for seed in range(4)]
-    with ThreadPoolExecutor(4) as threads:
-        models = list(threads.map(lambda log: IBCB(solver="soft", forecast=None).fit(log), logs))
-        assert set(blas_threads()) == {4}
-    for model, log in zip(models, logs, strict=True):
-        assert_same_model(model, IBCB(solver="soft", forecast=None).fit(log))
 
 
 def test_the_first_fit_limits_every_blas_library_there_is():

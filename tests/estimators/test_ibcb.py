@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import paper_run, ragged_log, slow, small_run
 from replayed import episodes_of
+from same import assert_same_model
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from views import candidates_metric, flipped, nearest_by_nnls, views
@@ -173,10 +174,7 @@ def test_fit_equals_partial_fit_over_the_episodes(solver, expert, warmup):
     parts = IBCB(**settings(solver, expert))
     for episode in log:
         parts.partial_fit(episode)
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
-    assert whole.diagnostics_ == parts.diagnostics_
-    assert (whole.solver_, whole.notes_) == (parts.solver_, parts.notes_)
+    assert_same_model(parts, whole)
 
 
 def test_auto_starts_over_when_a_late_episode_is_infeasible():

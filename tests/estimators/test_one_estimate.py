@@ -10,6 +10,7 @@ import pytest
 from conftest import asked_for, ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
 from replayed import tracked
+from same import assert_same_model
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -102,9 +103,7 @@ def test_without_a_forecast_all_weights_are_those_of_algorithm_2(expert):
 
 @pytest.mark.parametrize("expert", ["topk", "stationary", "other"])
 def test_a_decider_that_is_only_tracked_has_one_estimate_without_a_forecast_too(expert):
-    one, other = fitted(expert), fitted(expert, forecast=None)
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        assert_array_equal(getattr(one, name), getattr(other, name))
+    assert_same_model(fitted(expert), fitted(expert, forecast=None))
 
 
 def test_directions_have_the_length_at_which_scores_of_a_step_have_deviation_1():

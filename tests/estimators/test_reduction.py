@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from same import assert_same_model
 from scipy import sparse
 
 import ibcb
@@ -34,13 +35,6 @@ def episodes():
         rows = sparse.csr_array((np.ones(900), items.ravel(), np.arange(901)), shape=(900, d))
         done.append((rows, picks))
     return done
-
-
-def assert_same(one, other):
-    for name in ("coef_", "policy_coefs_", "next_policy_coef_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert (one.log_fingerprint_, one.intercept_, one.l2_) == (other.log_fingerprint_, other.intercept_, other.l2_)
-    assert [note.code for note in one.notes_] == [note.code for note in other.notes_]
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +102,17 @@ def test_it_predicts_far_more_than_chance(log):
 
 def test_storage_does_not_matter(log, tmp_path):
     own = IBCB(l2=1.0).fit(log)
-    assert_same(IBCB(l2=1.0).fit(log.densified()), own)
+    assert_same_model(IBCB(l2=1.0).fit(log.densified()), own)
     path = tmp_path / "log.parquet"
     ibcb.write_log(log, path)
-    assert_same(IBCB(l2=1.0).fit(ibcb.open_log(path)), own)
+    assert_same_model(IBCB(l2=1.0).fit(ibcb.open_log(path)), own)
 
 
 def test_one_episode_after_the_other_is_the_whole(log):
     model = IBCB(l2=1.0)
     for episode in log:
         model.partial_fit(episode)
-    assert_same(model, IBCB(l2=1.0).fit(log))
+    assert_same_model(model, IBCB(l2=1.0).fit(log))
 
 
 def test_a_stored_model_is_the_same_and_goes_on(log, tmp_path):
@@ -126,7 +120,7 @@ def test_a_stored_model_is_the_same_and_goes_on(log, tmp_path):
     path = tmp_path / "model.safetensors"
     ibcb.save_model(model, path)
     loaded = ibcb.load_model(path)
-    assert_same(loaded, model)
+    assert_same_model(loaded, model)
     loaded.partial_fit(log[3])
     assert len(loaded.policy_coefs_) == 4
     assert loaded.log_fingerprint_ == IBCB(l2=1.0).fit(log).log_fingerprint_
