@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,7 +110,7 @@ class Judging:
             return judge(model, None, self.misfits)
         figures, sample = late
         expected, low = _agreement(model, sample) or (None, None)
-        return judge(model, replace(figures, agreement=expected, agreement_low=low), self.misfits)
+        return judge(model, Figures(**figures, agreement=expected, agreement_low=low), self.misfits)
 
 
 class Rejudging(Subscriber):
@@ -276,8 +275,8 @@ class _LateHalf:
         if len(self._waiting) > _MOST_WAITING:
             self._waiting = self._waiting[1::2]
 
-    def finish(self) -> tuple[Figures, BehaviorLog] | None:
-        """The `Figures` but for the agreement, and some of the steps; None where nothing could be predicted."""
+    def finish(self) -> tuple[dict[str, Any], BehaviorLog] | None:
+        """What `Figures` has but the agreement, and some of the steps; None where nothing could be predicted."""
         late, sums = self._tallies[len(self._tallies) // 2 :], Counter[Any]()
         for _, each in late:
             sums.update(each)
@@ -289,7 +288,7 @@ class _LateHalf:
         hit, model_only, rival_only, greedy_only, over_greedy = (sums[best, place] for place in range(5))
         differ, errors = self._apart(late[0][0])
         apart = model_only + rival_only
-        figures = Figures(
+        figures = dict(
             **{name: sums[name] / steps for name in ("predicted", "greedy", "chance", "kept")},
             episodes=len(late),
             steps=steps,

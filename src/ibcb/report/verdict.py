@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any
 
 from ibcb.numerics.arrays import Vector
@@ -52,8 +53,7 @@ class Bars:
 BARS = Bars()
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(SimpleNamespace):
     """What a verdict goes by, all of the later half of the episodes.
 
     Attributes
@@ -89,23 +89,6 @@ class Figures:
         believed. None without a belief.
     """
 
-    episodes: int
-    steps: int
-    predicted: float
-    rival: str | None
-    rival_predicted: float | None
-    model_only: int
-    rival_only: int
-    p_value: float
-    greedy: float
-    greedy_lead: float
-    chance: float
-    kept: float
-    confirmed: float
-    borne_out: float
-    agreement: float | None = None
-    agreement_low: float | None = None
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -132,7 +115,8 @@ class Verdict:
     @property
     def predicted(self) -> float | None:
         """Share of choices predicted one episode ahead, over the later half of the episodes."""
-        return None if self.figures is None else self.figures.predicted
+        share: float | None = None if self.figures is None else self.figures.predicted
+        return share
 
     @property
     def supported(self) -> bool:
@@ -141,7 +125,8 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {**asdict(self), "reasons": list(self.reasons)}
+        figures = None if self.figures is None else dict(vars(self.figures))
+        return {**vars(self), "reasons": list(self.reasons), "figures": figures}
 
     def _repr_html_(self) -> str:
         from ibcb.report.rendering import verdict_html
