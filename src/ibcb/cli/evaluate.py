@@ -69,8 +69,6 @@ def _read_run(folder: Path) -> ibcb.Run:
     from ibcb.numerics.printable import WrongTypeError
 
     description = folder / "run.json"
-    if not description.exists():
-        raise FileNotFoundError(f"{folder} has no run.json; give a folder written by ibcb simulate, or a log file.")
     try:
         given = json.loads(description.read_text())
         if not isinstance(given, dict):

@@ -81,7 +81,6 @@ def fit(
     from ibcb.estimators.models import checkpoint_of, fit_in_steps
     from ibcb.io.files import sole_writer
     from ibcb.report.facts import Validating
-    from ibcb.report.sections import compared, exploration
 
     kept, streamed = checkpoint_of(out), stream or resume or scheduler is not None
     check_input(log, "a log")
@@ -125,48 +124,52 @@ def fit(
     say_notes(notes)
     verdict = _verdict(model, behaviour)
     claimed = verdict is not None and verdict.supported
-    explores = model.epsilon_ is not None or model.temperature_ is not None
-    note, figures = model.forecast_note_, {name: getattr(model, f"{name}_") for name in _FIGURES}
-    told = {"model": str(out), **figures} | {
-        "evidence": [each._asdict() for each in model.evidence_],
-        "diagnostics": [each._asdict() for each in model.diagnostics_],
-        "seconds": seconds,
-        "verdict": verdict,
-        # Of epsilon in every episode and the next, or of the temperature.
-        "exploration_interval": model.exploration_interval()._asdict() if explores else None,
-        "forecast_note": None if note is None else note.text,
-        "last_policy": _interval(model, claimed=claimed),
-        "notes": notes,
-    }
     facts = {
         "log": log if streamed else size(behaviour),
         "solver": f"{model.solver_}, {seconds:.3f} s",
         "decider": model.decider_.label if model.evidence_ else "",
-        "explores": exploration(model),
-        "forecast": note and _FORECASTS.get(note.code, note),
+    }
+    told = {"model": str(out), **_data(model, claimed), "seconds": seconds, "verdict": verdict, "notes": notes}
+    return Result(told, lambda: _show(model, facts, verdict, claimed, out))
+
+
+def _data(model: ibcb.IBCB, claimed: bool) -> dict[str, Any]:
+    """What is printed as JSON of a model, with its intervals if they are ``claimed``."""
+    explores, note = model.epsilon_ is not None or model.temperature_ is not None, model.forecast_note_
+    return {name: getattr(model, f"{name}_") for name in _FIGURES} | {
+        "evidence": [each._asdict() for each in model.evidence_],
+        "diagnostics": [each._asdict() for each in model.diagnostics_],
+        # Of epsilon in every episode and the next, or of the temperature.
+        "exploration_interval": model.exploration_interval()._asdict() if explores else None,
+        "forecast_note": None if note is None else note.text,
+        "last_policy": _interval(model, claimed=claimed),
     }
 
-    def show() -> None:
-        print_facts(facts, verdict)
-        if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
-            print_facts({"weights": "not determined: no weights explain the choices better than zeros", "saved": out})
-            return
-        print_facts({"saved": out})
-        print()
-        if kinds := compared(model):
-            print_table([_kind(each) for each in kinds], _KINDS)
-            print()
-        # Of a decider that does not learn, coef_ is the policy.
-        columns = {"feature": "feature"} | ({"weight": "reward weight"} if model.decider_.learns else {})
-        columns |= {"policy": "next policy"}
-        if model.forecast_model_ is not None:
-            columns |= {"last": "last policy"} | ({"interval": "90% interval"} if claimed else {})
-        print_table(_weights(model), columns)
-        length = f"choices reveal their direction, {model.decider_.words.length} their length"
-        print()
-        print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {length}.", 0))
 
-    return Result(told, show)
+def _show(model: ibcb.IBCB, facts: dict[str, Any], verdict: Any, claimed: bool, out: Path) -> None:
+    """What is printed for people: facts, the kinds compared, and the weights."""
+    from ibcb.report.sections import compared, exploration
+
+    note = model.forecast_note_
+    forecast = note and _FORECASTS.get(note.code, note)
+    print_facts(facts | {"explores": exploration(model), "forecast": forecast}, verdict)
+    if not (model.coef_.any() or model.policy_coefs_.any() or model.next_policy_coef_.any()):
+        print_facts({"weights": "not determined: no weights explain the choices better than zeros", "saved": out})
+        return
+    print_facts({"saved": out})
+    print()
+    if kinds := compared(model):
+        print_table([_kind(each) for each in kinds], _KINDS)
+        print()
+    # Of a decider that does not learn, coef_ is the policy.
+    columns = {"feature": "feature"} | ({"weight": "reward weight"} if model.decider_.learns else {})
+    columns |= {"policy": "next policy"}
+    if model.forecast_model_ is not None:
+        columns |= {"last": "last policy"} | ({"interval": "90% interval"} if claimed else {})
+    print_table(_weights(model), columns)
+    length = f"choices reveal their direction, {model.decider_.words.length} their length"
+    print()
+    print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {length}.", 0))
 
 
 def _verdict(model: ibcb.IBCB, log: Any) -> Any:
