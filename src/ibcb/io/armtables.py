@@ -23,9 +23,9 @@ from ibcb.io.logged import Logged
 from ibcb.io.longrows import read_labels
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.transforms import with_moments
-from ibcb.io.words import listed, no_column, taken_back
+from ibcb.io.words import no_column, refusal, taken_back
 from ibcb.log.arms import arm_rows, never_chosen
-from ibcb.log.array_checks import LogFormatError, first_true, plural
+from ibcb.log.array_checks import LogFormatError, first_true
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import ArmSet, Preparation
@@ -54,10 +54,7 @@ class ArmRows:
             if needed and column not in schema.names:
                 raise LogFormatError(no_column(str(column), schema.names, f" ({option}, --{option})"))
         if options.cross:
-            raise LogFormatError(
-                "cross (--cross) makes products with features of candidates, but every arm (arm, --arm) has weights of "
-                "its own on the features of the step by now; leave it out."
-            )
+            raise refusal("arms-cross")
         if made is not None:
             columns = {role: name for role, name in made.roles if name in schema.names}
             options = replace(options, columns=columns | dict(options.columns))
@@ -95,9 +92,8 @@ class ArmRows:
         self._center, self._scale = self.preparation.moments
         d, self._filled = len(self.feature_names), 1 + len(self._center) + len(self._arms.features)
         if d > MOST_FEATURES:
-            raise LogFormatError(
-                f"{plural(len(names), 'arm')} with {1 + len(self._center)} weights each are {d:,} features, "
-                f"and at most {MOST_FEATURES:,} can be read; name fewer features (--features), or group the arms."
+            raise refusal(
+                "arms-too-many", names=len(names), weights=1 + len(self._center), features=d, most=MOST_FEATURES
             )
         self._is_sparse = sparse_pays(d, self._filled / d)
 
@@ -141,9 +137,12 @@ class ArmRows:
             raise LogFormatError(f"arm {shown(twice)} appears twice in the table of arms; keep one row for each.")
         absent = sorted(arms - set(names))
         if absent:
-            raise LogFormatError(
-                f"{listed(absent)} has no row {where}, which has {listed(names)}; add "
-                f"{'it' if len(absent) == 1 else 'them'}."
+            raise refusal(
+                "arms-without-features",
+                absent=absent,
+                where=where,
+                names=names,
+                them="it" if len(absent) == 1 else "them",
             )
         rest = [name for name in table.column_names if name != self._column and normal_name(name) not in ROW_NUMBERS]
         # What every arm has is no outcome of a choice, whatever it is called, nor does it name a step.
@@ -153,10 +152,7 @@ class ArmRows:
         bad = np.argwhere(~np.isfinite(values))
         if len(bad):
             at, place = bad[0]
-            raise LogFormatError(
-                f"arm {shown(names[at])}: {features[place]} is {values[at, place]} in the table of arms; features must "
-                "be finite. Correct it, or leave the column out."
-            )
+            raise refusal("arms-not-finite", arm=names[at], feature=features[place], value=values[at, place])
         columns = (dict(zip(names, column, strict=True)) for column in values.T.tolist())
         return dict(zip(features, columns, strict=True))
 
@@ -200,10 +196,12 @@ class ArmRows:
         codes = self._places(as_text(complete(table, self._column, row)), steps, row)
         if (at := first_true(~could[steps, codes])) is not None:
             available = [self._arms.names[place] for place in np.flatnonzero(could[at])]
-            raise LogFormatError(
-                f"row {row + at} (from 0): arm {shown(self._arms.names[codes[at]])} was chosen but column "
-                f"{shown(self._available)} does not have it among those available ({listed(available)}); correct it, "
-                "or leave the step out."
+            raise refusal(
+                "arm-not-available",
+                row=row + at,
+                arm=self._arms.names[codes[at]],
+                column=self._available,
+                available=available,
             )
         before: NDArray[np.int64] = np.cumsum(could, axis=1)[steps, codes] - 1
         return before
@@ -221,10 +219,7 @@ class ArmRows:
         could[column.is_null().to_numpy()] = True
         empty = ~could.any(axis=1)
         if empty.any():
-            raise LogFormatError(
-                f"row {row + int(np.argmax(empty))} (from 0): column {shown(self._available)} names no arm; a step "
-                "needs at least one. Leave the step out, or leave the cell empty if all were available."
-            )
+            raise refusal("arm-none-available", row=row + int(np.argmax(empty)), column=self._available)
         return could
 
     def _places(self, texts: pa.Array | pa.ChunkedArray, steps: NDArray[np.int64], row: int) -> NDArray[np.int64]:
@@ -233,10 +228,7 @@ class ArmRows:
             pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy().astype(np.int64)
         )
         if (at := first_true(codes < 0)) is not None:
-            raise LogFormatError(
-                f"row {row + int(steps[at])} (from 0): arm {shown(texts[at].as_py())} is unknown; the arms are "
-                f"{listed(self._arms.names)}. Leave the step out, or fit a model to a log that has it."
-            )
+            raise refusal("arm-unknown", row=row + int(steps[at]), arm=texts[at].as_py(), arms=self._arms.names)
         return codes
 
 
@@ -249,10 +241,7 @@ def _entries(column: pa.ChunkedArray, name: str) -> tuple[pa.Array, NDArray[np.i
         arms, counts = flattened(one_array(column))
         return as_text(arms), counts
     if pa.types.is_nested(column.type):
-        raise LogFormatError(
-            f"column {shown(name)} holds {shown_type(column.type)}; the arms available (available, --available) are a "
-            "list, or a text such as a|b|c."
-        )
+        raise refusal("arms-no-list", name=name, kind=shown_type(column.type))
     encoded = one_array(as_text(column)).dictionary_encode()
     sets = []
     for text in encoded.dictionary.to_pylist():

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ibcb.io.words import refusal
 from ibcb.io.written import KEY
-from ibcb.log.array_checks import LogFormatError, first_true, plural
+from ibcb.log.array_checks import first_true, plural
 from ibcb.log.memory import amount, beyond
 from ibcb.numerics.printable import shown
 
@@ -80,9 +81,12 @@ def complete(table: pa.Table, name: str, row: int, *, optional: bool = False) ->
     holes = pc.is_null(column, nan_is_null=True)
     if column.null_count or (pa.types.is_floating(column.type) and pc.any(holes).as_py()):
         at = row + pc.index(holes, True).as_py()
-        raise LogFormatError(
-            f"column {shown(name)} has {plural(pc.sum(holes).as_py(), 'missing value')}, the first in row {at} (from "
-            f"0); fill it in, or leave the step out{', or the column (--drop)' if optional else ''}."
+        raise refusal(
+            "value-missing",
+            name=name,
+            holes=pc.sum(holes).as_py(),
+            row=at,
+            more=", or the column (--drop)" if optional else "",
         )
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
@@ -101,10 +105,7 @@ def check_digits(column: pa.ChunkedArray, name: str, row: int) -> None:
     large = pc.greater_equal(pc.abs(column), 2.0**53)
     if pc.any(large).as_py():
         at = pc.index(large, True).as_py()
-        raise LogFormatError(
-            f"column {shown(name)} holds {column[at].as_py()} in row {row + at} (from 0), of which not all digits are "
-            "kept, so it cannot serve as a name; write names as text, in CSV with a letter before the digits."
-        )
+        raise refusal("digits-lost", name=name, value=column[at].as_py(), row=row + at)
 
 
 def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
@@ -136,15 +137,9 @@ def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
     """A column of whole numbers."""
     values = values_of(complete(table, name, row))
     if values.dtype.kind not in "iu":
-        raise LogFormatError(
-            f"column {shown(name)} holds {table.schema.field(name).type}; it must hold whole numbers. Store them as "
-            "int64."
-        )
+        raise refusal("not-whole", name=name, kind=table.schema.field(name).type)
     if values.dtype == np.uint64 and len(values) and int(values.max()) > np.iinfo(np.int64).max:
-        raise LogFormatError(
-            f"row {row + int(values.argmax())}: {shown(name)} is {values.max()}, too large for a position "
-            "or a number; correct it, or leave the step out."
-        )
+        raise refusal("whole-too-large", row=row + int(values.argmax()), name=name, value=values.max())
     return values.astype(np.int64)
 
 
@@ -172,10 +167,7 @@ def flags(column: pa.ChunkedArray, name: str, row: int, what: str) -> NDArray[np
     else:
         marks, wrong = np.zeros(len(values), dtype=bool), np.ones(len(values), dtype=bool)
     if (at := first_true(wrong)) is not None:
-        raise LogFormatError(
-            f"column {shown(name)} holds {shown(values[at])} in row {row + at} (from 0); with a row per candidate it "
-            f"{what}: 1 or true there, 0 or false at the others."
-        )
+        raise refusal("mark-unknown", name=name, value=values[at], row=row + at, what=what)
     return np.asarray(marks)
 
 
@@ -227,10 +219,7 @@ def parsed_times(column: pa.ChunkedArray, name: str, form: str, row: int) -> pa.
             times.append(time_of(text, form))
         except ValueError as error:
             at = row + pc.index(texts, text).as_py()
-            raise LogFormatError(
-                f"column {shown(name)} holds {shown(text)} in row {at} (from 0), which is not a time as in "
-                f"{shown(form)} ({error}); correct it, or date_format (--date-format)."
-            ) from None
+            raise refusal("time-unknown", name=name, text=text, row=at, form=form, error=error) from None
     return pa.array(np.array(times, dtype="datetime64[us]"), pa.timestamp("us")).take(codes.indices)
 
 
@@ -287,10 +276,7 @@ def within(table: pa.Table, memory: int) -> pa.Table:
             lengths = pc.fill_null(pc.binary_length(texts), 0)
             longest = pc.max(lengths).as_py() or 0
             if longest > _LONGEST_TEXT:
-                raise LogFormatError(
-                    f"column {shown(name)} holds a text of {longest} bytes, of at most {_LONGEST_TEXT}; shorten it, or "
-                    "leave the column out (--drop)."
-                )
+                raise refusal("text-too-long", name=name, size=longest, most=_LONGEST_TEXT)
             if texts is not chunk:
                 size += pc.sum(lengths.take(chunk.indices).cast(pa.int64())).as_py() or 0
     if size > memory:

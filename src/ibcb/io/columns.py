@@ -18,7 +18,7 @@ from scipy import sparse
 from ibcb.io.cells import is_number, is_quantity, is_text, plain_values, shown_type, value_counts
 from ibcb.io.format import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
-from ibcb.io.words import Problems, argument, dropped, listed, name_it, no_column, taken_back
+from ibcb.io.words import Problems, argument, dropped, listed, name_it, no_column, refusal, taken_back
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
@@ -61,9 +61,7 @@ def assign_roles(names: Sequence[str], options: ReadOptions) -> tuple[dict[str, 
             continue
         alike = {name for name in names if name not in taken and normal_name(name) == usual}
         if len(alike) > 1:
-            raise LogFormatError(
-                f"the columns {listed(sorted(alike))} could each be the {role}; name one of them: {name_it(role)}."
-            )
+            raise refusal("role-of-several", columns=sorted(alike), role=role)
         roles[role] = free.pop(usual)
     rest = [name for name in names if name not in roles.values() or (name == roles.get("candidate") and name in own)]
     return roles, rest
@@ -87,10 +85,7 @@ def check_roles(schema: pa.Schema, roles: dict[str, str]) -> None:
     for role, name in roles.items():
         kind = schema.field(name).type
         if pa.types.is_nested(kind):
-            raise LogFormatError(
-                f"column {shown(name)} holds {shown_type(kind)}, which cannot be the {role}: that is a number, a text "
-                f"or a time. Name another one: {name_it(role)}."
-            )
+            raise refusal("role-nested", name=name, kind=shown_type(kind), role=role)
 
 
 def role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
@@ -289,10 +284,7 @@ def _follow(tables: Tables, preparation: Preparation, rest: Sequence[str]) -> Pl
     schema = tables.schema
     missing = [name for name in encoded if name not in schema.names]
     if missing:
-        raise LogFormatError(
-            f"the columns {listed(missing)} are missing, which the model was fitted on; the columns are "
-            f"{listed(schema.names)}."
-        )
+        raise refusal("columns-of-model", missing=missing, columns=schema.names)
     for name, one_hot in encoded.items():
         _check_type(name, one_hot, tables)
     ignored = tuple(name for name in rest if name not in encoded)
@@ -355,10 +347,7 @@ def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequ
         if name not in columns:
             raise LogFormatError(no_column(name, columns, " to keep (keep, --keep)"))
         if name not in known:
-            raise LogFormatError(
-                f"column {shown(name)} cannot be kept (keep, --keep): the features are made as for the model, which "
-                f"{fitted}. Leave it out of keep."
-            )
+            raise refusal("keep-not-fitted", name=name, reason=fitted)
 
 
 def _not_encoded(name: str, reason: str) -> LogFormatError:
@@ -371,17 +360,13 @@ def _check_type(name: str, one_hot: bool, tables: Tables) -> None:
     if is_number(kind) or (one_hot and not odd):
         return
     if not is_text(kind):
-        raise LogFormatError(
-            f"column {shown(name)} holds {shown_type(kind)}, which cannot be a feature; leave it out with "
-            f"{dropped(name)}, or turn it into numbers first."
-        )
+        raise refusal("no-feature", name=name, kind=shown_type(kind))
     example = _no_number(name, tables)
     comma = ""
     if example is not None and _DECIMAL_COMMA.fullmatch(example):
         comma = " A decimal comma? Read CSV with decimal=',' (--decimal ,)."
-    raise LogFormatError(
-        f"column {shown(name)} holds text{'' if example is None else f', such as {shown(example)}'}; encode it with "
-        f"one_hot=[{shown(name)}] (--one-hot {argument(name)}), or leave it out with {dropped(name)}.{comma}"
+    raise refusal(
+        "text-no-feature", name=name, example="" if example is None else f", such as {shown(example)}", comma=comma
     )
 
 
@@ -423,11 +408,7 @@ def _refuse_missing(name: str, values: pa.ChunkedArray, row: int) -> None:
 
 
 def _raise_holes(name: str, count: int, first: int) -> None:
-    raise LogFormatError(
-        f"column {shown(name)} has {plural(count, 'missing value')}, the first in row {first} (from 0); "
-        "impute them with missing='mean' or 'zero' (--missing mean), drop these steps, or leave the column out, as one "
-        f"that is filled in for chosen candidates alone should be (--drop {argument(name)})."
-    )
+    raise refusal("numbers-missing", name=name, holes=count, row=first)
 
 
 def _fill_values(names: Sequence[str], missing: str, tables: Tables, notes: list[Note]) -> dict[str, float]:
@@ -454,15 +435,10 @@ def _fill_values(names: Sequence[str], missing: str, tables: Tables, notes: list
     means = dict(zip(names, (total / np.maximum(count, 1)).tolist(), strict=True))
     for name, n in zip(names, count, strict=True):
         if n == 0:
-            raise LogFormatError(
-                f"column {shown(name)} has no values, so no mean; leave it out (--drop {argument(name)})."
-            )
+            raise refusal("no-mean", name=name)
     for name, mean in means.items():
         if not np.isfinite(mean):
-            raise LogFormatError(
-                f"the mean of column {shown(name)} is {mean}; correct the values that are not finite or too large to "
-                f"be added up, or leave it out (--drop {argument(name)})."
-            )
+            raise refusal("mean-not-finite", name=name, mean=mean)
     return means
 
 
@@ -488,11 +464,7 @@ def kept_categories(name: str, counts: Mapping[str, int], options: ReadOptions) 
     kept = [value for value, count in counts.items() if count >= options.min_count]
     if len(kept) > MOST_FEATURES:
         common = sorted(counts.values())[-MOST_FEATURES]
-        raise LogFormatError(
-            f"column {shown(name)} has {len(kept)} different values, of at most {MOST_FEATURES} that can be features "
-            f"(one_hot, --one-hot); pool the rare ones with min_count={common + 1} (--min-count {common + 1}), or "
-            f"leave it out (--drop {argument(name)})."
-        )
+        raise refusal("categories-too-many", name=name, values=len(kept), most=MOST_FEATURES, count=common + 1)
     return kept, len(kept) < len(counts)
 
 

@@ -16,9 +16,9 @@ from ibcb.io.columns import normal_name
 from ibcb.io.format import Format, Tables, has_suffix
 from ibcb.io.opened import Blank, Opened, refuse_disguise
 from ibcb.io.tablefiles import long_tables, write_tables
-from ibcb.io.words import listed
+from ibcb.io.words import refusal
 from ibcb.log import BehaviorLog
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import ROLES, ReadOptions
 from ibcb.numerics.printable import shown
 
@@ -71,10 +71,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         schema = reader.schema
     names += schema.names
     if not options.columns and all(_is_number(name) for name in names):
-        raise LogFormatError(
-            f"the first row ({listed(names)}) has numbers where the names of the columns belong; put a row with their "
-            "names before it."
-        )
+        raise refusal("csv-no-header", names=names)
     types = _types(schema, options)
 
     def read(columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -115,14 +112,9 @@ def _header(opened: Opened) -> str:
         # The first bytes may end within a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(line)
     except UnicodeDecodeError as error:
-        raise LogFormatError(
-            f"the header is not UTF-8: byte {error.start} is {line[error.start]:#04x}; save the file as UTF-8, such as "
-            "with iconv -f latin1 -t utf-8."
-        ) from None
+        raise refusal("csv-header-encoding", place=error.start, byte=line[error.start]) from None
     if "\0" in text:
-        raise LogFormatError(
-            "the header has null characters, as text in UTF-16 has where it is read as UTF-8; save the file as UTF-8."
-        )
+        raise refusal("csv-header-null")
     return text
 
 
@@ -157,10 +149,8 @@ def _explained(message: str, header: str, delimiter: str, names: list[str], bloc
     ragged = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
     if ragged:
         row, expected, got = ragged.groups()
-        return LogFormatError(
-            f"row {row or '?'} (the header is row 1) has {plural(int(got), 'value')} but the header, which begins "
-            f"{shown(header, 40)}, has {expected}; every row needs as many. Are values with a {delimiter!r} in quotes, "
-            "and is it the delimiter (--delimiter)?"
+        return refusal(
+            "csv-ragged", row=row or "?", values=got, header=shown(header, 40), expected=expected, delimiter=delimiter
         )
     value = re.search(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]*): (.*)", message, re.DOTALL)
     if value:
@@ -170,14 +160,9 @@ def _explained(message: str, header: str, delimiter: str, names: list[str], bloc
         if "UTF8" in what:
             return LogFormatError(f"{place}: the text is not UTF-8; save the file as UTF-8.")
         text = shown(what.removeprefix("invalid value ").strip("'"))
-        return LogFormatError(
-            f"{place}: {text} is not a {_WORDS.get(kind, kind)}, which the column holds above; correct it, or leave "
-            "the column out (--drop)."
-        )
+        return refusal("csv-value", place=place, text=text, kind=_WORDS.get(kind, kind))
     if "straddling" in message:
-        return LogFormatError(
-            f"a row is longer than {block} bytes; is a quotation mark never closed, or is the file not CSV?"
-        )
+        return refusal("csv-row-too-long", size=block)
     if "Empty CSV" in message:
         return LogFormatError(f"no row follows the header {shown(header)}; a log needs at least one.")
     return LogFormatError(f"not a readable CSV file ({shown(message)[1:-1]}); is it CSV? Write it again.")
@@ -195,10 +180,7 @@ def _write(parts: Iterable[tuple[int, BehaviorLog]], path: Path) -> None:
     def opened(schema: pa.Schema) -> pacsv.CSVWriter:
         for name in schema.names:
             if name.startswith("feature "):
-                raise LogFormatError(
-                    f"a feature is called {name.removeprefix('feature ')!r}, which is a column of its own in CSV; "
-                    "rename it, or write Parquet."
-                )
+                raise refusal("csv-feature-name", name=name.removeprefix("feature "))
         return pacsv.CSVWriter(path, schema)
 
     def doubles(table: pa.Table) -> pa.Table:

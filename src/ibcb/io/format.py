@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ibcb.io.cells import shown_type
+from ibcb.io.words import refusal
 from ibcb.io.written import metadata
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
@@ -241,15 +242,10 @@ def _check_like(name: str, first: Tables, tables: Tables, options: ReadOptions) 
         raise LogFormatError(f"it has no column {shown(lacking[0])}, which {name} has; {same}")
     more = [column for column in own if column not in theirs]
     if more and options.features is None and options.preparation is None:
-        raise LogFormatError(
-            f"it has a column {shown(more[0])}, which {name} does not have; {same} Or name the features to read: "
-            "features=[...] (--features)."
-        )
+        raise refusal("folder-more-columns", column=more[0], first=name, same=same)
     # The number of features is compared with the data in any case.
     if metadata(first.schema)._replace(n_features=None) != metadata(tables.schema)._replace(n_features=None):
-        raise LogFormatError(
-            f"its features have other names than those of {name}, or were made otherwise; convert all files together."
-        )
+        raise refusal("folder-other-features", first=name)
 
 
 def _common_schema(schemas: list[pa.Schema]) -> pa.Schema:
@@ -271,9 +267,12 @@ def _cast(rows: pa.Table, target: pa.Schema) -> pa.Table:
         try:
             columns.append(column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise LogFormatError(
-                f"column {shown(field.name)} holds {shown_type(column.type)}, but {shown_type(field.type)} in the "
-                f"files before it ({short_message(error)}); write all files with the same types."
+            raise refusal(
+                "folder-other-types",
+                name=field.name,
+                kind=shown_type(column.type),
+                before=shown_type(field.type),
+                error=short_message(error),
             ) from None
     return pa.Table.from_arrays(columns, schema=target)
 

@@ -21,6 +21,7 @@ from ibcb.io.opened import Opened, regular
 from ibcb.io.optionfiles import load_options
 from ibcb.io.sources import Watched, source_name
 from ibcb.io.transforms import crossed, standardized
+from ibcb.io.words import refusal
 from ibcb.log import BehaviorLog, Log, is_log
 from ibcb.log.array_checks import LogFormatError, warmup_count
 from ibcb.log.behavior_log import dense_pieces
@@ -161,9 +162,7 @@ def write_log(log: Log, path: str | os.PathLike[str], *, long: bool = False) -> 
         raise WrongTypeError(f"write_log takes a BehaviorLog or what open_log gave, got {type(log).__name__}.")
     format = _WRITTEN.get(Path(path).suffix.lower())
     if format is None or format.write is None:
-        raise LogFormatError(
-            f"{Path(path).name}: the name does not tell the format; it must end in one of {', '.join(WRITABLE)}."
-        )
+        raise refusal("write-no-format", name=Path(path).name, suffixes=", ".join(WRITABLE))
     write, parts = format.write, _some_chosen(log)
     if (long and format.write_long is not None) or not format.keeps_sparse:
         write = (format.write_long if long else None) or format.write

@@ -18,9 +18,8 @@ from ibcb.io.cells import plain_table, sound
 from ibcb.io.format import Format, Tables
 from ibcb.io.opened import beginning, refuse_disguise
 from ibcb.io.tablefiles import long_tables, write_tables
-from ibcb.log.array_checks import LogFormatError
+from ibcb.io.words import refusal
 from ibcb.log.read_options import ReadOptions
-from ibcb.numerics.printable import shown
 
 #: the key of a record batch under which the digests of its columns stand
 _DIGESTS = b"ibcb digests of buffers"
@@ -91,10 +90,7 @@ def _check(batch: pa.RecordBatch, schema: pa.Schema, number: int, digests: bytes
         stored = {}
     for name, digest in _digests(batch, schema, number).items():
         if stored.get(name) != digest:
-            raise LogFormatError(
-                f"damaged: the digest of column {shown(name)} in record batch {number} is not that of its values. Copy "
-                "it again, or write it again."
-            )
+            raise refusal("arrow-digest", name=name, batch=number)
 
 
 FORMAT = Format(

@@ -16,6 +16,7 @@ import pyarrow.json as pajson
 from ibcb.io.cells import flat_fields, flat_struct, one_array
 from ibcb.io.format import Format, Tables
 from ibcb.io.opened import Opened, beginning, refuse_disguise, text_blocks
+from ibcb.io.words import refusal
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import ReadOptions
 from ibcb.numerics.printable import shown
@@ -37,17 +38,11 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         try:
             schema = pa.unify_schemas([schema, keys], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise LogFormatError(
-                f"line {line} or one after it: a key holds values of a different type than above "
-                f"({shown(str(error), 200)}"
-                "); write all of them alike."
-            ) from None
+            raise refusal("json-types", line=line, error=shown(str(error), 200)) from None
     if not schema.names:
         raise LogFormatError("the file is empty; a log has a line of JSON for each candidate, or for each step.")
     if "_multi" in schema.names:
-        raise LogFormatError(
-            "_multi stands at the top: this is Vowpal Wabbit's --json. Convert it to dsjson, where it is within 'c'."
-        )
+        raise refusal("json-of-vw")
     flat = pa.schema(flat_fields(pa.struct(list(schema))))
 
     def read(columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -106,10 +101,7 @@ def _explained(block: bytes, line: int, message: str) -> LogFormatError:
         key, before, after, row = change.groups()
         key = key.replace("/[]", "").replace("/", ".")
         place = numbers[min(int(row), len(numbers) - 1)]
-        return LogFormatError(
-            f"line {place}: {shown(key)} holds a {after} here but a {before} in the lines before; write the same type "
-            "in every line."
-        )
+        return refusal("json-type-changed", line=place, key=key, after=after, before=before)
     return LogFormatError(f"line {line} or one after it: not readable ({shown(message, 200)}); write the file again.")
 
 

@@ -23,13 +23,12 @@ from ibcb.io.lists import candidate_lists, listed_rows
 from ibcb.io.longrows import CandidateRows
 from ibcb.io.steprows import StepRows
 from ibcb.io.wide import wide_rows
-from ibcb.io.words import listed, name_it
+from ibcb.io.words import listed, refusal
 from ibcb.io.written import KEY
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.array_checks import plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
 from ibcb.log.steps import Source
-from ibcb.numerics.printable import shown
 
 
 def table_source(tables: Tables, options: ReadOptions) -> Source:
@@ -93,9 +92,7 @@ def _dated(tables: Tables, options: ReadOptions, form: str) -> Tables:
     """With the texts of the timestamp as times."""
     name = assign_roles(tables.schema.names, options)[0].get("timestamp")
     if name is None:
-        raise LogFormatError(
-            f"cannot apply date_format (--date-format): no column holds times; name it: {name_it('timestamp')}."
-        )
+        raise refusal("date-format-no-time")
     place = tables.schema.get_field_index(name)
     if pa.types.is_temporal(tables.schema.field(place).type):
         return tables
@@ -147,32 +144,30 @@ def _keys(tables: Tables, items: pa.Table, options: ReadOptions) -> tuple[str, s
     if len(shared) == 1 and "candidate" not in options.columns:
         return shared[0], shared[0]
     reason = f"both have {listed(shared)}" if shared else "no column is in both"
-    raise LogFormatError(
-        f"which column of the impressions ({listed(names)}) is the id of an item is not clear: {reason}, and the items "
-        f"have {listed(theirs)}. Name it with {name_it('candidate')}, and call it the same in the table of items."
-    )
+    raise refusal("items-no-key", columns=names, reason=reason, items=theirs)
 
 
 def _check_ids(tables: Tables, key: str, ids: pa.Array, name: str) -> None:
     """Refuse items without an id or of the same one, and candidates that are none of them."""
     if ids.null_count:
-        raise LogFormatError(
-            f"items: column {shown(name)} has {plural(ids.null_count, 'missing value')}; every item needs its id."
-        )
+        raise refusal("items-without-id", name=name, holes=ids.null_count)
     twice = [text for text, count in value_counts(ids).items() if count > 1]
     if twice:
-        raise LogFormatError(
-            f"items: {plural(len(twice), 'id')} in column {shown(name)} {'appears' if len(twice) == 1 else 'appear'} "
-            f"several times: {listed(twice)}; keep one row for each item."
+        raise refusal(
+            "items-twice", count=len(twice), name=name, appear="appears" if len(twice) == 1 else "appear", ids=twice
         )
     unknown: Counter[str] = Counter()
     for table in tables.read([key]):
         texts = pc.fill_null(as_texts(table[key]), "missing")
         unknown.update(value_counts(texts.filter(pc.invert(pc.is_in(texts, value_set=ids)))))
     if unknown:
-        raise LogFormatError(
-            f"{plural(len(unknown), 'id')} in column {shown(key)} ({plural(unknown.total(), 'row')}) "
-            f"{'is' if len(unknown) == 1 else 'are'} not in the table of items: {listed(unknown)}; it has "
-            f"{plural(len(ids), 'item')}, such as {listed(ids.slice(0, 3).to_pylist())}. Add them, or leave these "
-            "steps out."
+        raise refusal(
+            "items-unknown",
+            count=len(unknown),
+            column=key,
+            rows=unknown.total(),
+            are="is" if len(unknown) == 1 else "are",
+            unknown=unknown,
+            items=len(ids),
+            some=ids.slice(0, 3).to_pylist(),
         )

@@ -21,10 +21,9 @@ from ibcb.io.cells import as_objects, flat_fields, flat_struct, flattened, is_li
 from ibcb.io.columns import assign_roles, fitted_roles, normal_name
 from ibcb.io.format import Tables
 from ibcb.io.logged import Logged
-from ibcb.io.words import listed, name_it
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.io.words import refusal
+from ibcb.log.array_checks import plural
 from ibcb.log.read_options import ROLES, ReadOptions
-from ibcb.numerics.printable import shown
 
 #: what lists of candidates are called
 _LISTS = ("candidates", "items", "actions", "alternatives", "options", "arms", "choices", "slate", "impressions")
@@ -59,9 +58,7 @@ def unfolded(
     told = (roles.get("chosen"), roles.get("propensity"))
     twice = [name for name in made if name in old.names and name not in used and name not in told]
     if twice:
-        raise LogFormatError(
-            f"{listed(twice)}: a column of the step and one of its candidates would have the same name; rename one."
-        )
+        raise refusal("list-same-name", names=twice)
     number = roles.get("step", "step")
     while "step" not in roles and (number in old.names or number in made):
         number += "_"
@@ -97,10 +94,7 @@ def candidate_lists(schema: pa.Schema, options: ReadOptions) -> str | None:
         return named
     usual = structs if len(structs) == 1 else [name for name in structs if normal_name(name) in _LISTS]
     if structs and len(usual) != 1:
-        raise LogFormatError(
-            f"the columns {listed(structs)} each hold lists of objects; name the one with the candidates: "
-            f"{name_it('candidate')}."
-        )
+        raise refusal("lists-several", columns=structs)
     return usual[0] if usual else None
 
 
@@ -119,10 +113,7 @@ def listed_rows(tables: Tables, column: str, options: ReadOptions) -> tuple[Tabl
         for names in (outside, inside)
     )
     if unknown:
-        raise LogFormatError(
-            f"there is no column {shown(unknown[0])}; the columns are {listed(outside)}, and those of the candidates "
-            f"in {shown(column)} are {listed(inside)}."
-        )
+        raise refusal("list-no-column", name=unknown[0], outside=outside, list=column, inside=inside)
     # One list of propensities for all candidates stands beside theirs.
     logged = roles.get("propensity") if "propensity" not in theirs else None
     logged = logged if logged is not None and is_list(schema.field(logged).type) else None
@@ -161,9 +152,7 @@ def _flat(
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         more = f", and so in {plural(len(empty) - 1, 'other row')}" if len(empty) > 1 else ""
-        raise LogFormatError(
-            f"row {row + int(empty[0])} (from 0): {shown(column)} has no candidate{more}; leave the step out."
-        )
+        raise refusal("list-empty", row=row + int(empty[0]), column=column, more=more)
     return {names[name]: cells for name, cells in flat_struct(values).items()}, counts
 
 
@@ -195,10 +184,6 @@ def _marks(
         if text is None:
             continue
         if not text.isdecimal() or int(text) >= counts[at]:
-            raise LogFormatError(
-                f"row {row + at} (from 0): {shown(told)} is {shown(text)} but the step has "
-                f"{plural(int(counts[at]), 'candidate')}; it must be the id of one of them, or the position of the "
-                "chosen one, from 0."
-            )
+            raise refusal("list-no-choice", row=row + at, column=told, value=text, candidates=counts[at])
         places[at] = int(text)
     return np.asarray(np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner] == places[owner])

@@ -17,7 +17,7 @@ from ibcb.io.columns import assign_roles, check_roles, feature_matrix, fitted_ro
 from ibcb.io.format import Tables
 from ibcb.io.logged import Logged, of_every_candidate
 from ibcb.io.sources import labelled, unlabelled_steps
-from ibcb.io.words import Problems, dropped, taken_back
+from ibcb.io.words import Problems, dropped, refusal, taken_back
 from ibcb.io.written import metadata, selected
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.choice_propensities import of_chosen
@@ -85,10 +85,8 @@ class StepOrder:
         still = np.concatenate([[same[0] and steps[0] <= last[1]], steps[1:] <= steps[:-1]])
         if (same & still).any():
             at = int(np.argmax(same & still))
-            raise LogFormatError(
-                f"step {steps[at]} of episode {plain_label(episodes[at])} follows step "
-                f"{steps[at - 1] if at else last[1]}; sort the rows by episode and step and keep each step together, "
-                "or read with sort=True (--sort). Every step needs a number of its own."
+            raise refusal(
+                "step-falls", step=steps[at], episode=plain_label(episodes[at]), before=steps[at - 1] if at else last[1]
             )
         self._last = episodes[-1], steps[-1]
 
@@ -99,10 +97,7 @@ class StepOrder:
                 self._seen.clear()
             if step in self._seen:
                 where = "" if episode is None else f" of episode {plain_label(episode)}"
-                raise LogFormatError(
-                    f"step {shown(step)}{where} comes back after other steps; keep the rows of a step together and "
-                    "give every step a name of its own, or read with sort=True (--sort)."
-                )
+                raise refusal("step-comes-back", step=step, where=where)
             if len(self._seen) >= _REMEMBERED:
                 self._seen.clear()
             self._seen.add(step)
@@ -325,10 +320,7 @@ class CandidateRows:
                 f"({some})."
             )
         skip = ", or leave such steps out with skip_unlabelled=True (--skip-unlabelled)" if count == 0 else ""
-        raise LogFormatError(
-            f"{place}: {what} marked in column {shown(self._roles['chosen'])}; every step needs exactly one chosen "
-            f"candidate. Leave the step out, or mark one{skip}.{others}"
-        )
+        raise refusal("mark-not-one", place=place, what=what, column=self._roles["chosen"], skip=skip, others=others)
 
 
 def _varying_times(column: str, steps: int) -> Note:

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from io import BufferedIOBase
 from pathlib import Path
 
+from ibcb.io.words import refusal
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
@@ -111,10 +112,7 @@ class Opened:
         return "" if same and now.st_size > self.size else "it was written again"
 
     def _changed(self, reason: str) -> LogFormatError:
-        return LogFormatError(
-            f"{self.path.name}: it changed while it was read: {reason}. What was read and what is there now do not "
-            "belong together; run it again, or give a copy that nobody writes."
-        )
+        return refusal("file-changed", name=self.path.name, reason=reason)
 
 
 class _UpTo(io.FileIO):
@@ -147,9 +145,7 @@ def _digest(file: io.BufferedReader, size: int) -> bytes:
 def regular(path: Path) -> Path:
     """The path, unless it leads to a pipe or device, which gives what it has once, never, or for ever."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise LogFormatError(
-            f"{path.name}: a pipe or device, which can be read only once; save what it gives to a file first."
-        )
+        raise refusal("file-pipe", name=path.name)
     return path
 
 
@@ -172,10 +168,7 @@ def refuse_disguise(head: bytes, kind: str) -> None:
     """Raise if the first bytes of a file are those of another kind; ``kind`` is the one that it should be."""
     for start, other in _BEGINNINGS.items():
         if head.startswith(start) and other != kind:
-            raise LogFormatError(
-                f"not a readable {kind.split(maxsplit=1)[1]}: by its first bytes it is {other}. Convert it, or give it "
-                "the right name."
-            )
+            raise refusal("file-of-another-kind", kind=kind.split(maxsplit=1)[1], other=other)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
@@ -196,10 +189,7 @@ class Blank:
         self.size += len(text)
         if self.size > _MOST_BLANK:
             place = f"line {self._line}: " if self._line else ""
-            raise LogFormatError(
-                f"{place}blank lines follow each other for more than {_MOST_BLANK} bytes; is it the right file? Leave "
-                "them out."
-            )
+            raise refusal("file-blank", place=place, most=_MOST_BLANK)
 
 
 def text_lines(file: Opened, memory: int) -> Iterator[tuple[int, bytes]]:

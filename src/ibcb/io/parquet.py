@@ -29,6 +29,7 @@ from ibcb.io.format import Format, RowGroups, Tables
 from ibcb.io.opened import beginning, refuse_disguise
 from ibcb.io.parquet_footer import pages, row_groups
 from ibcb.io.tablefiles import extras, long_tables, own_metadata, write_tables
+from ibcb.io.words import refusal
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import gathered
@@ -125,9 +126,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
             there += table.num_rows
             yield table
         if there != rows:
-            raise LogFormatError(
-                f"the file says that it has {rows} rows, but {there} are there; it is damaged. Copy or write it again."
-            )
+            raise refusal("parquet-rows", rows=rows, there=there)
 
     def sizes(column: str) -> list[tuple[int, Any]]:
         # From the column itself: the statistics of a damaged file end the process.

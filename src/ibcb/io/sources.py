@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.opened import Opened, regular
+from ibcb.io.words import refusal
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.memory import amount, beyond
@@ -248,10 +249,7 @@ def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[in
         if first is None:
             first = shape
         elif shape != first:
-            raise LogFormatError(
-                f"episode {number}: features, timestamps, step_ids or propensities are not those of the episodes "
-                "before it; every part of a log needs the same."
-            )
+            raise refusal("parts-differ", episode=number)
         yield number, part
     if first is None:
         raise LogFormatError("The log is empty: there is no step to write; it needs at least one.")

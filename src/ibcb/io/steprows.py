@@ -21,9 +21,9 @@ from ibcb.io.format import Tables
 from ibcb.io.logged import Logged
 from ibcb.io.longrows import StepOrder, read_labels
 from ibcb.io.sources import labelled, unlabelled_steps
-from ibcb.io.words import listed
+from ibcb.io.words import refusal
 from ibcb.io.written import metadata, selected
-from ibcb.log.array_checks import LogFormatError, first_true, plural
+from ibcb.log.array_checks import LogFormatError, first_true, offsets_of
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions
@@ -46,19 +46,15 @@ class StepRows:
         self._nested = is_list(kind) and is_list(kind.value_type)
         inner = kind.value_type.value_type if self._nested else kind.value_type if is_list(kind) else None
         if inner is None or not (pa.types.is_floating(inner) or pa.types.is_integer(inner) or pa.types.is_null(inner)):
-            raise LogFormatError(
-                f"column 'contexts' holds {shown_type(kind)}; it must hold lists of numbers, all features of a step's "
-                "candidates. CSV cannot hold lists: give it a row per candidate and a column per feature."
-            )
+            raise refusal("contexts-no-lists", kind=shown_type(kind))
         roles, _ = assign_roles([name for name in names if name not in _OWN], options)
         needed = ["contexts", *([] if self._nested else ["n_candidates"])]
         needed += ([] if options.cuts else ["episode"]) + (["chosen"] if options.choices else [])
         for column in needed:
             if column not in (*names, *roles):
                 other = "; if it has a row per candidate, leave out n_candidates (--drop n_candidates)"
-                raise LogFormatError(
-                    f"column {column!r} is missing; a log with a row per step has episode, step, chosen, "
-                    f"n_candidates, contexts and this one has {listed(names)}{other if column == 'contexts' else ''}."
+                raise refusal(
+                    "steps-column-missing", column=column, columns=names, more=other if column == "contexts" else ""
                 )
         self._roles = {role: column for role, column in roles.items() if role not in ("candidate", "propensity")}
         check_roles(schema, self._roles)
@@ -69,10 +65,11 @@ class StepRows:
         for column in ("columns", "sizes") if self._sparse else ():
             if column not in listing:
                 raise LogFormatError(f"column {column!r} of a sparse log is missing; write the log again.")
-        used = {"n_candidates": "n_candidates" in names, "candidate_ids": "candidate_ids" in listing}
-        used |= {"columns": self._sparse, "sizes": self._sparse}
-        used |= {} if self._logged is None else {self._logged.column: True}
-        self._columns = [*self._roles.values(), "contexts", *(name for name, is_used in used.items() if is_used)]
+        lists = ["columns", "sizes"] if self._sparse else []
+        lists += [name for name in ("candidate_ids",) if name in listing]
+        lists += [] if self._logged is None else [self._logged.column]
+        counts = [name for name in ("n_candidates",) if name in names]
+        self._columns = [*self._roles.values(), "contexts", *counts, *lists]
         self.feature_names, self._kept = selected(written.feature_names, options, names)
         self.preparation = written.recipe(self.feature_names)
 
@@ -136,9 +133,7 @@ class StepRows:
         d = contexts.shape[1]
         if self._kept is not None:
             if self._kept.max() >= d:
-                raise LogFormatError(
-                    f"the metadata names a feature {self._kept.max()} (from 0) but contexts has {d}; write it again."
-                )
+                raise refusal("contexts-metadata", feature=self._kept.max(), features=d)
             contexts = contexts[:, self._kept] if self._sparse else np.ascontiguousarray(contexts[:, self._kept])
         if "step" in labels and "episode" in labels:
             order(labels)
@@ -168,18 +163,14 @@ class StepRows:
         """The names of all candidates."""
         values, lengths = flattened(one_array(table["candidate_ids"]))
         if (at := first_true(lengths != counts)) is not None:
-            raise LogFormatError(
-                f"row {row + at}: candidate_ids has {plural(int(lengths[at]), 'name')} but the step has "
-                f"{plural(int(counts[at]), 'candidate')}; give each one, or leave the column out (--drop "
-                "candidate_ids)."
-            )
+            raise refusal("ids-not-all", row=row + at, names=lengths[at], candidates=counts[at])
         return values_of(pa.chunked_array([values]))
 
     def _sparse_contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[Contexts, NDArray[np.int64]]:
         """As `_contexts`, of a log that was written sparse."""
         assert d is not None  # a sparse log says how many
-        counts = whole_column(table, "n_candidates", row)
-        values, each = zip(*(_entries(table, name, row) for name in ("contexts", "columns", "sizes")), strict=True)
+        counts, rows = whole_column(table, "n_candidates", row), row + np.arange(table.num_rows)
+        values, each = zip(*(_flat(table[name], rows) for name in ("contexts", "columns", "sizes")), strict=True)
         data, columns, sizes = (part.to_numpy(zero_copy_only=False) for part in values)
         sound = np.array_equal(each[0], each[1]) and np.array_equal(counts, each[2])
         if sound and len(sizes):
@@ -187,17 +178,21 @@ class StepRows:
             sound = bool((sizes >= 0).all()) and np.array_equal(np.bincount(owner, sizes, len(counts)), each[0])
         if not sound or (len(columns) and not (columns.min() >= 0 and columns.max() < d)):
             raise LogFormatError(f"rows {row} to {row + table.num_rows - 1}: lists of a sparse log do not match.")
-        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        return csr_array((data, columns, offsets), shape=(len(sizes), d)), counts
+        return csr_array((data, columns, offsets_of(sizes)), shape=(len(sizes), d)), counts
 
     def _contexts(self, table: pa.Table, row: int, d: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Contexts (rows, d), and how many of the rows each step has; ``row`` is the table's first."""
-        lists = one_array(table["contexts"])
-        values, lengths = flattened(lists)
+        rows = row + np.arange(table.num_rows)
+        values, lengths = _flat(table["contexts"], rows)
         counts = whole_column(table, "n_candidates", row) if "n_candidates" in self._columns else lengths
-        _refuse_holes(lists, values, lengths, row + np.arange(len(lists)))
         if self._nested:
-            values, d = _candidates(values, lengths, counts, row, d)
+            if (at := first_true(counts != lengths)) is not None:
+                raise refusal("contexts-lists", row=row + at, candidates=counts[at], lists=lengths[at])
+            rows = np.repeat(rows, lengths)
+            values, sizes = _flat(values, rows)
+            d = int(sizes[0] if len(sizes) else 0) if d is None else d
+            if (at := first_true(sizes != d)) is not None:
+                raise refusal("contexts-ragged", row=rows[at], features=sizes[at], first=d)
         else:
             d = _width(lengths, counts, row, d)
         if d == 0:
@@ -207,29 +202,6 @@ class StepRows:
         return values.to_numpy(zero_copy_only=False).reshape(-1, d), counts
 
 
-def _candidates(
-    lists: pa.Array, lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None
-) -> tuple[pa.Array, int]:
-    """The numbers in the candidates' lists, all of the same length, and that length."""
-    if (at := first_true(counts != lengths)) is not None:
-        raise LogFormatError(
-            f"row {row + at}: n_candidates is {counts[at]} but contexts has {plural(int(lengths[at]), 'list')}; give "
-            "it one list for each candidate."
-        )
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    values, sizes = flattened(lists)
-    _refuse_holes(lists, values, sizes, row + owner)
-    if d is None:
-        d = int(sizes[0]) if len(sizes) else 0
-    wrong = np.flatnonzero(sizes != d)
-    if len(wrong):
-        raise LogFormatError(
-            f"row {row + int(owner[wrong[0]])}: a candidate has {plural(int(sizes[wrong[0]]), 'feature')} but the "
-            f"first one has {d}; every candidate needs the same features."
-        )
-    return values, d
-
-
 def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: int | None) -> int:
     """The number of features, where a step's list holds those of one candidate after the other."""
     if (at := first_true(counts < 0)) is not None:
@@ -237,31 +209,23 @@ def _width(lengths: NDArray[np.int64], counts: NDArray[np.int64], row: int, d: i
     if d is None:
         first = int(np.argmax(counts > 0))
         d = int(lengths[first]) // max(int(counts[first]), 1)
-        if d == 0:
-            return 0
     # More candidates than numbers are wrong in any case, and keep the product from overflowing.
-    if (at := first_true((counts > lengths) | (lengths != counts * d))) is not None:
-        raise LogFormatError(
-            f"row {row + at}: contexts has {plural(int(lengths[at]), 'number')} but {counts[at]} candidates of {d} "
-            f"features need {int(counts[at]) * d}; every candidate needs the same features."
-        )
+    if d and (at := first_true((counts > lengths) | (lengths != counts * d))) is not None:
+        needed = int(counts[at]) * d
+        raise refusal("contexts-numbers", row=row + at, numbers=lengths[at], of=f"{counts[at]}", d=d, needed=needed)
     return d
 
 
-def _entries(table: pa.Table, name: str, row: int) -> tuple[pa.Array, NDArray[np.int64]]:
-    """All entries of the lists in a column, and each list's length; none may be missing."""
-    lists = one_array(table[name])
+def _flat(column: pa.ChunkedArray | pa.Array, rows: NDArray[np.int64]) -> tuple[pa.Array, NDArray[np.int64]]:
+    """All entries of the lists in a column, and each list's length; nothing may be missing.
+
+    ``rows`` has the row that each list belongs to.
+    """
+    lists = one_array(column) if isinstance(column, pa.ChunkedArray) else column
     values, lengths = flattened(lists)
-    _refuse_holes(lists, values, lengths, row + np.arange(len(lists)))
-    return values, lengths
-
-
-def _refuse_holes(lists: pa.Array, values: pa.Array, lengths: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-    """Raise where a list is missing, or something in one; ``rows`` has the row that each list belongs to."""
     holes = lists.is_null().to_numpy(zero_copy_only=False)
     if values.null_count:
         holes[np.repeat(np.arange(len(lengths)), lengths)[values.is_null().to_numpy(zero_copy_only=False)]] = True
     if holes.any():
-        raise LogFormatError(
-            f"row {rows[np.argmax(holes)]}: column 'contexts' has missing values; impute them or drop the step."
-        )
+        raise refusal("contexts-missing", row=rows[np.argmax(holes)])
+    return values, lengths

@@ -22,7 +22,7 @@ from ibcb.io.cells import as_texts, complete, flags, one_array, value_counts
 from ibcb.io.columns import assign_roles, fitted_roles, named_features, normal_name
 from ibcb.io.format import Tables
 from ibcb.io.lists import Candidates, unfolded
-from ibcb.io.words import argument, enumerated, listed, no_column
+from ibcb.io.words import enumerated, listed, no_column, refusal
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
@@ -118,21 +118,13 @@ def _parts(names: Sequence[str], alternatives: Sequence[str]) -> dict[tuple[str,
         meanings = [(feature, alternative) for alternative, feature in features.items() if feature is not None]
         if len(meanings) > 1:
             either = " or ".join(f"{shown(feature)} of {shown(alternative)}" for feature, alternative in meanings)
-            raise LogFormatError(
-                f"column {shown(name)} could be {either}; rename it, or leave it out with drop=[{shown(name)}]."
-            )
+            raise refusal("wide-either", name=name, either=either)
         for part in meanings:
             if part in parts:
-                raise LogFormatError(
-                    f"columns {shown(parts[part])} and {shown(name)} are both {shown(part[0])} of {shown(part[1])}; "
-                    "leave one of them out (--drop)."
-                )
+                raise refusal("wide-both", first=parts[part], name=name, feature=part[0], alternative=part[1])
             parts[part] = name
     if not parts:
-        raise LogFormatError(
-            f"no column belongs to one of the alternatives {listed(alternatives)}: none is called as in "
-            f"'price_{alternatives[0]}' or '{alternatives[0]}_price'; the columns are {listed(names)}."
-        )
+        raise refusal("wide-no-columns", alternatives=alternatives, first=alternatives[0], columns=names)
     return parts
 
 
@@ -160,18 +152,12 @@ def _check_complete(
         return
     bare = [name for name in alternatives if not any((feature, name) in parts for feature in features)]
     if bare:
-        raise LogFormatError(
-            f"no column belongs to the alternative{'s' if len(bare) > 1 else ''} {listed(bare)}; correct alternatives "
-            "(--alternatives), or fill in 0 for all of its features with missing='zero' (--missing zero)."
-        )
+        raise refusal("wide-bare", plural="s" if len(bare) > 1 else "", bare=bare)
     asked = [name for name in features if options.features is None or name in options.features]
     without = {feature: [name for name in alternatives if (feature, name) not in parts] for feature in asked}
     lacking = [f"{shown(feature)} of {listed(names)}" for feature, names in without.items() if names]
     if lacking:
-        raise LogFormatError(
-            f"no column for {enumerated(lacking)}; fill in 0 for what an alternative lacks with "
-            "missing='zero' (--missing zero), or leave the feature out (--drop)."
-        )
+        raise refusal("wide-lacking", lacking=enumerated(lacking))
 
 
 def _common(
@@ -184,10 +170,7 @@ def _common(
         return pa.unify_schemas(every, promote_options="permissive").field(0).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         kinds = ", ".join(f"{shown(field.name)} ({field.type})" for field in fields[:12])
-        raise LogFormatError(
-            f"feature {shown(feature)} cannot be read from columns of different kinds: {kinds}. Correct one, or leave "
-            "them out (--drop)."
-        ) from None
+        raise refusal("wide-kinds", feature=feature, kinds=kinds) from None
 
 
 # -- choices -----------------------------------------------------------------------------------------------------------
@@ -221,10 +204,7 @@ def _numbered(
         notes = (Note("alternatives-numbered", "info", text, {"first": first, "alternatives": tuple(alternatives)}),)
     others = [f"{shown(value)} ({plural(n, 'row')})" for value, n in counts.items() if value not in picks]
     if others:
-        raise LogFormatError(
-            f"column {shown(chosen)} holds {enumerated(others)}, which is not one of the alternatives "
-            f"{listed(alternatives)}; add it to them (--alternatives), or leave these rows out."
-        )
+        raise refusal("wide-unknown", column=chosen, values=enumerated(others), alternatives=alternatives)
     return picks, notes
 
 
@@ -255,11 +235,7 @@ class _Choices(NamedTuple):
             at, place = min(wrong)
             name = self.alternatives[place]
             others = f", and so in {plural(len(wrong) - 1, 'other row')}" if len(wrong) > 1 else ""
-            raise LogFormatError(
-                f"row {at} (from 0): {shown(name)} was chosen but {shown(self.available[name])} says that it could not "
-                f"be{others}; correct them, leave these steps out with skip_unlabelled=True (--skip-unlabelled), or do "
-                f"without the column (--drop {argument(self.available[name])})."
-            )
+            raise refusal("wide-not-available", row=at, name=name, column=self.available[name], others=others)
 
 
 def _could(table: pa.Table, name: str, row: int) -> NDArray[np.bool_]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import shlex
+import string
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.resources import files
+from typing import Any
 
-from ibcb.log.array_checks import LogFormatError
+from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.numerics.printable import shown
 
 #: names and problems in a message
@@ -51,6 +56,28 @@ def enumerated(texts: Iterable[str]) -> str:
     every = list(texts)
     more = f" and {len(every) - _MOST} more" if len(every) > _MOST else ""
     return ", ".join(every[:_MOST]) + more
+
+
+class _Sentence(string.Formatter):
+    """Sentences of `refusals.toml`, which says what stands behind the names of their figures."""
+
+    def convert_field(self, value: Any, conversion: str | None) -> Any:
+        forms: dict[str, Callable[[Any], str]] = {"q": shown, "l": listed, "n": name_it, "d": dropped, "a": argument}
+        return forms[conversion](value) if conversion else value
+
+    def format_field(self, value: Any, spec: str) -> str:
+        return plural(int(value), spec) if spec.isalpha() or " " in spec else format(value, spec)
+
+
+def refusal(name: str, /, **figures: Any) -> LogFormatError:
+    """That a table cannot be read, in the words that stand in `refusals.toml` under a name."""
+    return LogFormatError(_Sentence().vformat(_sentences()[name], (), figures))
+
+
+@functools.cache
+def _sentences() -> dict[str, str]:
+    text = files("ibcb.io").joinpath("refusals.toml").read_text(encoding="utf-8")
+    return {name: words for section in tomllib.loads(text).values() for name, words in section.items()}
 
 
 class Problems:

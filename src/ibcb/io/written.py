@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.sources import kept_features, refuse_keep, refuse_one_hot
-from ibcb.io.words import listed
+from ibcb.io.words import listed, refusal
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
@@ -55,9 +55,7 @@ def metadata(schema: pa.Schema) -> Written:
         if not is_sound(meta.setdefault(key, usual)):
             raise _damaged(f"{key} {shown(meta[key])}")
         if key == "version" and meta[key] > VERSION:
-            raise LogFormatError(
-                f"written in format version {meta[key]}; this ibcb reads up to {VERSION}. Upgrade ibcb."
-            )
+            raise refusal("written-later", version=meta[key], known=VERSION)
     if meta["sparse"] and meta["n_features"] is None:
         raise _damaged("sparse True")
     names, features = (None if meta[key] is None else tuple(meta[key]) for key in ("feature_names", "features"))
@@ -122,13 +120,7 @@ def selected(
     if names is not None:
         return kept_features(names, replace(options, drop=drop))
     if drop:
-        raise LogFormatError(
-            f"there is no column {shown(drop[0])}: the features of this log are numbers{unnamed}. Drop columns when "
-            "the log is converted."
-        )
+        raise refusal("written-no-drop", name=drop[0], unnamed=unnamed)
     if options.features is not None:
-        raise LogFormatError(
-            f"features asks for {listed(options.features)}: the features of this log are numbers and have no names. "
-            "Leave features out to read all of them."
-        )
+        raise refusal("written-no-names", features=options.features)
     return None, None
