@@ -157,7 +157,7 @@ WRONG = {
     "no row for an arm": (
         {"arm_features": pa.table({"treatment": ["a", "b"], "dose": [1, 2]}), "drop": ["open"]},
         {},
-        r"'c', 'd' has no row in the table of arms .*; add them",
+        r"'c', 'd' has no row in the table of arms .*; add one for each",
     ),
     "arms twice": (
         {"arm_features": pa.table({"treatment": list("abcda"), "dose": range(5)}), "drop": ["open"]},

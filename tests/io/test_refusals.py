@@ -28,8 +28,9 @@ def test_every_refusal_is_used_with_the_figures_that_it_names():
 
 
 def test_figures_stand_in_a_refusal_as_messages_show_them():
-    told = str(refusal("arms-without-features", absent=["a", "b\n"], where="here", names="x" * 99, them="it"))
-    assert told.startswith("'a', 'b\\n' has no row here, which has 'x', 'x'")
+    told = str(refusal("arms-without-features", absent=["a", "b\n"], arms="x" * 99))
+    assert told.startswith("'a', 'b\\n' has no row in")
+    assert told.endswith("'x' and 87 more; add one for each.")
     assert "arm 'a' " in str(refusal("arm-unknown", row=2, arm="a", arms=[]))
-    told = str(refusal("arms-too-many", names=1, weights=9, features=1000, most=3))
+    told = str(refusal("arms-too-many", arms=1, weights=9, features=1000, most=3))
     assert told.startswith("1 arm with 9 weights each are 1,000 features")

@@ -10,13 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.io.cells import complete, flattened, is_list, is_number, is_quantity, one_array, shown_type, value_counts
+from ibcb.io.cells import complete, flattened, is_list, is_number, is_quantity, one_array, shown_type
 from ibcb.io.columns import ROW_NUMBERS, as_text, assign_roles, check_roles, feature_matrix, normal_name, plan_features
 from ibcb.io.format import Tables, in_memory
 from ibcb.io.logged import Logged
@@ -49,10 +50,12 @@ class ArmRows:
         known = None if made is None else made.arms
         self._column = options.arm or (known.column if known is not None else "")
         self._available = options.available or (None if known is None else known.available)
-        for column, option in ((self._column, "arm"), (self._available, "available")):
-            needed = column is not None and (option == "available" or options.choices)
-            if needed and column not in schema.names:
-                raise LogFormatError(no_column(str(column), schema.names, f" ({option}, --{option})"))
+        #: the column of the arms that were available, if there is one
+        self._sets = [] if self._available is None else [self._available]
+        needed = [("arm", self._column)] if options.choices else []
+        for option, column in (*needed, *(("available", name) for name in self._sets)):
+            if column not in schema.names:
+                raise LogFormatError(no_column(column, schema.names, f" ({option}, --{option})"))
         if options.cross:
             raise refusal("arms-cross")
         if made is not None:
@@ -71,18 +74,12 @@ class ArmRows:
         if time is not None and "timestamp" not in options.columns and is_number(schema.field(time).type):
             text = f"{shown(time)} read as the times of the steps (the name suggests it): no feature. If it is one, "
             self._notes.append(Note("times-read", "info", f"{text}{taken_back(time)}.", {"column": time}))
-        if known is None:
-            self._arms = self._all_arms(options)
-            recipe = self._plan.preparation
-            if options.standardize and recipe.columns:
-                parts = self._tables.numbered([column.name for column in recipe.columns])
-                recipe, notes = with_moments(
-                    recipe, (dense(feature_matrix(table, self._plan, row)[0]) for table, row in parts)
-                )
-                self._notes += notes
-        else:
-            assert made is not None
-            self._arms, recipe = known, made
+        self._arms = known or self._all_arms(options)
+        recipe = self._plan.preparation if made is None or known is None else made
+        if known is None and options.standardize and recipe.columns:
+            parts = self._tables.numbered([column.name for column in recipe.columns])
+            recipe, notes = with_moments(recipe, (self._features(table, row) for table, row in parts))
+            self._notes += notes
         self.preparation: Preparation | None = Preparation(recipe.columns, tuple(self._roles.items()), arms=self._arms)
         self.feature_names: tuple[str, ...] | None = self.preparation.feature_names
         names = self._arms.names
@@ -92,9 +89,8 @@ class ArmRows:
         self._center, self._scale = self.preparation.moments
         d, self._filled = len(self.feature_names), 1 + len(self._center) + len(self._arms.features)
         if d > MOST_FEATURES:
-            raise refusal(
-                "arms-too-many", names=len(names), weights=1 + len(self._center), features=d, most=MOST_FEATURES
-            )
+            weights = 1 + len(self._center)
+            raise refusal("arms-too-many", arms=len(names), weights=weights, features=d, most=MOST_FEATURES)
         self._is_sparse = sparse_pays(d, self._filled / d)
 
     @property
@@ -105,82 +101,73 @@ class ArmRows:
 
     def _all_arms(self, options: ReadOptions) -> ArmSet:
         """All arms: those chosen, those that were available, those in the table of their features."""
-        counts: Counter[str] = Counter()
-        others: set[str] = set()
-        rows = 0
-        for table, row in self._tables.numbered([self._column, *self._columns_of_sets]):
-            counts.update(value_counts(as_text(complete(table, self._column, row))))
-            for name in self._columns_of_sets:
-                others.update(pc.unique(_entries(table[name], name)[0]).drop_null().to_pylist())
-            rows = row + table.num_rows
-        if not rows:
+        chosen, others = set[str](), set[str]()
+        for table, row in self._tables.numbered([self._column, *self._sets]):
+            chosen.update(as_text(complete(table, self._column, row)).unique().to_pylist())
+            for name in self._sets:
+                others.update(_entries(table[name], name)[0].unique().drop_null().to_pylist())
+        if not chosen:
             raise LogFormatError("the log is empty: it has no step, which is a row. Is it the right file?")
         table, features = options.arm_features, dict[str, dict[str, float]]()
         if table is not None:
-            features = self._features_of_arms(table, {*counts, *others}, options)
+            features = self._features_of_arms(table, chosen | others, options)
             others.update(as_text(table[self._column]).to_pylist())
         numeric = is_quantity(self._tables.schema.field(self._column).type)
-        every = sorted({*counts, *others}, key=_as_number if numeric else str)
-        if len(every) > len(counts):
-            self._notes.append(never_chosen(len(every) - len(counts), len(every)))
+        every = sorted(chosen | others, key=_as_number if numeric else str)
+        if len(every) > len(chosen):
+            self._notes.append(never_chosen(len(every) - len(chosen), len(every)))
         shared = tuple((name, tuple(values[arm] for arm in every)) for name, values in features.items())
         return ArmSet(self._column, tuple(every), shared, self._available)
 
     def _features_of_arms(self, table: pa.Table, arms: set[str], options: ReadOptions) -> dict[str, dict[str, float]]:
         """Features of arms, from the table of them: of each the numbers of all arms in the table, by name."""
-        where = "in the table of arms (arm_features, --arm-features)"
         if self._column not in table.column_names:
-            raise LogFormatError(no_column(self._column, table.column_names, f" {where}"))
+            where = " in the table of arms (arm_features, --arm-features)"
+            raise LogFormatError(no_column(self._column, table.column_names, where))
         names = as_text(complete(table, self._column, 0)).to_pylist()
         twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
             raise LogFormatError(f"arm {shown(twice)} appears twice in the table of arms; keep one row for each.")
         absent = sorted(arms - set(names))
         if absent:
-            raise refusal(
-                "arms-without-features",
-                absent=absent,
-                where=where,
-                names=names,
-                them="it" if len(absent) == 1 else "them",
-            )
+            raise refusal("arms-without-features", absent=absent, arms=names)
         rest = [name for name in table.column_names if name != self._column and normal_name(name) not in ROW_NUMBERS]
         # What every arm has is no outcome of a choice, whatever it is called, nor does it name a step.
         own = ReadOptions(missing=options.missing, one_hot=True, keep=rest)
         plan = plan_features(in_memory("arms", table), {"arm": self._column}, rest, own)
         values, features = dense(feature_matrix(table, plan, 0)[0]), plan.preparation.feature_names
-        bad = np.argwhere(~np.isfinite(values))
-        if len(bad):
-            at, place = bad[0]
+        if not np.isfinite(values).all():
+            at, place = np.argwhere(~np.isfinite(values))[0]
             raise refusal("arms-not-finite", arm=names[at], feature=features[place], value=values[at, place])
-        columns = (dict(zip(names, column, strict=True)) for column in values.T.tolist())
-        return dict(zip(features, columns, strict=True))
+        return {
+            name: dict(zip(names, column, strict=True))
+            for name, column in zip(features, values.T.tolist(), strict=True)
+        }
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def batches(self) -> Iterator[Steps]:
         """All steps from the first on, a few million numbers at a time."""
-        columns = [*self._roles.values(), *(column.name for column in self._plan.preparation.columns)]
-        columns += [*self._columns_of_sets, *([self._column] if self._options.choices else [])]
+        columns = [*self._roles.values(), *(column.name for column in self._plan.preparation.columns), *self._sets]
+        columns += [self._column] if self._options.choices else []
         some = max(1, BATCH_NUMBERS // (len(self._arms.names) * self._filled))
         for table, row in self._tables.numbered(list(dict.fromkeys(columns))):
             for first in range(0, table.num_rows, some):
                 yield self._steps(table.slice(first, some), row + first)
 
-    @property
-    def _columns_of_sets(self) -> list[str]:
-        """The column of the arms that were available, if there is one."""
-        return [] if self._available is None else [self._available]
+    def _features(self, table: pa.Table, row: int) -> NDArray[Any]:
+        """Those of some steps, of which there may be none; ``row`` is the number of the first."""
+        if not self._plan.preparation.columns:
+            return np.empty((table.num_rows, 0))
+        return dense(feature_matrix(table, self._plan, row)[0])
 
     def _steps(self, table: pa.Table, row: int) -> Steps:
         n = table.num_rows
         labels = read_labels(table, self._roles, row)
-        X = dense(feature_matrix(table, self._plan, row)[0]) if self._plan.preparation.columns else np.empty((n, 0))
+        X = self._features(table, row)
         features = np.concatenate([np.ones((n, 1)), (X - self._center) / self._scale], axis=1)
         could = self._could(table, row)
-        chosen = np.zeros(n, dtype=np.int64)
-        if self._options.choices:
-            chosen = self._chosen(table, could, row)
+        chosen = self._chosen(table, could, row) if self._options.choices else np.zeros(n, dtype=np.int64)
         shared = np.array([values for _, values in self._arms.features]).T if self._arms.features else None
         contexts, arms, counts = arm_rows(features, could, shared)
         propensities = None
@@ -196,13 +183,8 @@ class ArmRows:
         codes = self._places(as_text(complete(table, self._column, row)), steps, row)
         if (at := first_true(~could[steps, codes])) is not None:
             available = [self._arms.names[place] for place in np.flatnonzero(could[at])]
-            raise refusal(
-                "arm-not-available",
-                row=row + at,
-                arm=self._arms.names[codes[at]],
-                column=self._available,
-                available=available,
-            )
+            arm = self._arms.names[codes[at]]
+            raise refusal("arm-not-available", row=row + at, arm=arm, column=self._available, available=available)
         before: NDArray[np.int64] = np.cumsum(could, axis=1)[steps, codes] - 1
         return before
 
@@ -224,9 +206,7 @@ class ArmRows:
 
     def _places(self, texts: pa.Array | pa.ChunkedArray, steps: NDArray[np.int64], row: int) -> NDArray[np.int64]:
         """Which arms some names are; each stands at one of the steps."""
-        codes: NDArray[np.int64] = (
-            pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy().astype(np.int64)
-        )
+        codes: NDArray[Any] = pc.fill_null(pc.index_in(texts, value_set=self._codes), -1).to_numpy()
         if (at := first_true(codes < 0)) is not None:
             raise refusal("arm-unknown", row=row + int(steps[at]), arm=texts[at].as_py(), arms=self._arms.names)
         return codes

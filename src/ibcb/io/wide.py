@@ -35,24 +35,27 @@ _BETWEEN = "_.- "
 
 def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions]:
     """A row per candidate, and the options that are left for it."""
-    schema, alternatives = tables.schema, [str(name) for name in options.alternatives]
-    names = schema.names
+    names, alternatives = tables.schema.names, [str(name) for name in options.alternatives]
     given = fitted_roles(names, options)
-    parts = _parts([name for name in names if name not in (*given.values(), *options.drop)], alternatives)
-    available = {name: column for (feature, name), column in parts.items() if normal_name(feature) in _AVAILABLE}
-    features = list(dict.fromkeys(feature for feature, _ in parts if normal_name(feature) not in _AVAILABLE))
-    unknown = [name for name in options.drop if name not in (*names, *features, _ALTERNATIVE)]
-    if unknown:
-        raise LogFormatError(no_column(unknown[0], [*names, *features]))
-    features = [name for name in features if name not in options.drop]
-    logged = _logged(features, given, options)
-    if logged is not None:
+    features = _features([name for name in names if name not in (*given.values(), *options.drop)], alternatives)
+    outside = [name for name in names if not any(name in columns.values() for columns in features.values())]
+    available: dict[str, str] = {}
+    for name in [name for name in features if normal_name(name) in _AVAILABLE]:
+        available |= features.pop(name)
+    for name in options.drop:
+        if name not in (*names, *features, _ALTERNATIVE):
+            raise LogFormatError(no_column(name, [*names, *features]))
+        features.pop(name, None)
+    own = named_features(options)
+    usual = (name for name in features if normal_name(name) in ROLES["propensity"] and name not in own)
+    logged = given.get("propensity", next(usual, None))
+    if logged in features:
         given.pop("propensity", None)
     # What every alternative has is no outcome of the choice, whatever it is called, nor does it name anything.
-    ordinary = [name for name in features if name != logged]
-    _check_complete(ordinary, parts, alternatives, options)
-    kinds = {feature: _common(schema, feature, parts, alternatives) for feature in features}
-    roles, _ = assign_roles([name for name in names if name not in parts.values()], replace(options, columns=given))
+    ordinary = {name: columns for name, columns in features.items() if name != logged}
+    _check_complete(ordinary, alternatives, options)
+    kinds = {name: _common(tables.schema, name, [*columns.values()]) for name, columns in features.items()}
+    roles, _ = assign_roles(outside, replace(options, columns=given))
     roles.pop("candidate", None)
     choices, notes = None, tuple[Note, ...]()
     # Of candidate sets nobody asks what was chosen, nor how that is written.
@@ -62,70 +65,54 @@ def wide_rows(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptions
         choices = _Choices(roles["chosen"], places, alternatives, available)
         if not options.skip_unlabelled:
             choices.check(tables)
-    chosen = None if choices is None else choices.column
+    marked = [] if choices is None else [choices.column]
 
     def sources(asked: Sequence[str]) -> list[str]:
-        columns = [parts[feature, name] for feature in asked for name in alternatives if (feature, name) in parts]
-        return [*columns, *available.values(), *(name for name in asked if name == chosen)]
+        columns = [column for name in asked if name in features for column in features[name].values()]
+        return [*columns, *available.values(), *(name for name in asked if name in marked)]
 
     def candidates(table: pa.Table, asked: Sequence[str], row: int) -> Candidates:
         n = table.num_rows
-        there = np.ones((n, len(alternatives)), dtype=bool)
-        for name, column in available.items():
-            there[:, alternatives.index(name)] = _could(table, column, row)
-        owner, which = np.nonzero(there)
+        owner, which = np.nonzero(_could(table, available, alternatives, row))
         order = pa.array(which * n + owner)
         cells = {_ALTERNATIVE: pa.array(np.array(alternatives, dtype=object)[which], pa.string())}
         for name in set(asked) & set(features):
-            columns = [parts.get((name, alternative)) for alternative in alternatives]
+            columns = [features[name].get(alternative) for alternative in alternatives]
             pieces = [pa.nulls(n, kinds[name]) if c is None else one_array(table[c]).cast(kinds[name]) for c in columns]
             cells[name] = pa.concat_arrays(pieces).take(order)
-        if choices is not None and chosen in asked:
+        if choices is not None and choices.column in asked:
             cells[choices.column] = pa.array(choices.of(table)[owner] == which)
         return Candidates(owner, cells)
 
-    fields = [pa.field(_ALTERNATIVE, pa.string())]
-    fields += [pa.field(feature, kinds[feature]) for feature in features]
-    fields += [] if chosen is None else [pa.field(chosen, pa.bool_())]
-    roles |= {"candidate": _ALTERNATIVE} | ({} if logged is None else {"propensity": logged})
-    long, left = unfolded(tables, options, roles, fields, sources, candidates)
+    fields = {_ALTERNATIVE: pa.string()} | kinds | dict.fromkeys(marked, pa.bool_())
+    roles |= {"candidate": _ALTERNATIVE} | ({"propensity": logged} if logged in features else {})
+    long, left = unfolded(tables, options, roles, [*pa.schema(fields)], sources, candidates)
     keep = ordinary if options.features is None and options.preparation is None else ()
-    left = replace(
-        left,
-        drop=[name for name in (*options.drop, *unasked) if name in long.schema.names],
-        keep=list(dict.fromkeys([*options.keep, *keep])),
-        alternatives=(),
-    )
-    return long._replace(notes=lambda: (*tables.notes(), *notes)), left
-
-
-def _logged(features: Sequence[str], given: Mapping[str, str], options: ReadOptions) -> str | None:
-    """What the columns of logged propensities have in common, if every alternative may have one of its own."""
-    if "propensity" in given:
-        return given["propensity"] if given["propensity"] in features else None
-    own = named_features(options)
-    return next((name for name in features if normal_name(name) in ROLES["propensity"] and name not in own), None)
+    drop = [name for name in (*options.drop, *unasked) if name in long.schema.names]
+    left = replace(left, drop=drop, keep=list(dict.fromkeys([*options.keep, *keep])), alternatives=())
+    return long.noted(*notes), left
 
 
 # -- columns of alternatives -------------------------------------------------------------------------------------------
 
 
-def _parts(names: Sequence[str], alternatives: Sequence[str]) -> dict[tuple[str, str], str]:
-    """The column of every feature and alternative."""
-    parts: dict[tuple[str, str], str] = {}
+def _features(names: Sequence[str], alternatives: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Of every feature the columns of its alternatives."""
+    features: dict[str, dict[str, str]] = {}
     for name in names:
-        features = {alternative: _feature(name, alternative) for alternative in alternatives}
-        meanings = [(feature, alternative) for alternative, feature in features.items() if feature is not None]
+        meanings = {each: feature for each in alternatives if (feature := _feature(name, each)) is not None}
         if len(meanings) > 1:
-            either = " or ".join(f"{shown(feature)} of {shown(alternative)}" for feature, alternative in meanings)
+            either = " or ".join(f"{shown(feature)} of {shown(each)}" for each, feature in meanings.items())
             raise refusal("wide-either", name=name, either=either)
-        for part in meanings:
-            if part in parts:
-                raise refusal("wide-both", first=parts[part], name=name, feature=part[0], alternative=part[1])
-            parts[part] = name
-    if not parts:
+        for alternative, feature in meanings.items():
+            first = features.setdefault(feature, {}).setdefault(alternative, name)
+            if first != name:
+                raise refusal("wide-both", first=first, name=name, feature=feature, alternative=alternative)
+    if not features:
         raise refusal("wide-no-columns", alternatives=alternatives, first=alternatives[0], columns=names)
-    return parts
+    return {
+        name: {each: columns[each] for each in alternatives if each in columns} for name, columns in features.items()
+    }
 
 
 def _feature(name: str, alternative: str) -> str | None:
@@ -142,29 +129,24 @@ def _feature(name: str, alternative: str) -> str | None:
 
 
 def _check_complete(
-    features: Sequence[str],
-    parts: Mapping[tuple[str, str], str],
-    alternatives: Sequence[str],
-    options: ReadOptions,
+    features: Mapping[str, Mapping[str, str]], alternatives: Sequence[str], options: ReadOptions
 ) -> None:
     """Refuse features that an alternative has no column for, unless 0 is to stand for them."""
     if options.missing == "zero" or options.preparation is not None:
         return
-    bare = [name for name in alternatives if not any((feature, name) in parts for feature in features)]
+    bare = [each for each in alternatives if not any(each in columns for columns in features.values())]
     if bare:
-        raise refusal("wide-bare", plural="s" if len(bare) > 1 else "", bare=bare)
-    asked = [name for name in features if options.features is None or name in options.features]
-    without = {feature: [name for name in alternatives if (feature, name) not in parts] for feature in asked}
-    lacking = [f"{shown(feature)} of {listed(names)}" for feature, names in without.items() if names]
+        raise refusal("wide-bare", alternatives=" nor ".join(map(shown, bare)))
+    asked = {name: each for name, each in features.items() if options.features is None or name in options.features}
+    without = {name: [each for each in alternatives if each not in columns] for name, columns in asked.items()}
+    lacking = [f"{shown(name)} of {listed(those)}" for name, those in without.items() if those]
     if lacking:
         raise refusal("wide-lacking", lacking=enumerated(lacking))
 
 
-def _common(
-    schema: pa.Schema, feature: str, parts: Mapping[tuple[str, str], str], alternatives: Sequence[str]
-) -> pa.DataType:
+def _common(schema: pa.Schema, feature: str, columns: Sequence[str]) -> pa.DataType:
     """A type for the values of all alternatives."""
-    fields = [schema.field(parts[feature, name]) for name in alternatives if (feature, name) in parts]
+    fields = [schema.field(name) for name in columns]
     try:
         every = [pa.schema([field.with_name(feature)]) for field in fields]
         return pa.unify_schemas(every, promote_options="permissive").field(0).type
@@ -224,19 +206,21 @@ class _Choices(NamedTuple):
 
     def check(self, tables: Tables) -> None:
         """Refuse choices of what could not be chosen."""
-        wrong: list[tuple[int, int]] = []
+        wrong: list[tuple[int, str]] = []
         for table, row in tables.numbered([self.column, *self.available.values()]) if self.available else ():
-            places = self.of(table)
-            for name, column in self.available.items():
-                place = self.alternatives.index(name)
-                rows = np.flatnonzero((places == place) & ~_could(table, column, row))
-                wrong += [(row + int(at), place) for at in rows]
+            places, could = self.of(table), _could(table, self.available, self.alternatives, row)
+            rows = np.flatnonzero((places >= 0) & ~could[np.arange(len(places)), places])
+            wrong += [(row + int(at), self.alternatives[places[at]]) for at in rows]
         if wrong:
-            at, place = min(wrong)
-            name = self.alternatives[place]
-            others = f", and so in {plural(len(wrong) - 1, 'other row')}" if len(wrong) > 1 else ""
-            raise refusal("wide-not-available", row=at, name=name, column=self.available[name], others=others)
+            (at, name), others = wrong[0], f", and so in {plural(len(wrong) - 1, 'other row')}"
+            others, column = others if len(wrong) > 1 else "", self.available[name]
+            raise refusal("wide-not-available", row=at, name=name, column=column, others=others)
 
 
-def _could(table: pa.Table, name: str, row: int) -> NDArray[np.bool_]:
-    return flags(complete(table, name, row), name, row, "says whether the alternative could be chosen")
+def _could(table: pa.Table, available: Mapping[str, str], alternatives: Sequence[str], row: int) -> NDArray[np.bool_]:
+    """What could be chosen at each step, shape (steps, alternatives); ``row`` is the number of the first."""
+    could = np.ones((table.num_rows, len(alternatives)), dtype=bool)
+    for name, column in available.items():
+        values, what = complete(table, column, row), "says whether the alternative could be chosen"
+        could[:, alternatives.index(name)] = flags(values, column, row, what)
+    return could
