@@ -20,7 +20,8 @@ def test_every_refusal_is_used_with_the_figures_that_it_names():
     calls = {}
     for path in ROOM.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "refusal":
+            named = isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("refusal", "sentence")
+            if named and isinstance(node.args[0], ast.Constant):
                 calls.setdefault(node.args[0].value, set()).add(frozenset(each.arg for each in node.keywords))
     assert calls.keys() == WORDS.keys()
     for name, words in WORDS.items():

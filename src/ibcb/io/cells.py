@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -243,22 +242,11 @@ def flattened(lists: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     return lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
 
 
-def flat_fields(kind: pa.StructType, before: str = "") -> list[pa.Field]:
-    """The fields of a struct; those of structs within it with a dot."""
-    fields: list[pa.Field] = []
-    for field in kind:
-        name = f"{before}{field.name}"
-        fields += flat_fields(field.type, f"{name}.") if pa.types.is_struct(field.type) else [field.with_name(name)]
-    return fields
-
-
-def flat_struct(values: pa.StructArray, before: str = "") -> Mapping[str, pa.Array]:
-    """The columns of a struct; those of structs within it with a dot."""
-    cells: dict[str, pa.Array] = {}
-    for field, inner in zip(values.type, values.flatten(), strict=True):
-        name = f"{before}{field.name}"
-        cells |= flat_struct(inner, f"{name}.") if pa.types.is_struct(field.type) else {name: inner}
-    return cells
+def flat(table: pa.Table) -> pa.Table:
+    """The table with objects within objects as columns with a dot."""
+    while any(pa.types.is_struct(kind) for kind in table.schema.types):
+        table = table.flatten()
+    return table
 
 
 # -- whole tables ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from scipy import sparse
 from ibcb.io.cells import is_number, is_quantity, is_text, plain_values, shown_type, value_counts
 from ibcb.io.format import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
-from ibcb.io.words import Problems, argument, dropped, listed, name_it, no_column, refusal, taken_back
+from ibcb.io.words import Problems, argument, listed, no_column, refusal, sentence, taken_back
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
@@ -94,13 +93,9 @@ def role_missing(role: str, names: Sequence[str], options: ReadOptions) -> str:
     named = (*(options.features or ()), *options.drop, *options.keep, *options.encoded, *options.crossed)
     taken = [name for name in named if name in names and normal_name(name) in ROLES[role]]
     if taken:
-        return (
-            f"no column {what}: {shown(taken[0])} would, but was named among the features or to be dropped. Leave it "
-            f"out there, or name another one with {name_it(role)}."
-        )
-    return (
-        f"no column {what}: none is called {' or '.join(ROLES[role][:3])}. Name it with {name_it(role)}; the columns "
-        f"are {listed(names) or 'none'}."
+        return sentence("role-taken", what=what, column=taken[0], role=role)
+    return sentence(
+        "role-missing", what=what, usual=" or ".join(ROLES[role][:3]), role=role, columns=listed(names) or "none"
     )
 
 
@@ -149,22 +144,22 @@ def plan_features(
     for name in (*(options.features or ()), *options.drop):
         if name not in schema.names:
             problems.add(no_column(name, schema.names))
-    problems.each(options.keep, lambda name: _check_keep(name, options, schema.names, roles))
+    kept_roles = {role: name for role, name in roles.items() if role != "candidate"}
+    for name in options.keep:
+        reason = _no_use(name, options, {} if name in (options.features or ()) else kept_roles)
+        if reason or name not in schema.names:
+            problems.add(str(_cannot(name, "keep", schema.names, reason)))
     notes: list[Note] = []
     asked = None if options.features is None else [name for name in options.features if name in schema.names]
     names = asked if asked is not None else _guess(rest, options, notes, tables.of_step)
     if not names and not optional and not problems:
-        problems.add(
-            f"no column is left for the features; the columns are {listed(schema.names)}, of which "
-            f"{', '.join(f'{shown(column)} is the {role}' for role, column in roles.items())}. Name them with features."
-        )
+        taken = ", ".join(f"{shown(column)} is the {role}" for role, column in roles.items())
+        problems.add(sentence("no-features", columns=schema.names, taken=taken))
     if options.cross and options.features is not None:
         # Features of others, which are read for products alone.
         usable = _guess(rest, options, [], tables.of_step)
         names += [name for name in usable if name not in names and matches(name, options.crossed)]
-    problems.each(
-        options.encoded, lambda name: check_one_hot(replace(options, one_hot=[name]), names, schema.names, roles)
-    )
+    problems.each(options.encoded, lambda name: check_one_hot(name, options, names, schema.names, roles))
     text = [name for name in names if is_text(schema.field(name).type)]
     one_hot = text if options.one_hot is True else [name for name in options.encoded if name in names]
     one_hot += [name for name in text if name not in one_hot and matches(name, options.crossed)]
@@ -174,10 +169,12 @@ def plan_features(
         _add_holes([name for name in numbers if is_number(schema.field(name).type)], tables, problems)
     problems.settle()
     fill = _fill_values(numbers, options.missing, tables, notes)
-    counted = _categories(one_hot, options, tables)
-    encoded = {name: _encoded(name, counts, schema.field(name).type, options) for name, counts in counted.items()}
-    columns = tuple(encoded.get(name) or FeatureColumn(name, fill=fill.get(name)) for name in names)
-    return Plan(Preparation(columns, tuple(roles.items())), _dtype(schema, numbers), tuple(notes))
+    columns = {name: FeatureColumn(name, fill=fill.get(name)) for name in names}
+    for name, counts in _categories(one_hot, options, tables).items():
+        kept, pooled = kept_categories(name, counts, options)
+        order = float if is_quantity(schema.field(name).type) else str
+        columns[name] = FeatureColumn(name, tuple(sorted(kept, key=order)), pooled=pooled)
+    return Plan(Preparation(tuple(columns.values()), tuple(roles.items())), _dtype(schema, numbers), tuple(notes))
 
 
 def feature_matrix(table: pa.Table, plan: Plan, row: int) -> tuple[Contexts, dict[str, int]]:
@@ -266,10 +263,7 @@ def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step
         reasons = ((outcomes, "an outcome"), (draws, "a probability of the choice"))
         each = "; ".join(f"{listed(names)} (the name suggests {reason})" for names, reason in reasons if names)
         columns = (*outcomes, *draws)
-        text = (
-            f"left out: {each}. A decider does not know this before it chooses. If yours did, as with the cost of a "
-            f"journey, {taken_back(columns[0])}; {dropped(columns[0])} confirms that it is not a feature."
-        )
+        text = sentence("reward-like-columns", each=each, first=columns[0])
         notes.append(Note("reward-like-columns", "warning", text, {"columns": columns}))
     if labels:
         names = f"{listed(labels)} (the name suggests an id or a number of the row)"
@@ -309,49 +303,35 @@ def _no_use(name: str, options: ReadOptions, roles: Mapping[str, str]) -> str | 
     return None
 
 
-def _check_keep(name: str, options: ReadOptions, columns: Sequence[str], roles: Mapping[str, str]) -> None:
-    """Refuse to keep what cannot be a feature as well."""
-    if name not in columns:
-        raise LogFormatError(no_column(name, columns, " to keep (keep, --keep)"))
-    others = {} if name in (options.features or ()) else {r: c for r, c in roles.items() if r != "candidate"}
-    reason = _no_use(name, options, others)
-    if reason is not None:
-        raise LogFormatError(f"column {shown(name)} cannot be kept (keep, --keep): {reason}.")
-
-
 def check_one_hot(
-    options: ReadOptions, features: Sequence[str], columns: Sequence[str], roles: Mapping[str, str] | None = None
+    name: str, options: ReadOptions, features: Sequence[str], columns: Sequence[str], roles: Mapping[str, str]
 ) -> None:
     """Refuse to encode a column that is not one of the features."""
-    for name in options.encoded:
-        if name in features:
-            continue
-        if name not in columns:
-            raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
+    if name not in features:
         guessed = f"its name suggests that it is not a feature; if it is one, {taken_back(name)}"
-        reason = _no_use(name, options, roles or {}) or guessed
-        raise _not_encoded(name, f"{reason}. The features are {listed(features)}")
+        reason = _no_use(name, options, roles) or guessed
+        raise _cannot(name, "one_hot", columns, f"{reason}. The features are {listed(features)}")
 
 
 def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequence[str]) -> None:
     """Refuse to encode or keep a column otherwise than for the log that the features are made as for."""
     known = {column.name: column.categories is not None for column in preparation.columns}
-    fitted = f"was not fitted on it, but on {listed(known)}"
-    for name in options.encoded:
-        if name not in (*columns, *known):
-            raise LogFormatError(no_column(name, columns, " to encode (one_hot, --one-hot)"))
-        if not known.get(name, False):
-            how = "took it as a number" if name in known else fitted
-            raise _not_encoded(name, f"the features are made as for the model, which {how}. Leave it out of one_hot")
-    for name in options.keep:
-        if name not in columns:
-            raise LogFormatError(no_column(name, columns, " to keep (keep, --keep)"))
-        if name not in known:
-            raise refusal("keep-not-fitted", name=name, reason=fitted)
+    for option, names in (("one_hot", options.encoded), ("keep", options.keep)):
+        for name in names:
+            if known.get(name) or (option == "keep" and name in known):
+                continue
+            how = "took it as a number" if name in known else f"was not fitted on it, but on {listed(known)}"
+            reason = f"the features are made as for the model, which {how}. Leave it out of {option}"
+            raise _cannot(name, option, [*columns, *known], reason)
 
 
-def _not_encoded(name: str, reason: str) -> LogFormatError:
-    return LogFormatError(f"column {shown(name)} cannot be encoded (one_hot, --one-hot): {reason}.")
+def _cannot(name: str, option: str, columns: Sequence[str], reason: str | None) -> LogFormatError:
+    """Why a column that there may be cannot be used as it was asked for."""
+    verb, done = ("keep", "kept") if option == "keep" else ("encode", "encoded")
+    how = f"({option}, --{option.replace('_', '-')})"
+    if name not in columns:
+        return LogFormatError(no_column(name, columns, f" to {verb} {how}"))
+    return LogFormatError(f"column {shown(name)} cannot be {done} {how}: {reason}.")
 
 
 def _check_type(name: str, one_hot: bool, tables: Tables) -> None:
@@ -362,12 +342,10 @@ def _check_type(name: str, one_hot: bool, tables: Tables) -> None:
     if not is_text(kind):
         raise refusal("no-feature", name=name, kind=shown_type(kind))
     example = _no_number(name, tables)
-    comma = ""
-    if example is not None and _DECIMAL_COMMA.fullmatch(example):
-        comma = " A decimal comma? Read CSV with decimal=',' (--decimal ,)."
-    raise refusal(
-        "text-no-feature", name=name, example="" if example is None else f", such as {shown(example)}", comma=comma
-    )
+    comma = example is not None and _DECIMAL_COMMA.fullmatch(example)
+    such = "" if example is None else f", such as {shown(example)}"
+    more = " A decimal comma? Read CSV with decimal=',' (--decimal ,)." if comma else ""
+    raise refusal("text-no-feature", name=name, example=such, comma=more)
 
 
 def _no_number(name: str, tables: Tables) -> str | None:
@@ -398,17 +376,15 @@ def _add_holes(names: Sequence[str], tables: Tables, problems: Problems) -> None
             if table[name].null_count:
                 count, first = holes.get(name, (0, row + pc.index(table[name].is_null(), True).as_py()))
                 holes[name] = count + table[name].null_count, first
-    problems.each(holes, lambda name: _raise_holes(name, *holes[name]))
+    for name, (count, first) in holes.items():
+        problems.add(sentence("numbers-missing", name=name, holes=count, row=first))
 
 
 def _refuse_missing(name: str, values: pa.ChunkedArray, row: int) -> None:
     """Refuse values of which some are missing; ``row`` is the number of the first."""
     if values.null_count:
-        _raise_holes(name, values.null_count, row + pc.index(values.is_null(), True).as_py())
-
-
-def _raise_holes(name: str, count: int, first: int) -> None:
-    raise refusal("numbers-missing", name=name, holes=count, row=first)
+        first = row + pc.index(values.is_null(), True).as_py()
+        raise refusal("numbers-missing", name=name, holes=values.null_count, row=first)
 
 
 def _fill_values(names: Sequence[str], missing: str, tables: Tables, notes: list[Note]) -> dict[str, float]:
@@ -452,11 +428,6 @@ def _categories(names: Sequence[str], options: ReadOptions, tables: Tables) -> d
                 _refuse_missing(name, values, row)
             counts[name].update(value_counts(values))
     return counts
-
-
-def _encoded(name: str, counts: Mapping[str, int], kind: pa.DataType, options: ReadOptions) -> FeatureColumn:
-    kept, pooled = kept_categories(name, counts, options)
-    return FeatureColumn(name, tuple(sorted(kept, key=float if is_quantity(kind) else str)), pooled=pooled)
 
 
 def kept_categories(name: str, counts: Mapping[str, int], options: ReadOptions) -> tuple[list[str], bool]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from ibcb.io.cells import flat_fields, flat_struct, one_array
+from ibcb.io.cells import flat
 from ibcb.io.format import Format, Tables
 from ibcb.io.opened import Opened, beginning, refuse_disguise, text_blocks
 from ibcb.io.words import refusal
@@ -43,17 +43,16 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
         raise LogFormatError("the file is empty; a log has a line of JSON for each candidate, or for each step.")
     if "_multi" in schema.names:
         raise refusal("json-of-vw")
-    flat = pa.schema(flat_fields(pa.struct(list(schema))))
+    every = flat(schema.empty_table()).schema
 
     def read(columns: Sequence[str]) -> Iterator[pa.Table]:
         tops = {name.partition(".")[0] for name in columns} | set(columns)
         wanted = pa.schema([field for field in schema if field.name in tops])
-        target = pa.schema([flat.field(name) for name in columns])
+        target = pa.schema([every.field(name) for name in columns])
         for block, line in text_blocks(opened, _BLOCK, options.memory):
-            cells = flat_struct(one_array(_parsed(block, line, wanted).to_struct_array()))
-            yield pa.table([cells[name] for name in columns], schema=target)
+            yield flat(_parsed(block, line, wanted)).select(list(columns)).cast(target)
 
-    return Tables(path.name, flat, read)
+    return Tables(path.name, every, read)
 
 
 def _parsed(block: bytes, line: int, schema: pa.Schema | None) -> pa.Table:

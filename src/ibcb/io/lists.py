@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ibcb.io.cells import as_objects, flat_fields, flat_struct, flattened, is_list, one_array
+from ibcb.io.cells import as_objects, flat, flattened, is_list, one_array
 from ibcb.io.columns import assign_roles, fitted_roles, normal_name
 from ibcb.io.format import Tables
 from ibcb.io.logged import Logged
@@ -103,7 +103,7 @@ def listed_rows(tables: Tables, column: str, options: ReadOptions) -> tuple[Tabl
     schema = tables.schema
     outside = [name for name in schema.names if name != column]
     # What the step has, too, goes by the name of the list.
-    fields = flat_fields(schema.field(column).type.value_type)
+    fields = flat(pa.schema([*schema.field(column).type.value_type]).empty_table()).schema
     own = {field.name: f"{column}.{field.name}" if field.name in outside else field.name for field in fields}
     inside = list(own.values())
     given = {role: name for role, name in fitted_roles(schema.names, options).items() if name != column}
@@ -153,7 +153,8 @@ def _flat(
     if len(empty):
         more = f", and so in {plural(len(empty) - 1, 'other row')}" if len(empty) > 1 else ""
         raise refusal("list-empty", row=row + int(empty[0]), column=column, more=more)
-    return {names[name]: cells for name, cells in flat_struct(values).items()}, counts
+    table = flat(pa.Table.from_arrays(values.flatten(), schema=pa.schema([*values.type])))
+    return {names[name]: one_array(table[name]) for name in table.column_names}, counts
 
 
 def _are_ids(tables: Tables, column: str, told: str, ids: str | None, names: Mapping[str, str]) -> bool:

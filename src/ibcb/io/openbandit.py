@@ -172,7 +172,8 @@ class OpenBanditSource(MappedSource):
             names += [name for name in known if name not in names and matches(name, options.crossed)]
         if not names:
             raise LogFormatError("every feature was dropped; keep at least one.")
-        check_one_hot(options, [*names, *self._users], (*known, *self._users))
+        for name in options.encoded:
+            check_one_hot(name, options, [*names, *self._users], (*known, *self._users), {})
         if _AFFINITY in options.encoded:
             raise LogFormatError(
                 f"column {_AFFINITY!r} cannot be encoded (one_hot, --one-hot): it holds numbers, one for each user and "

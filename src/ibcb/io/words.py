@@ -58,20 +58,37 @@ def enumerated(texts: Iterable[str]) -> str:
     return ", ".join(every[:_MOST]) + more
 
 
+#: by the letters of `refusals.toml`
+_FORMS: dict[str, Callable[[Any], str]] = {"q": shown, "l": listed, "n": name_it}
+_FORMS |= {"d": dropped, "t": taken_back, "a": argument}
+
+
 class _Sentence(string.Formatter):
     """Sentences of `refusals.toml`, which says what stands behind the names of their figures."""
 
     def convert_field(self, value: Any, conversion: str | None) -> Any:
-        forms: dict[str, Callable[[Any], str]] = {"q": shown, "l": listed, "n": name_it, "d": dropped, "a": argument}
+        forms: dict[str, Callable[[Any], str]] = {
+            "q": shown,
+            "l": listed,
+            "n": name_it,
+            "d": dropped,
+            "t": taken_back,
+            "a": argument,
+        }
         return forms[conversion](value) if conversion else value
 
     def format_field(self, value: Any, spec: str) -> str:
         return plural(int(value), spec) if spec.isalpha() or " " in spec else format(value, spec)
 
 
+def sentence(name: str, /, **figures: Any) -> str:
+    """What stands in `refusals.toml` under a name, with figures."""
+    return _Sentence().vformat(_sentences()[name], (), figures)
+
+
 def refusal(name: str, /, **figures: Any) -> LogFormatError:
     """That a table cannot be read, in the words that stand in `refusals.toml` under a name."""
-    return LogFormatError(_Sentence().vformat(_sentences()[name], (), figures))
+    return LogFormatError(sentence(name, **figures))
 
 
 @functools.cache
