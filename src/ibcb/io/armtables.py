@@ -24,7 +24,7 @@ from ibcb.io.logged import Logged
 from ibcb.io.longrows import read_labels
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.transforms import with_moments
-from ibcb.io.words import no_column, refusal, taken_back
+from ibcb.io.words import no_column, note, refusal
 from ibcb.log.arms import arm_rows, never_chosen
 from ibcb.log.array_checks import LogFormatError, first_true
 from ibcb.log.notes import Note
@@ -72,8 +72,7 @@ class ArmRows:
         self._notes = list(self._plan.notes)
         time = self._roles.get("timestamp")
         if time is not None and "timestamp" not in options.columns and is_number(schema.field(time).type):
-            text = f"{shown(time)} read as the times of the steps (the name suggests it): no feature. If it is one, "
-            self._notes.append(Note("times-read", "info", f"{text}{taken_back(time)}.", {"column": time}))
+            self._notes.append(note("times-read", "info", column=time))
         self._arms = known or self._all_arms(options)
         recipe = self._plan.preparation if made is None or known is None else made
         if known is None and options.standardize and recipe.columns:

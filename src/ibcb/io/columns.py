@@ -17,7 +17,7 @@ from scipy import sparse
 from ibcb.io.cells import is_number, is_quantity, is_text, plain_values, shown_type, value_counts
 from ibcb.io.format import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
-from ibcb.io.words import Problems, argument, listed, no_column, refusal, sentence, taken_back
+from ibcb.io.words import Problems, argument, listed, no_column, note, refusal, sentence, taken_back
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
@@ -266,9 +266,7 @@ def _guess(rest: Sequence[str], options: ReadOptions, notes: list[Note], of_step
         text = sentence("reward-like-columns", each=each, first=columns[0])
         notes.append(Note("reward-like-columns", "warning", text, {"columns": columns}))
     if labels:
-        names = f"{listed(labels)} (the name suggests an id or a number of the row)"
-        text = f"left out: {names}. If it is a feature, {taken_back(labels[0])}."
-        notes.append(Note("label-columns", "info", text, {"columns": tuple(labels)}))
+        notes.append(note("label-columns", "info", columns=tuple(labels)))
     return [name for name in ordinary if name not in (*outcomes, *draws, *labels)]
 
 
@@ -282,8 +280,7 @@ def _follow(tables: Tables, preparation: Preparation, rest: Sequence[str]) -> Pl
     for name, one_hot in encoded.items():
         _check_type(name, one_hot, tables)
     ignored = tuple(name for name in rest if name not in encoded)
-    text = f"{listed(ignored)} left out: not among the features that the model was fitted on."
-    notes = (Note("columns-not-fitted", "info", text, {"columns": ignored}),) if ignored else ()
+    notes = (note("columns-not-fitted", "info", columns=ignored),) if ignored else ()
     numbers = [name for name, one_hot in encoded.items() if not one_hot]
     return Plan(preparation.uncrossed.raw, _dtype(schema, numbers), notes)
 

@@ -23,10 +23,8 @@ from ibcb.io.lists import candidate_lists, listed_rows
 from ibcb.io.longrows import CandidateRows
 from ibcb.io.steprows import StepRows
 from ibcb.io.wide import wide_rows
-from ibcb.io.words import listed, refusal
+from ibcb.io.words import listed, note, refusal
 from ibcb.io.written import KEY
-from ibcb.log.array_checks import plural
-from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
 from ibcb.log.steps import Source
 
@@ -83,9 +81,8 @@ def _distinct(tables: Tables, options: ReadOptions) -> Tables:
     repeated = whole.num_rows - len(kept)
     if not repeated:
         return in_memory(tables.name, whole)
-    text = f"{plural(repeated, 'row')} left out that {'repeats' if repeated == 1 else 'repeat'} an earlier one."
     kept_rows = in_memory(tables.name, whole.take(pa.array(kept)))._replace(notes=tables.notes)
-    return kept_rows.noted(Note("repeated-rows", "info", text, {"rows": repeated}))
+    return kept_rows.noted(note("repeated-rows", "info", rows=repeated))
 
 
 def _dated(tables: Tables, options: ReadOptions, form: str) -> Tables:
@@ -126,8 +123,7 @@ def _with_items(tables: Tables, options: ReadOptions) -> tuple[Tables, ReadOptio
 
     joined = tables.derived(schema, lambda columns: [*(name for name in columns if name not in new), key], make)
     if both:
-        text = f"{listed(both)} of the items left out: the impressions have columns of that name, which are read."
-        joined = joined.noted(Note("item-columns-left-out", "info", text, {"columns": tuple(both)}))
+        joined = joined.noted(note("item-columns-left-out", "info", columns=tuple(both)))
     return joined, replace(options, items=None, columns=dict(options.columns) | {"candidate": key})
 
 
@@ -153,21 +149,12 @@ def _check_ids(tables: Tables, key: str, ids: pa.Array, name: str) -> None:
         raise refusal("items-without-id", name=name, holes=ids.null_count)
     twice = [text for text, count in value_counts(ids).items() if count > 1]
     if twice:
-        raise refusal(
-            "items-twice", count=len(twice), name=name, appear="appears" if len(twice) == 1 else "appear", ids=twice
-        )
+        raise refusal("items-twice", count=len(twice), name=name, ids=twice)
     unknown: Counter[str] = Counter()
     for table in tables.read([key]):
         texts = pc.fill_null(as_texts(table[key]), "missing")
         unknown.update(value_counts(texts.filter(pc.invert(pc.is_in(texts, value_set=ids)))))
     if unknown:
-        raise refusal(
-            "items-unknown",
-            count=len(unknown),
-            column=key,
-            rows=unknown.total(),
-            are="is" if len(unknown) == 1 else "are",
-            unknown=unknown,
-            items=len(ids),
-            some=ids.slice(0, 3).to_pylist(),
-        )
+        some = ids.slice(0, 3).to_pylist()
+        count, rows = len(unknown), unknown.total()
+        raise refusal("items-unknown", count=count, column=key, rows=rows, unknown=unknown, items=len(ids), some=some)

@@ -17,9 +17,9 @@ from ibcb.io.columns import assign_roles, check_roles, feature_matrix, fitted_ro
 from ibcb.io.format import Tables
 from ibcb.io.logged import Logged, of_every_candidate
 from ibcb.io.sources import labelled, unlabelled_steps
-from ibcb.io.words import Problems, dropped, refusal, taken_back
+from ibcb.io.words import Problems, note, refusal, sentence
 from ibcb.io.written import metadata, selected
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.choice_propensities import of_chosen
 from ibcb.log.memory import amount, beyond
 from ibcb.log.notes import Note
@@ -163,18 +163,13 @@ class CandidateRows:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        strange = tuple(
-            Note(
-                "unknown-categories",
-                "warning",
-                f"column {name!r} has {plural(count, 'value')} that the fitted log did not have; they count as none of "
-                "its categories.",
-                {"column": name, "values": count},
-            )
-            for name, count in self._strange.items()
+        strange = (
+            note("unknown-categories", "warning", column=name, values=count) for name, count in self._strange.items()
         )
-        times = (_varying_times(self._roles["timestamp"], self._times),) if self._times else ()
-        return (*self._tables.notes(), *self._notes, *times, *strange, *unlabelled_steps(self._unlabelled))
+        varying: tuple[Note, ...] = ()
+        if self._times:
+            varying = (note("varying-times", "warning", column=self._roles["timestamp"], steps=self._times),)
+        return (*self._tables.notes(), *self._notes, *varying, *strange, *unlabelled_steps(self._unlabelled))
 
     def batches(self) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
@@ -213,12 +208,9 @@ class CandidateRows:
             size += held[-1].nbytes
             if _STEP_COPIES * size > self._options.memory:
                 rows = sum(part.num_rows for part in held)
-                raise beyond(
-                    f"the step that begins in row {row} (from 0) has {rows} rows or more; with all copies made of "
-                    f"them they take {amount(_STEP_COPIES * size)}",
-                    self._options.memory,
-                    f"are steps told apart by the column {shown(self._roles['step'])}? Name another, ",
-                )
+                words = sentence("step-endless", row=row, rows=rows, size=amount(_STEP_COPIES * size))
+                remedy = f"are steps told apart by the column {shown(self._roles['step'])}? Name another, "
+                raise beyond(words, self._options.memory, remedy)
         if held:
             yield pa.concat_tables(held), np.zeros(1, dtype=np.int64), row
 
@@ -311,23 +303,10 @@ class CandidateRows:
             return
         place, count = wrong[0]
         what = "no candidate is" if count == 0 else f"{count} candidates are"
+        skip = ", or leave such steps out with skip_unlabelled=True (--skip-unlabelled)" if count == 0 else ""
         others = ""
         if len(wrong) > 1:
             none = sum(count == 0 for _, count in wrong)
             some = "; ".join(place for place, _ in wrong[1:4]) + ("; ..." if len(wrong) > 4 else "")
-            others = (
-                f" {len(wrong)} steps have that problem: {none} without a mark, {len(wrong) - none} with several "
-                f"({some})."
-            )
-        skip = ", or leave such steps out with skip_unlabelled=True (--skip-unlabelled)" if count == 0 else ""
+            others = " " + sentence("marks-not-one", steps=len(wrong), none=none, several=len(wrong) - none, some=some)
         raise refusal("mark-not-one", place=place, what=what, column=self._roles["chosen"], skip=skip, others=others)
-
-
-def _varying_times(column: str, steps: int) -> Note:
-    """That what was taken for times of the steps may be a feature."""
-    text = (
-        f"column {shown(column)} is read as the times of the steps (the name suggests it), but in "
-        f"{plural(steps, 'step')} it differs between the candidates; the first one's is taken. If it is a feature, "
-        f"{taken_back(column)}; if it is something else, leave it out with {dropped(column)}."
-    )
-    return Note("varying-times", "warning", text, {"column": column, "steps": steps})

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcb.io.opened import Opened, regular
-from ibcb.io.words import refusal
+from ibcb.io.words import note, refusal, sentence
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.memory import amount, beyond
@@ -258,14 +258,8 @@ def same_features(parts: Iterable[tuple[int, BehaviorLog]]) -> Iterator[tuple[in
 def shared_features(names: Iterable[str], what: str, example: tuple[str, str]) -> Note:
     """That features of a step, rather than of its candidates, were left out; and a cross that would use them."""
     every = tuple(names)
-    return Note(
-        "shared-features",
-        "info",
-        f"{what} ({some(every)}) are the same for all candidates of a step, so no linear policy can depend on "
-        f"them; left out. To use them, multiply them with features of the candidates: cross=[({example[0]!r}, "
-        f"{example[1]!r})] (--cross '{','.join(example)}').",
-        {"features": every},
-    )
+    text = sentence("shared-features", what=what, some=some(every), first=example[0], second=example[1])
+    return Note("shared-features", "info", text, {"features": every})
 
 
 def labelled(steps: Steps) -> Steps:
@@ -278,8 +272,7 @@ def labelled(steps: Steps) -> Steps:
 
 def unlabelled_steps(count: int) -> tuple[Note, ...]:
     """That steps without a choice were left out, if there were any."""
-    text = f"{plural(count, 'step')} without a chosen candidate left out."
-    return (Note("unlabelled-steps", "info", text, {"steps": count}),) if count else ()
+    return (note("unlabelled-steps", "info", steps=count),) if count else ()
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

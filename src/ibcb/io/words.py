@@ -10,9 +10,10 @@ import string
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.log.notes import Note
 from ibcb.numerics.printable import shown
 
 #: names and problems in a message
@@ -95,6 +96,11 @@ def refusal(name: str, /, **figures: Any) -> LogFormatError:
 def _sentences() -> dict[str, str]:
     text = files("ibcb.io").joinpath("refusals.toml").read_text(encoding="utf-8")
     return {name: words for section in tomllib.loads(text).values() for name, words in section.items()}
+
+
+def note(code: str, severity: Literal["info", "warning"], **figures: Any) -> Note:
+    """What a reader should know, in the words that stand there under its code."""
+    return Note(code, severity, sentence(code, **figures), figures)
 
 
 class Problems:

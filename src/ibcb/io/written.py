@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.sources import kept_features, refuse_keep, refuse_one_hot
-from ibcb.io.words import listed, refusal
+from ibcb.io.words import listed, note, refusal
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ROLES, ReadOptions
@@ -61,11 +61,7 @@ def metadata(schema: pa.Schema) -> Written:
     names, features = (None if meta[key] is None else tuple(meta[key]) for key in ("feature_names", "features"))
     absent = [name for name in (*(features or ()), *meta["roles"].values()) if name not in schema.names]
     if absent:
-        text = (
-            f"the file was written by ibcb, but has been changed since: there is no column {shown(absent[0])} any "
-            "more. It is read as any other table; how its features were made is not known."
-        )
-        return Written(notes=(Note("rewritten-columns", "warning", text, {"columns": tuple(absent)}),))
+        return Written(notes=(note("rewritten-columns", "warning", columns=tuple(absent)),))
     try:
         made = meta.get("preparation")
         preparation = None if made is None else Preparation.from_json(made)
