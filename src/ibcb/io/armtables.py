@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ibcb.io.cells import complete, flattened, is_list, is_number, is_quantity, one_array, shown_type
-from ibcb.io.columns import ROW_NUMBERS, as_text, assign_roles, check_roles, feature_matrix, normal_name, plan_features
+from ibcb.io.cells import as_text, complete, flattened, is_list, is_number, is_quantity, one_array, shown_type
+from ibcb.io.columns import ROW_NUMBERS, assign_roles, check_roles, feature_matrix, normal_name, plan_features
 from ibcb.io.format import Tables, in_memory
 from ibcb.io.logged import Logged
 from ibcb.io.longrows import read_labels

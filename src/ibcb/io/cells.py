@@ -87,7 +87,17 @@ def complete(table: pa.Table, name: str, row: int, *, optional: bool = False) ->
             row=at,
             more=", or the column (--drop)" if optional else "",
         )
+    return decoded(column)
+
+
+def decoded(column: pa.Array | pa.ChunkedArray) -> Any:
+    """The values of a column, whether or not they are encoded by a dictionary."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def as_text(column: pa.Array | pa.ChunkedArray) -> Any:
+    """Values as Arrow writes them."""
+    return decoded(column).cast(pa.string())
 
 
 def named_by(table: pa.Table, name: str, row: int, *, optional: bool = False) -> pa.ChunkedArray:
@@ -109,8 +119,7 @@ def check_digits(column: pa.ChunkedArray, name: str, row: int) -> None:
 
 def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
     """A column as numpy, texts as str and times without zone, in UTC."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = decoded(column)
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
     if pa.types.is_decimal(column.type):
@@ -126,10 +135,7 @@ def values_of(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def names_of(column: pa.ChunkedArray) -> NDArray[Any]:
     """The names in a column, which may be missing: as texts then, and empty."""
-    if column.null_count:
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        column = pc.fill_null(column.cast(kind).cast(pa.string()), "")
-    return values_of(column)
+    return values_of(pc.fill_null(as_text(column), "") if column.null_count else column)
 
 
 def whole_column(table: pa.Table, name: str, row: int) -> NDArray[np.int64]:
@@ -173,16 +179,14 @@ def flags(column: pa.ChunkedArray, name: str, row: int, what: str) -> NDArray[np
 def as_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Values as text, so that the same id is the same whatever its type: 7, 7.0 and "7"."""
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-    elif pa.types.is_floating(kind):
+    if pa.types.is_floating(kind):
         # Beyond 2 ** 53 a float is no id.
         with contextlib.suppress(pa.ArrowInvalid):
             column = column.cast(pa.int64())
     elif pa.types.is_nested(kind):
         texts = [None if value is None else repr(value) for value in column.to_pylist()]
         return pa.array(texts, pa.string()) if isinstance(column, pa.Array) else pa.chunked_array([texts], pa.string())
-    return column.cast(pa.string())
+    return as_text(column)
 
 
 def changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:

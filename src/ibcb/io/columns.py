@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ibcb.io.cells import is_number, is_quantity, is_text, plain_values, shown_type, value_counts
+from ibcb.io.cells import as_text, is_number, is_quantity, is_text, plain_values, shown_type, value_counts
 from ibcb.io.format import Tables
 from ibcb.io.sources import MOST_FEATURES, shared_features
 from ibcb.io.words import Problems, argument, listed, no_column, note, refusal, sentence, taken_back
@@ -434,10 +434,3 @@ def kept_categories(name: str, counts: Mapping[str, int], options: ReadOptions) 
         common = sorted(counts.values())[-MOST_FEATURES]
         raise refusal("categories-too-many", name=name, values=len(kept), most=MOST_FEATURES, count=common + 1)
     return kept, len(kept) < len(counts)
-
-
-def as_text(values: pa.Array | pa.ChunkedArray) -> Any:
-    """Some values of a column as texts."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    return values.cast(pa.string())

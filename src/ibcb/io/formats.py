@@ -194,10 +194,8 @@ def _side_table(source: Any, options: ReadOptions) -> pa.Table:
     """A table beside the log, in memory."""
     format, own = _FRAMES, ReadOptions()
     if isinstance(source, (str, os.PathLike)):
-        source = Path(source)
-        if not source.exists():
-            raise FileNotFoundError(f"{source} does not exist; give the path of a table.")
-        format = _by_name(regular(source), _TABLES)
+        source = regular(Path(source), "a table")
+        format = _by_name(source, _TABLES)
         own = ReadOptions(delimiter=options.delimiter, decimal=options.decimal, max_memory=options.max_memory)
     elif not format.recognises(source):
         raise _not_read(source)
@@ -230,8 +228,6 @@ def _format_of(source: Any, name: str | None) -> Format:
         if format is None:
             raise _not_read(source)
         return format
-    if not source.exists():
-        raise FileNotFoundError(f"{source} does not exist; give the path of a log.")
     if not os.access(regular(source), os.R_OK):
         raise PermissionError(f"{source} cannot be read: no permission. Ask its owner for it.")
     if name is not None:

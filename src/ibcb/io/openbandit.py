@@ -30,8 +30,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ibcb.io import csvfiles, ipc, jsonlines, parquet
-from ibcb.io.cells import as_texts, is_quantity, shown_type, value_counts
-from ibcb.io.columns import as_text, check_followed, check_one_hot, kept_categories, matches
+from ibcb.io.cells import as_text, as_texts, is_quantity, shown_type, value_counts
+from ibcb.io.columns import check_followed, check_one_hot, kept_categories, matches
 from ibcb.io.format import Format, Tables, has_suffix
 from ibcb.io.logged import Logged
 from ibcb.io.longrows import CandidateRows

@@ -142,9 +142,11 @@ def _digest(file: io.BufferedReader, size: int) -> bytes:
     return blake2b(first + file.read(min(_ENDS, size)), digest_size=16).digest()
 
 
-def regular(path: Path) -> Path:
-    """The path, unless it leads to a pipe or device, which gives what it has once, never, or for ever."""
-    if path.exists() and not path.is_file() and not path.is_dir():
+def regular(path: Path, what: str = "a log") -> Path:
+    """The path of a file or folder that is there; pipes and devices give what they have once, never, or for ever."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give the path of {what}.")
+    if not path.is_file() and not path.is_dir():
         raise refusal("file-pipe", name=path.name)
     return path
 

@@ -31,12 +31,10 @@ _KNOWN = {each.name: each.default for each in READING if each.form is not None}
 
 def load_options(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options in a file, as `ibcb.read_log` takes them."""
-    name = Path(path).name
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path} does not exist; give the path of a file of options (options, --options).")
-    regular(Path(path))
+    file = regular(Path(path), "a file of options (options, --options)")
+    name = file.name
     try:
-        options = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        options = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{name}: not a readable TOML file ({error}); ibcb validate --save-options writes one."

@@ -101,12 +101,9 @@ class Watched(MappedSource):
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """The path, of a file that is there."""
-    file = Path(path)
-    if not file.exists():
-        raise FileNotFoundError(f"{path} does not exist; give the path of a log.")
-    if file.is_dir():
-        raise LogFormatError(f"{file.name}: a folder; give the path of a file.")
-    return regular(file)
+    if Path(path).is_dir():
+        raise LogFormatError(f"{Path(path).name}: a folder; give the path of a file.")
+    return regular(Path(path))
 
 
 def source_name(source: Any) -> str:
