@@ -11,7 +11,6 @@ import json
 import os
 import pickle
 import re
-import zipfile
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -143,13 +142,6 @@ def npz_bytes(**changes):
     return sink.getvalue()
 
 
-def zip_bytes():
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w") as file:
-        file.writestr("log.csv", CSV)
-    return sink.getvalue()
-
-
 def cut(content, share):
     return content[: int(len(content) * share)]
 
@@ -194,7 +186,6 @@ PARQUET, ZIPPED = parquet_bytes(rows()), gzip.compress(many("").encode())
 # A kind of block that does not exist.
 DAMAGED_GZIP = ZIPPED[:10] + b"\x07" + ZIPPED[11:]
 AGAIN = "Copy it again, or write it again"
-KINDS = r"it must end in one of \.parquet, .*\.dsjson"
 DAMAGED = "the metadata under the key 'ibcb' is damaged"
 AFRESH = "write the log again"
 SAME_COLUMNS = "all files of a log need the same columns"
@@ -207,57 +198,43 @@ UTF8 = "save (the file|it) as UTF-8"
 CASES = {
     **{
         f"no bytes, {kind}": Case(stored(b"", f"log{kind}"), words)
-        for kinds, words in (
-            ((".pq",), f"not a readable Parquet file .*0 bytes.*{AGAIN}"),
-            ((".csv",), "the file is empty; a log has a row with the names"),
-            ((".feather",), f"not a readable Arrow file .*{AGAIN}"),
+        for kind, words in (
+            (".pq", f"not a readable Parquet file .*0 bytes.*{AGAIN}"),
+            (".csv", "the file is empty; a log has a row with the names"),
+            (".feather", f"not a readable Arrow file .*{AGAIN}"),
         )
-        for kind in kinds
     },
     **{
-        f"Parquet cut at {share}": Case(stored(cut(PARQUET, share), "log.parquet"), f"cut off, damaged.*{AGAIN}")
-        for share in (0.6, 0.9999)
-    },
-    **{
-        f"Arrow {what} cut at {share}": Case(stored(cut(content, share), "log.arrow"), f"cut off, damaged.*{AGAIN}")
-        for what, content, share in (
-            ("Arrow file", FILE, 0.95),
-            ("Arrow stream", STREAM, 0.5),
+        f"{what} cut": Case(stored(cut(content, share), name), f"cut off, damaged.*{AGAIN}")
+        for what, content, share, name in (
+            ("Parquet", PARQUET, 0.6, "log.parquet"),
+            ("Arrow file", FILE, 0.95, "log.arrow"),
+            ("Arrow stream", STREAM, 0.5, "log.arrow"),
         )
     },
     "gzip cut late": Case(stored(ZIPPED[:-6], "log.csv.gz"), f"not a readable CSV file.*ended before.*{AGAIN}"),
-    "gzip damaged": Case(stored(ZIPPED[:-8] + bytes(8), "log.csv.gz"), f"not a readable CSV file.*CRC.*{AGAIN}"),
     "gzip that is none": Case(stored(CSV, "log.csv.gz"), f"not a readable CSV file.*Not a gzipped.*{AGAIN}"),
     "Parquet with an absurd footer": Case(
         stored(PARQUET[:-8] + b"\xff\xff\xff\x7fPAR1", "log.parquet"), f"2147483647.*{AGAIN}"
     ),
     "Parquet that claims many rows": Case(
-        stored(claims(300, 10**7), "log.parquet"), "says that it has 10000000 rows, but 300 are there; it is damaged"
+        stored(claims(300, 2**62), "log.parquet"), "that it has 4611.* rows, but 300 are there; it is damaged"
     ),
     "Parquet that claims no rows": Case(stored(claims(300, 0), "log.parquet"), "empty.*right file"),
     "CSV named Parquet": Case(stored(CSV, "log.parquet"), f"not a readable Parquet file .*{AGAIN}"),
-    "zip named Parquet": Case(stored(zip_bytes(), "log.parquet"), FIRST.format("zip archive")),
     "pickle named Parquet": Case(stored(pickle.dumps(CSV), "log.parquet"), FIRST.format("pickle")),
-    "Parquet named CSV": Case(stored(PARQUET, "log.csv"), FIRST.format("Parquet file")),
-    "gzip named CSV": Case(stored(ZIPPED, "log.csv"), FIRST.format("gzip")),
     "web page named CSV": Case(stored("<!DOCTYPE html>\n<p>404, not found\n"), FIRST.format("web page")),
     **{
         f"gzip damaged, named {name}": Case(stored(DAMAGED_GZIP, name), f"cut off, damaged.*{AGAIN}")
-        for name in ("log.jsonl.gz", "log.dsjson.gz", "log.vw.gz", "log.csv.gz", "log.dat.gz")
+        for name in ("log.jsonl.gz", "log.dsjson.gz", "log.csv.gz")
     },
-    **{
-        f"{key} beyond any float": Case(
-            stored(lines({key: value}), "log.dsjson"), "line 1: candidate 0: the propensity is inf", {"episode_size": 1}
-        )
-        for key, value in (("_label_probability", 10**400), ("p", [10**400, 0]))
-    },
-    "gzip of VW cut": Case(stored(cut(gzip.compress(VW.encode()), 0.5), "log.vw"), f"cut off, damaged.*{AGAIN}"),
+    "propensity beyond any float": Case(
+        stored(lines({"p": [10**400, 0]}), "log.dsjson"), "line 1: candidate 0: the prop.* is inf", {"episode_size": 1}
+    ),
     # -- paths -------------------------------------------------------------------------------------------------------
     "nothing": Case(lambda parent: parent / "log.parquet", "does not exist; give the path of a log"),
-    "link to nowhere": Case(symlink("nowhere.parquet"), "does not exist; give the path of a log"),
     "link to itself": Case(symlink("log.parquet"), "does not exist; give the path of a log"),
     "pipe": Case(pipe, "a pipe or device, which can be read only once; save what it gives to a file"),
-    "name with a line break": Case(stored(b"", "a\nlog.parquet"), AGAIN),
     "name that is not UTF-8": Case(
         stored(PARQUET, os.fsdecode(b"\xff log.parquet")), "path has a character that is not UTF-8; rename the file"
     ),
@@ -286,7 +263,6 @@ CASES = {
     "no steps": Case(parquet(rows().slice(0, 0)), "the log is empty: it has no step. Is it the right file"),
     "no contexts": Case(parquet(rows(contexts=None)), "'contexts' is missing; .*row per step has.*--drop n_candidates"),
     "no episodes": Case(parquet(rows(episode=None)), "'episode' is missing; a log with a row per step has episode"),
-    "choices as fractions": Case(parquet(rows(chosen=[0.0, 1.0, 1.0, 0.0])), "'chosen' holds double.*as int64"),
     "choices as lists": Case(parquet(rows(chosen=[[0]] * 4)), "'chosen' holds list.*--column chosen=NAME"),
     "choice out of range": Case(
         parquet(rows(chosen=[0, 1, 2, 0])), "episode 1, step 0: chosen is 2 but the step has 2 candidates; indices"
@@ -298,10 +274,6 @@ CASES = {
     "count huge": Case(
         parquet(rows(n_candidates=[2, 2**62, 2, 2], contexts=[ROW * 2, [], ROW * 2, ROW * 2])),
         "row 1: contexts has 0 numbers but 4611686018427387904 candidates of 4 features.*same features",
-    ),
-    "count zero": Case(
-        parquet(rows(n_candidates=[2, 0, 2, 2], contexts=[ROW, [], ROW, ROW])),
-        "episode 0, step 1: the step has no candidates; leave it out",
     ),
     "contexts empty": Case(parquet(rows(contexts=[[]] * 4)), "row 0: contexts is empty; every candidate needs"),
     "contexts of mixed length": Case(
@@ -316,7 +288,6 @@ CASES = {
         "row 1: n_candidates is 3 but contexts has 2 lists; give it one list for each",
     ),
     "contexts nested too deep": Case(parquet(rows(contexts=[[NESTED]] * 4)), "it must hold lists of numbers"),
-    "contexts as text": Case(parquet(rows(contexts=["[0, 1]"] * 4)), "holds string; .*lists.*a row per candidate"),
     "number missing": Case(
         parquet(rows(contexts=[ROW, ROW, ROW, [0.0, None, 1.0, 2.0]])), "row 3: .*missing values; impute them or drop"
     ),
@@ -330,9 +301,6 @@ CASES = {
     "episode huge": Case(
         parquet(rows(episode=whole_numbers([0, 0, 2**63, 2**63]))),
         "step 2 of the log: episode 9223372036854775808 is above 9223372036854775807; number the episodes 0, 1",
-    ),
-    "episode infinite": Case(
-        parquet(rows(episode=[0.0, np.inf, 1.0, 1.0])), "step 1 of the log: episode is inf; give the step the number"
     ),
     "warm-up as fractions": Case(
         parquet(rows(episode=[-1.0, -1.0, 0.0, 0.0])),
@@ -350,11 +318,7 @@ CASES = {
         f"metadata {name}": Case(parquet(table, meta=meta), rf"{DAMAGED} \({words}.*\); {AFRESH}")
         for name, table, meta, words in (
             ("no JSON", rows(), b"{", "version None"),
-            ("bottomless", rows(), b"[" * 100_000, "version None"),
-            ("version a text", rows(), {"version": "new"}, "version 'new'"),
-            ("number of features a text", rows(), {"n_features": "two"}, "n_features 'two'"),
             ("number of features huge", rows(), {"n_features": 2**70}, "n_features 118"),
-            ("names a number", rows(), {"feature_names": 5}, "feature_names 5"),
             ("names too few", rows(), {"n_features": 2, "feature_names": ["a"]}, "1 name of 2 features"),
             ("preparation empty", rows(), {"preparation": {}}, "preparation"),
             (
@@ -367,13 +331,7 @@ CASES = {
         )
     },
     "names twice": Case(parquet(rows(), meta={"feature_names": ["a", "a"]}), "feature_names has 'a' twice"),
-    "other number of features": Case(
-        parquet(rows(), meta={"n_features": 3}), "row 0: contexts has 4 numbers but 2 candidates of 3 features need 6"
-    ),
     # -- one row per candidate ---------------------------------------------------------------------------------------
-    "two chosen": Case(
-        parquet(long(chosen=[1, 1, 0, 1, 1, 0])), "episode 0, step 0: 2 candidates are marked .*or mark one"
-    ),
     "none chosen": Case(
         parquet(long(chosen=[1, 0, 0, 0, 1, 0])), "episode 0, step 1: no candidate is marked .*Leave the step out"
     ),
@@ -382,9 +340,6 @@ CASES = {
     ),
     "step comes back": Case(
         parquet(long(episode=[0] * 6, step=list("aabbaa"))), "step 'a' of episode 0 comes back .*--sort"
-    ),
-    "episode comes back": Case(
-        parquet(long(episode=list("aabbaa"))), "step 2 of the log: episode 'a' comes back after 'b'; sort.*--sort"
     ),
     "steps as lists": Case(parquet(long(step=[[0]] * 6)), "'step' holds list.*number, a text or a time.*--column step"),
     "feature infinite": Case(
@@ -397,12 +352,6 @@ CASES = {
     ),
     "mean of nothing": Case(
         parquet(long(price=pa.nulls(6))), "'price' has no values, so no mean; leave it out", {"missing": "mean"}
-    ),
-    "mean overflows": Case(
-        parquet(long(price=[1.7e308] * 5 + [None])), "the mean of column 'price' is inf; correct", {"missing": "mean"}
-    ),
-    "feature of lists": Case(
-        parquet(long(price=[[1.0]] * 6)), "'price' holds list<.*cannot be a feature; .*--drop price"
     ),
     "one-hot of 20001 values": Case(
         parquet(
@@ -422,17 +371,11 @@ CASES = {
         parquet(long(step=pa.array([b"\xff"] * 6).view(pa.string()))), f"not a readable Parquet file .*UTF8.*{AGAIN}"
     ),
     "no features": Case(parquet(long(price=None, stars=None)), "no column is left for the features; .*Name them with"),
-    "feature of text": Case(
-        parquet(long(stars=list("abcdef"))), "'stars' holds text, such as 'a'; .*--one-hot stars.*--drop stars"
-    ),
     "names that differ in case and space": Case(
         parquet(long(Step=[0] * 6, **{"step ": [0] * 6})), "'Step', 'step', 'step ' could each be the step; name one"
     ),
     "name with a line break, no feature": Case(
         parquet(long(**{"a\nb\x1b[31m": list("abcdef")})), r"'a\\nb\\x1b\[31m' holds text.*--one-hot NAME"
-    ),
-    "name that is very long": Case(
-        parquet(long(step=None, **{"x" * 10**5: [0] * 6})), r"--column step=NAME.*'x+\.\.\."
     ),
     # -- episodes by time --------------------------------------------------------------------------------------------
     "no times": Case(parquet(long(**ONE_STEP_EACH)), "no column holds times; name it.*--column timestamp=NAME", BY_DAY),
@@ -440,9 +383,6 @@ CASES = {
         parquet(long(time=["2024-02-01"] * 2 + ["01.02.2024"] * 4)),
         "step 1 of the log: the time is '01.02.2024'; .*such as 2024-03-01 12:00:00, or a number of seconds",
         BY_DAY,
-    ),
-    "time infinite": Case(
-        parquet(long(time=[0.0] * 4 + [np.inf] * 2)), "step 2 of the log: the time is inf; .*leave the step out", BY_DAY
     ),
     "times in milliseconds": Case(
         parquet(long(time=[1709251200000] * 6)), "the time is 1709251200000; .*divide milliseconds by 1000", BY_DAY
@@ -456,8 +396,6 @@ CASES = {
     "column that is not there": Case(
         parquet(long()), "no column 'id' for step; the columns are 'episode'", {"columns": {"step": "id"}}
     ),
-    "features that are not there": Case(parquet(long()), "no column 'size'; the columns are", {"features": ["size"]}),
-    "drop what is not there": Case(parquet(long()), "no column 'size'; the columns are", {"drop": ["size"]}),
     "drop the choices": Case(
         parquet(long()), "'chosen' would, but was named among the features or to be dropped", {"drop": ["chosen"]}
     ),
@@ -467,14 +405,7 @@ CASES = {
     "cut by time and by number": Case(
         parquet(long()), "exclude each other; give one", {"episode_every": "1d", "episode_size": 2}, 2
     ),
-    "cut by no time": Case(parquet(long()), "1d, 6h", {"episode_every": "1 fortnight"}, 2),
-    "cut by too long a time": Case(parquet(long()), "1d, 6h", {"episode_every": f"{10**30}d"}, 2),
-    "cut by no steps": Case(parquet(long()), "at least 1|greater than or equal to 1|x>=1", {"episode_size": 0}, 2),
-    "warm-up below nothing": Case(parquet(long()), "at least 0|greater than or equal to 0|x>=0", {"warmup": -1}, 2),
-    "unknown way with missing numbers": Case(parquet(long()), "median.*refuse.*mean.*zero", {"missing": "median"}, 2),
-    "delimiter of two signs": Case(stored(CSV), "delimiter='ab' cannot be used; give", {"delimiter": "ab"}, 2),
     "delimiter a quote": Case(stored(CSV), "delimiter='\"' cannot be used; give", {"delimiter": '"'}, 2),
-    "decimal a digit": Case(stored(CSV), "decimal='1' cannot be used; give", {"decimal": "1"}, 2),
     # -- CSV ---------------------------------------------------------------------------------------------------------
     "UTF-16": Case(stored(CSV.encode("utf-16")), rf"text in UTF-16 \({UTF8}"),
     "UTF-16 without a mark": Case(stored(CSV.encode("utf-16-le")), f"UTF-16.*{UTF8}"),
@@ -491,10 +422,6 @@ CASES = {
         stored(CSV.replace(",", ";").replace("3;3", "3,25;3")), "'price' holds text, such as '3,25'.*--decimal ,"
     ),
     "row too short": Case(stored(CSV + "1,1,1,3\n"), "row 8 .* has 4 values but the header, .*has 5; every row needs"),
-    "remark before the header": Case(
-        stored("# ours\n" + CSV), "row 2 .*has 5 values but the header, .*'# ours', has 1"
-    ),
-    "quote never closed": Case(stored(CSV + '1,1,1,"3,4\n' + DATA), "row 8 .* values but the header"),
     "quote never closed, large": Case(
         stored(many('1,0,1,"3,4\n') + many("")),
         "a row is longer than 8192 bytes; is a quotation mark never",
@@ -503,15 +430,10 @@ CASES = {
     "no header": Case(
         stored(DATA), r"the first row \('0', '0', '1', '1', '5'\) has numbers where the names.*put a row"
     ),
-    "header only": Case(stored(HEADER + "\n"), "the log is empty: it has no step. Is it the right file"),
     "header without an end": Case(stored(HEADER), "no row follows the header 'episode,step,.*'; a log needs"),
     "blank lines": Case(stored("\n\r\n  \n"), "the file is empty; a log has a row with the names"),
     "null character": Case(
         stored(CSV.replace("5,1\n", "5,\0\n")), r"'stars' holds text, such as '\\x00'; .*--drop stars"
-    ),
-    "steps that differ in the last of many digits": Case(
-        stored(CSV.replace("1,0,1", f"1,{2**64 - 2},1").replace("1,0,0", f"1,{2**64 - 1},0")),
-        f"episode 1, step {2**64 - 1}: no candidate is marked.*or mark one",
     ),
     "text after many numbers": Case(
         stored(many("1,0,1,none,1\n", steps=70_000)),  # a megabyte
@@ -530,9 +452,6 @@ CASES = {
         stored(lines(*({"VWState": {"m": m}} for m in "aba")), "log.dsjson"),
         "step 2 of the log: episode 'a' comes back after 'b'; sort",
         {"columns": {"episode": "VWState.m"}},
-    ),
-    "npz, episode huge": Case(
-        stored(npz_bytes(episode=np.array([0, 0, 2**63, 2**63], np.uint64)), "log.npz"), "is above 9223.*0, 1, 2"
     ),
 }
 
@@ -625,7 +544,7 @@ def test_what_they_are_made_of_are_logs(tmp_path):
 #: one of every kind, each for one of the commands
 SAMPLE = [
     "no bytes, .csv",
-    "Parquet cut at 0.6",
+    "Parquet cut",
     "pickle named Parquet",
     "nothing",
     "folder, one file cut",
@@ -637,7 +556,6 @@ SAMPLE = [
     "UTF-16",
     "text after many numbers",
     "column that is not there",
-    "npz, episode huge",
 ]
 
 
@@ -674,12 +592,7 @@ AWKWARD = {
     "mark of UTF-8": (stored(b"\xef\xbb\xbf" + CSV.encode()), {}),
     "semicolons and decimal commas": (stored(CSV.replace(",", ";").replace("3;3", "3,0;3")), {"decimal": ","}),
     "ends of lines of Windows": (stored(CSV.replace("\n", "\r\n")), {}),
-    "ends of lines of old Macs": (stored(CSV.replace("\n", "\r")), {}),
-    "no end of the last line": (stored(CSV.removesuffix("\n")), {}),
-    "spaces after commas": (stored(CSV.replace(",", ", ")), {}),
-    "commas at the end of lines": (stored(CSV.replace("\n", ",\n")), {}),
     "row numbers without a name": (stored("".join(f"{i or ''},{line}\n" for i, line in enumerate(CSV.split()))), {}),
-    "names in capitals": (stored(HEADER.upper() + "\n" + DATA), {}),
     "columns called by numbers": (
         stored("0,1,2,3,4\n" + DATA),
         {"columns": {"episode": "0", "step": "1", "chosen": "2"}},
@@ -693,8 +606,6 @@ AWKWARD = {
         parquet(long(Step=[0] * 6)),
         {"columns": {"step": "step"}, "drop": ["Step"]},
     ),
-    "column called n_candidates": (parquet(long(n_candidates=[2] * 6)), {"drop": ["n_candidates"]}),
-    "file that begins with _": (parquet(long(), "_log.parquet"), {}),
     "file that begins with a dot": (parquet(long(), ".log.parquet"), {}),
     "folder, whole numbers and fractions": (
         folder(parquet(long(price=range(1, 7)).slice(0, 4), "a.parquet"), parquet(long().slice(4), "b.parquet")),
@@ -721,7 +632,6 @@ AWKWARD = {
         ),
         {},
     ),
-    "times missing that were dropped": (parquet(long(time=pa.nulls(6))), {"drop": ["time"]}),
     "times within a day unsorted": (
         parquet(long(**ONE_STEP_EACH, episode=None, time=times("2024-01-01T12", "2024-01-01T11", "2024-01-02"))),
         BY_DAY,
@@ -742,7 +652,7 @@ def test_awkward_files_are_read(tmp_path, name):
     assert_same_log(ibcb.read_log(tmp_path / "out.parquet"), log)
 
 
-@pytest.mark.parametrize("names", [("a\nb", "\x1b[31m"), ("", " "), ("x" * 10**5, "é"), ("step ", "contexts")])
+@pytest.mark.parametrize("names", [("a\nb", "\x1b[31m"), ("x" * 10**5, ""), ("step ", "contexts")])
 def test_awkward_names_of_features_come_back(tmp_path, names):
     log = ibcb.BehaviorLog.from_episodes([(np.ones((2, 2, 2)), [0, 1])] * 2, feature_names=names)
     for name, more in (("log.parquet", []), ("long.parquet", ["--long"]), ("log.npz", []), ("log.arrow", [])):
@@ -755,9 +665,9 @@ def test_awkward_names_of_features_come_back(tmp_path, names):
 # -- features of files that we wrote ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"features": ["c", "a"]}, {"drop": ["b"], "features": ["c", "a", "b"]}])
 @pytest.mark.parametrize("more", [False, True])
-def test_features_can_be_chosen_of_files_that_we_wrote(tmp_path, more, options):
+def test_features_can_be_chosen_of_files_that_we_wrote(tmp_path, more):
+    options = {"drop": ["b"], "features": ["c", "a", "b"]}
     rng = np.random.default_rng(0)
     log = ibcb.BehaviorLog.from_episodes([(rng.normal(size=(5, 2, 3)), [0] * 5)] * 2, feature_names=["a", "b", "c"])
     ibcb.write_log(log, tmp_path / "log.parquet", long=more)
@@ -796,16 +706,6 @@ def test_a_line_of_50_megabytes_is_refused(tmp_path):
     result = ibcb_command("convert", tmp_path / "log.csv", tmp_path / "out.parquet")
     assert result.exit_code == 1
     assert re.fullmatch(r"error: log\.csv: a row is longer than 16777216 bytes; .*\n", result.stderr)
-
-
-@pytest.mark.parametrize("new", [2**31, 2**62])
-def test_absurd_sizes_take_no_memory(tmp_path, new):
-    (tmp_path / "log.parquet").write_bytes(claims(300, new))
-    words = rf"says that it has {new} rows, but 300 are there; it is damaged"
-    with pytest.raises(LogFormatError, match=words):
-        ibcb.read_log(tmp_path / "log.parquet", max_memory=2**30)
-    with pytest.raises(LogFormatError, match=rf"{new} rows, but 300 are there; it is damaged. Copy or write it again"):
-        streamed(tmp_path / "log.parquet")
 
 
 def test_damaged_arrow_streams_never_crash(tmp_path, rng):
