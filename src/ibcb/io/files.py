@@ -114,14 +114,7 @@ def _begun(target: Path) -> tuple[contextlib.ExitStack, Path]:
         if system_lock is None:
             lock.close()
             return lock, Path(name)
-        try:
-            system_lock(handle)
-            is_there = _is_at(Path(name), handle)
-        except BlockingIOError:
-            is_there = False
-        except OSError:
-            is_there = True  # a file system without locks
-        if is_there:
+        if _has_locked(handle) is not False and _is_at(Path(name), handle):
             return lock, Path(name)
         # Somebody who cleans up was quicker.
         lock.close()
@@ -136,8 +129,8 @@ def _remove_leftovers(target: Path) -> None:
         with contextlib.suppress(OSError):
             handle = os.open(target.with_name(name), os.O_RDWR)
             try:
-                system_lock(handle)
-                os.unlink(target.with_name(name))
+                if _has_locked(handle):
+                    os.unlink(target.with_name(name))
             finally:
                 os.close(handle)
 
@@ -195,15 +188,8 @@ def _locked(lock: Path, target: Path) -> int:
         except OSError as error:
             raise type(error)(f"{target} cannot be written ({error.strerror}).") from None
         holder = _holder(handle)
-        try:
-            if system_lock is None:
-                raise NotImplementedError
-            system_lock(handle)
-            free = True
-        except BlockingIOError:
-            free = False
-        except (OSError, NotImplementedError):
-            free = not _lives(holder)
+        has_locked = _has_locked(handle)
+        free = not _lives(holder) if has_locked is None else has_locked
         if not free:
             # Once more: it may have been written since.
             holder = _holder(handle) or holder
@@ -218,6 +204,19 @@ def _locked(lock: Path, target: Path) -> int:
             return handle
         # Whoever had it has just let go of it, and of the name.
         os.close(handle)
+
+
+def _has_locked(handle: int) -> bool | None:
+    """Lock an open file; False where somebody else has it, None where there are no locks."""
+    try:
+        if system_lock is not None:
+            system_lock(handle)
+            return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return None
 
 
 def _is_at(path: Path, handle: int) -> bool:
