@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 import ibcb
 from ibcb.io.parquet import write_steps
-from ibcb.io.tablefiles import long_tables
+from ibcb.io.written import long_tables
 from ibcb.log.steps import Steps
 
 CHILD = """

@@ -54,7 +54,7 @@ def predict(
         Choose with the policy of this episode of the fitted log, counted from 0; beyond its end, with a predicted one.
     """
     from ibcb.cli.choice_tables import predictions
-    from ibcb.io.tablefiles import table_file
+    from ibcb.io.written import table_file
 
     imitator, candidates = opened(model, log, reading, out=out, suffixes=(".csv", ".parquet"), choices=False)
     if certainty:

@@ -94,7 +94,7 @@ def print_json(value: Any) -> None:
 
 def write_tables(tables: Iterable[pa.Table], out: Path | None = None) -> None:
     """Write tables of one schema to a .csv or .parquet file, which appears whole or not at all, or to stdout as CSV."""
-    from ibcb.io.tablefiles import TableWriter, table_file
+    from ibcb.io.written import TableWriter, table_file
 
     with contextlib.nullcontext(TableWriter(sys.stdout.buffer)) if out is None else table_file(out) as writer:
         for table in tables:

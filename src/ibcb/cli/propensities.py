@@ -91,7 +91,7 @@ def _recovered(model: ibcb.IBCB, log: Any, out: Path | None, tables: list[Any], 
     import numpy as np
 
     from ibcb.cli.choice_tables import recover_tables
-    from ibcb.io.tablefiles import TableWriter, table_file
+    from ibcb.io.written import TableWriter, table_file
 
     def kept() -> Any:
         tables.clear()

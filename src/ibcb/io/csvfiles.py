@@ -15,8 +15,8 @@ import pyarrow.csv as pacsv
 from ibcb.io.columns import normal_name
 from ibcb.io.format import Format, Tables, has_suffix
 from ibcb.io.opened import Blank, Opened, refuse_disguise
-from ibcb.io.tablefiles import long_tables, write_tables
 from ibcb.io.words import refusal
+from ibcb.io.written import long_tables, write_tables
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import ROLES, ReadOptions

@@ -17,8 +17,8 @@ import pyarrow as pa
 from ibcb.io.cells import plain_table, sound
 from ibcb.io.format import Format, Tables
 from ibcb.io.opened import beginning, refuse_disguise
-from ibcb.io.tablefiles import long_tables, write_tables
 from ibcb.io.words import refusal
+from ibcb.io.written import long_tables, write_tables
 from ibcb.log.read_options import ReadOptions
 
 #: the key of a record batch under which the digests of its columns stand

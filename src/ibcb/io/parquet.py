@@ -28,8 +28,8 @@ from ibcb.io.cells import sound, within
 from ibcb.io.format import Format, RowGroups, Tables
 from ibcb.io.opened import beginning, refuse_disguise
 from ibcb.io.parquet_footer import pages, row_groups
-from ibcb.io.tablefiles import extras, long_tables, own_metadata, write_tables
 from ibcb.io.words import refusal
+from ibcb.io.written import extras, long_tables, own_metadata, write_tables
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import gathered
