@@ -6,7 +6,8 @@ import codecs
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.csv as pacsv
 
 from ibcb.io.columns import normal_name
 from ibcb.io.format import Format, Tables, has_suffix
-from ibcb.io.opened import Blank, Opened, refuse_disguise
+from ibcb.io.opened import Opened, refuse_disguise
 from ibcb.io.words import refusal
 from ibcb.io.written import long_tables, write_tables
 from ibcb.log import BehaviorLog
@@ -48,7 +49,7 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     @contextmanager
     def rows(convert: pacsv.ConvertOptions, threads: bool = True) -> Iterator[pacsv.CSVStreamingReader]:
         how = pacsv.ReadOptions(block_size=block, use_threads=threads)
-        with closing(_Unblank(opened)) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
+        with _text(opened) as file, pacsv.open_csv(pa.PythonFile(file, "r"), how, parse, convert) as reader:
             yield reader
 
     @contextmanager
@@ -84,25 +85,14 @@ def _tables(path: Path, options: ReadOptions) -> Tables:
     return Tables(path.name, pa.schema([field.with_type(types[field.name]) for field in schema]), read)
 
 
-class _Unblank:
-    """The bytes of a file, unpacked where it is called so; blank lines without end are refused."""
-
-    def __init__(self, opened: Opened) -> None:
-        self._file, self._blank, self.closed = opened.unpacked(has_suffix(opened.path, ".gz")), Blank(), False
-
-    def read(self, size: int) -> bytes:
-        data = self._file.read(size)
-        self._blank(data)
-        return data
-
-    def close(self) -> None:
-        self._file.close()
-        self.closed = True
+def _text(opened: Opened) -> BufferedIOBase:
+    """The file, unpacked where it is called so."""
+    return opened.text(has_suffix(opened.path, ".gz"))
 
 
 def _header(opened: Opened) -> str:
     """The first line; a file that has none, or is no text, is refused."""
-    with closing(_Unblank(opened)) as file:
+    with _text(opened) as file:
         head = file.read(_HEADER)
     refuse_disguise(head, "a CSV file")
     line = re.split(rb"[\r\n]", head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"), maxsplit=1)[0]

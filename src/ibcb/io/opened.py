@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 from ibcb.io.words import refusal
 from ibcb.log.array_checks import LogFormatError, plural
@@ -74,6 +75,10 @@ class Opened:
         gzipped.myfileobj = file  # type: ignore[assignment]  # to be closed with it
         return gzipped
 
+    def text(self, packed: bool | None = None) -> BufferedIOBase:
+        """The same, of lines: those that are blank may not go on without end, for which any reader takes long."""
+        return io.BufferedReader(_Text(self.unpacked(packed)), _BUFFER)
+
     def check(self, *, at_end: bool = False) -> None:
         """Raise LogFormatError where it does not hold what it held; ``at_end`` of a pass, which had it open, another
         file may have its name.
@@ -130,6 +135,29 @@ class _UpTo(io.FileIO):
         return super().read(max(0, self._end - self.tell())) or b""
 
 
+class _Text(io.RawIOBase):
+    """Refuses blank lines without end."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._size, self._blank = file, 0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        text = bytes(buffer[:count])
+        self._size, blank = self._size + count, count - len(text.rstrip())
+        self._blank = self._blank + blank if blank == count else blank
+        if self._blank > _MOST_BLANK:
+            raise refusal("file-blank", place=self._size - self._blank, most=_MOST_BLANK)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def _identity(known: os.stat_result) -> tuple[int, int]:
     return known.st_dev, known.st_ino
 
@@ -176,43 +204,24 @@ def refuse_disguise(head: bytes, kind: str) -> None:
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-class Blank:
-    """Refuses blank lines without end, for which any reader takes long; ``size`` has how many bytes there were."""
-
-    def __init__(self) -> None:
-        self.size, self._line = 0, 0
-
-    def __call__(self, text: bytes, line: int = 0) -> None:
-        """Of the next lines, of which the first is number ``line``."""
-        if not text.isspace():
-            self.size = 0
-            return
-        self._line = self._line if self.size else line
-        self.size += len(text)
-        if self.size > _MOST_BLANK:
-            place = f"line {self._line}: " if self._line else ""
-            raise refusal("file-blank", place=place, most=_MOST_BLANK)
-
-
 def text_lines(file: Opened, memory: int) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, through gzip where it is one, with their numbers from 1.
 
-    A line that never ends is refused before it fills the memory, and so are lines that never hold anything.
+    A line that never ends is refused before it fills the memory.
     """
-    blank, number, most = Blank(), 0, _longest_line(memory)
-    with file.unpacked() as lines:
+    number, most = 0, _longest_line(memory)
+    with file.text() as lines:
         while raw := lines.readline(most + 1):
             number += 1
             if len(raw) > most:
                 raise _endless(number, memory)
-            blank(raw, number)
             yield number, raw
 
 
 def text_blocks(file: Opened, size: int, memory: int) -> Iterator[tuple[bytes, int]]:
     """Whole lines of a file, about ``size`` bytes at a time, and the number of the first; blank blocks are left out."""
-    blank, number, rest = Blank(), 1, b""
-    with file.unpacked() as opened:
+    number, rest = 1, b""
+    with file.text() as opened:
         while piece := opened.read(size):
             text, newline, left = piece.rpartition(b"\n")
             if not newline:
@@ -221,8 +230,7 @@ def text_blocks(file: Opened, size: int, memory: int) -> Iterator[tuple[bytes, i
                     raise _endless(number, memory)
                 continue
             text, rest = rest + text + newline, left
-            blank(text, number)
-            if not blank.size:
+            if text.strip():
                 yield text, number
             number += text.count(b"\n")
         if rest.strip():
