@@ -231,8 +231,10 @@ class DiskLog(Log):
                 for pair in numbered(self._source.batches(), self._options):
                     pairs.append(pair)
                     size, steps = size + pair[1].nbytes, steps + len(pair[0])
-                    if size > self._options.memory:
-                        words = f"the first {plural(steps, 'step')} take {amount(size)} to read whole"
+                    # In parts, and then in one piece.
+                    needed = size if len(pairs) == 1 else 2 * size
+                    if needed > self._options.memory:
+                        words = f"the first {plural(steps, 'step')} take {amount(needed)} to read whole"
                         raise beyond(words, self._options.memory, _PART_BY_PART)
             except DAMAGE:
                 self._refuse_a_part()
