@@ -91,10 +91,9 @@ def test_a_file_of_somebody_else_with_these_columns_is_a_log(tmp_path):
     assert_same_log(log, BehaviorLog.from_episodes(expected))
 
 
-@pytest.mark.parametrize("folder", ["episode=7", "seed=3", "a b", "ä"])
-def test_the_folder_of_a_log_does_not_matter(tmp_path, folder):
+def test_the_folder_of_a_log_does_not_matter(tmp_path):
     log = some_log(n=2)
-    path = tmp_path / folder / "log.parquet"
+    path = tmp_path / "episode=7" / "a ä" / "log.parquet"
     ibcb.write_log(log, path)
     assert_same_log(ibcb.read_log(path), log)
     assert_same_log(ibcb.read_log(str(path)), log)
