@@ -28,35 +28,34 @@ T = TypeVar("T")
 #: each arm has columns of its own; a number beyond is no number of an arm but an id
 _MOST_ARMS = 1_000_000
 _ARM = "the number of the chosen arm, from 0"
+#: what makes an episode, by the method that takes it
+_PAIRS = {"from_episodes": "(contexts, chosen)", "from_arms": "(X, arm)"}
 
 
-def read_pairs(episodes: Any, warmup: Any, read: Callable[[Any, str, T | None], T], method: str) -> dict[str, T]:
+def read_pairs(episodes: Any, warmup: Any, read: Callable[[Any, Any, str, T | None], T], method: str) -> dict[str, T]:
     """What is made of every pair, given its place and what was made of the first one; by place."""
+    pairs = f"a list of pairs {_PAIRS[method]}, one per episode"
     if not isinstance(episodes, Iterable):
-        raise WrongTypeError(
-            f"{method} got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), one per episode."
-        )
+        raise WrongTypeError(f"{method} got {type(episodes).__name__}; it takes {pairs}.")
     # Places are named as they will be in the log: the warm-up has negative numbers.
     before = warmup if isinstance(warmup, int) else 0
     made: dict[str, T] = {}
     for index, pair in enumerate(episodes):
         place = f"episode {index - before}"
-        made[place] = read(pair, place, next(iter(made.values()), None))
+        try:
+            given, chosen = pair
+        except (TypeError, ValueError):
+            got = f"{len(pair)} values" if isinstance(pair, (tuple, list)) else type(pair).__name__
+            rule = f"expected a pair {_PAIRS[method]}, got {got}; {method} takes a list of such pairs"
+            raise WrongTypeError(f"{place}: {rule}. Rewards do not belong in a log.") from None
+        made[place] = read(given, chosen, place, next(iter(made.values()), None))
     if not made:
         raise LogFormatError(f"The log is empty: {method} got no episode; it needs at least one.")
     return made
 
 
-def read_sets(pair: Any, place: str, first: Steps | None) -> Steps:
+def read_sets(contexts: Any, chosen: Any, place: str, first: Steps | None) -> Steps:
     """One ``(contexts, chosen)`` pair, checked against the first one."""
-    try:
-        contexts, chosen = pair
-    except (TypeError, ValueError):
-        got = f"{len(pair)} values" if isinstance(pair, (tuple, list)) else type(pair).__name__
-        raise WrongTypeError(
-            f"{place}: expected a pair (contexts, chosen), got {got}; from_episodes takes a list of such pairs. "
-            "Rewards do not belong in a log."
-        ) from None
     picks = whole_numbers(chosen, f"{place}: chosen")
     if isinstance(contexts, memoryview):
         contexts = np.asarray(contexts)
@@ -114,14 +113,12 @@ def _ragged(contexts: Any, place: str) -> tuple[Contexts, NDArray[np.int64]]:
 
 
 def _check_alike(contexts: Contexts, first: Contexts, place: str, other: str) -> None:
-    def stored(rows: Contexts) -> str:
-        return "sparse" if is_sparse(rows) else "dense"
-
+    stored = ("dense", "sparse")
     sparsely = "convert them with scipy.sparse.csr_array or toarray to one of the two"
     for what, value, expected, remedy in (
         ("features", contexts.shape[1], first.shape[1], "every step needs the same features"),
         ("dtype", contexts.dtype, first.dtype, "convert them with astype to one of the two"),
-        ("contexts", stored(contexts), stored(first), sparsely),
+        ("contexts", stored[is_sparse(contexts)], stored[is_sparse(first)], sparsely),
     ):
         if value != expected:
             raise LogFormatError(f"{place}: {what} is {value} but {other} has {expected}; {remedy}.")
@@ -141,12 +138,8 @@ class ArmPair(NamedTuple):
     arms: NDArray[np.int64]
 
 
-def read_arm_pair(pair: Any, place: str, first: ArmPair | None) -> ArmPair:
+def read_arm_pair(given: Any, chosen: Any, place: str, first: ArmPair | None) -> ArmPair:
     """One ``(X, arm)`` pair, checked against the first one."""
-    try:
-        given, chosen = pair
-    except (TypeError, ValueError):
-        raise WrongTypeError(f"{place}: expected a pair (X, arm): features of each step, and the arm chosen.") from None
     X = float_array(given, f"{place}: X")
     if X.ndim != 2:
         raise LogFormatError(
