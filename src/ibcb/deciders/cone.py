@@ -48,7 +48,7 @@ from ibcb.numerics.half_spaces import EP, ConeRows, Posterior, propagate, row_li
 
 @dataclass(frozen=True)
 class RowSearch:
-    """Which rows are learned from; judged by benchmarks/forecast.py."""
+    """Which rows are learned from, and how; set by benchmarks/forecast.py."""
 
     #: rows that hold by more deviations than this tell nothing
     far: float = 8.0
@@ -67,6 +67,9 @@ class RowSearch:
     tolerance: float = 0.5
     #: of all rows one part, the closest to 0, is looked at first
     parts: int = 4
+    #: factors are found with this much more variance than a family's leader has: its other models are to learn from
+    #: them too, and would be too sure otherwise; set by benchmarks/uncertainty.py
+    shared: float = 3.0
 
 
 _SEARCH = RowSearch()
@@ -76,11 +79,6 @@ _LOOKED_AT, _FEW_COPIES = 1024, 0.9
 _NAME_BITS = 36
 #: place of the rows that say that added weights are above 0, which are none of the log's
 _POSITIVE = -1
-
-
-#: factors are found with this much more variance than a family's leader has: its other models are to learn from them
-#: too, and would be too sure otherwise (judged by benchmarks/uncertainty.py)
-_WIDENING = 3.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Best(Rule):
             # Nothing had been learned: p is 0, and the choices do not tell more.
             return Observed((Site.empty(belief.best.mean.shape[1]),) * len(families), parameters.stray)
         # A family that has no chance learns from the factor of the likeliest.
-        wide = [belief.leaders[family].widened(_WIDENING) for family in belief.asked]
+        wide = [belief.leaders[family].widened(_SEARCH.shared) for family in belief.asked]
         sites, strayed = cone_sites(block, columns, wide, parameters.stray)
         by_family = dict(zip(belief.asked, sites, strict=True))
         return Observed(tuple(by_family.get(family, sites[0]) for family in families), strayed)

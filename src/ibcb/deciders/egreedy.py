@@ -7,7 +7,7 @@ Steps that look random are set aside; the others bound the direction of the poli
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,14 +33,23 @@ from ibcb.numerics.gaussians import Beliefs, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 from ibcb.numerics.newton import SolverError
 
-#: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule has no
-#: luck of its own (judged by benchmarks/propensities.py; 30 is as good)
-_LENGTH = 10.0
-#: share of random steps that the search for it begins at; and the share of wrong rows that is allowed for in the steps
-#: that look meant (judged by benchmarks/propensities.py; with less, rows that contradict each other break the belief)
-_FEW_STRAY, _LEFT_STRAY = 0.001, 0.02
-#: draws from what is believed of the policy, for the share of choices at random; not tuned finely
-_DRAWS = 32
+
+class MeantSettings(NamedTuple):
+    """Which choices are taken to be meant; set by benchmarks/propensities.py."""
+
+    #: how much longer than a belief the weights of the logit are that tells random choices from meant ones: the rule
+    #: has no luck of its own; 30 is as good
+    length: float = 10.0
+    #: share of random steps that the search for it begins at
+    few_stray: float = 0.001
+    #: share of wrong rows that is allowed for in the steps that look meant: with less, rows that contradict each other
+    #: break the belief
+    left_stray: float = 0.02
+    #: draws from what is believed of the policy, for the share of choices at random; not tuned finely
+    draws: int = 32
+
+
+_MEANT = MeantSettings()
 
 
 @dataclass(frozen=True)
@@ -74,9 +83,9 @@ class BestOrRandom(Best):
             return super().observe(block, columns, belief, parameters)
         meant, strayed = _meant(block, belief.leaders[-1], parameters.stray)
         own = self.columns(meant, columns.before)
-        seen = super().observe(meant, own, belief, parameters._replace(stray=_LEFT_STRAY))
+        seen = super().observe(meant, own, belief, parameters._replace(stray=_MEANT.left_stray))
         posterior, _ = belief.leaders[-1].given(seen.sites[-1])
-        p = self.probabilities(block, columns, posterior, parameters._replace(draws=_DRAWS))[block.chosen_rows]
+        p = self.probabilities(block, columns, posterior, parameters._replace(draws=_MEANT.draws))[block.chosen_rows]
         return Observed(seen.sites, strayed, share_likelihoods(p, 1.0 / step_counts(block.offsets)))
 
     def live(self, state: Life) -> EGreedy:
@@ -88,10 +97,10 @@ def _meant(block: Block, believed: Beliefs, stray: float) -> tuple[Block, float]
 
     By a conditional logit with long weights, in which a share of the steps strays.
     """
-    centre = _LENGTH * believed.mean[0]
-    precision = symmetric_inverse(2 * _LENGTH**2 * believed.covariance[0])
+    centre = _MEANT.length * believed.mean[0]
+    precision = symmetric_inverse(2 * _MEANT.length**2 * believed.covariance[0])
     chosen, counts = block.chosen_rows - block.offsets[:-1], step_counts(block.offsets)
-    loss = ChoiceLoss(block.contexts, block.offsets, chosen, stray=max(stray, _FEW_STRAY))
+    loss = ChoiceLoss(block.contexts, block.offsets, chosen, stray=max(stray, _MEANT.few_stray))
     try:
         summary = summarise_straying(loss, centre, precision)
     except SolverError:

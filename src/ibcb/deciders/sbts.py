@@ -29,7 +29,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +59,21 @@ from ibcb.numerics.laplace import WithPrior
 from ibcb.numerics.newton import Stopping, descend
 from ibcb.numerics.ridge import Ridge
 
-#: variance of a belief over that of the draws that is believed where choices are predicted (judged by
-#: benchmarks/propensities.py, and by arms without features: with 5 those never taken have a hundredth each)
-_WIDEST = 3.0
+
+class DrawSettings(NamedTuple):
+    """What is made of choices by draws; set by benchmarks/propensities.py (`widest`) and benchmarks/uncertainty.py."""
+
+    #: variance of a belief over that of the draws that is believed where choices are predicted; of arms without
+    #: features, with 5 those never taken have a hundredth each
+    widest: float = 3.0
+    #: choices against the mean that count as much as the logit's own word on the length
+    doubt: float = 5.0
+    #: factors on the length that are considered at all
+    least: float = 0.3
+    most: float = 3.0
+
+
+_SET = DrawSettings()
 #: the logistic function of 1.7 x is the normal distribution function of x to within .01
 PROBIT = 1.7
 #: rows that hold by more than this over k add less than exp(-8) to the cost of a step
@@ -74,9 +86,6 @@ _STOPPING = Stopping(gain=1e-6, slack=1e-10, max_passes=100, floor=1.0)
 _DRAWS = 2000
 #: numbers (draws x rows x features) that are multiplied at a time, 2 MB: more would not stay near the processor
 _NUMBERS_AT_ONCE = 1 << 18
-#: choices against the mean that count as much as the logit's own word on the length; and the factors that are
-#: considered at all; judged by benchmarks/uncertainty.py
-_DOUBT, _LEAST, _MOST = 5.0, 0.3, 3.0
 
 DRAWS = ("step", "episode")
 
@@ -127,17 +136,17 @@ class BestOfDraw(Rule):
 
 
 def _bounded(covariance: Matrix, L: Matrix) -> Matrix:
-    """A covariance, in no direction more than `_WIDEST` times that of the decider's own draws, L'L.
+    """A covariance, in no direction more than `DrawSettings.widest` times that of the decider's own draws, L'L.
 
     That a candidate was never taken bounds its score from above only. A normal belief has no such bounds, and would
     give it a good chance for ever.
     """
     K = np.linalg.inv(L)
     values, V = np.linalg.eigh(K.T @ covariance @ K)
-    if values[-1] <= _WIDEST:
+    if values[-1] <= _SET.widest:
         return covariance
     root = V.T @ L
-    bounded: Matrix = (root.T * np.minimum(values, _WIDEST)) @ root
+    bounded: Matrix = (root.T * np.minimum(values, _SET.widest)) @ root
     return bounded
 
 
@@ -206,8 +215,8 @@ def length_factor(block: Block, ridge: Ridge, p: Vector) -> float:
         thresholds += [np.maximum.reduceat(each, starts, axis=1) for each in both]
     share = (steps - against + 0.5) / (steps + 1)
     factor = float(np.quantile(np.concatenate(thresholds, axis=None), share, method="lower"))
-    known = against / (against + _DOUBT)
-    return float(np.clip(factor, _LEAST, _MOST) ** known)
+    known = against / (against + _SET.doubt)
+    return float(np.clip(factor, _SET.least, _SET.most) ** known)
 
 
 def _rows(block: Block, ridge: Ridge) -> tuple[Contexts, NDArray[np.int64]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,21 @@ from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, Site, site_at, symmetric_inverse
 from ibcb.numerics.laplace import summarise_straying
 
-#: the largest share of steps that is taken to stray while an episode is learned from, where nothing else is known
-MOST_STRAY = 0.5
-#: the prediction of an episode's policy is trusted this much less than itself (judged by benchmarks/deciders.py)
-_WIDENING = 2.0
-#: the search for the share of straying steps begins at least here: from 0 no step could lift it again
-_LEAST_STRAY = 0.001
-#: deviation of the scores by a policy of which nothing is known
-_AT_FIRST = 10.0
+
+class LogitSettings(NamedTuple):
+    """How the choices of an episode are read as draws by a softmax; set by benchmarks/deciders.py."""
+
+    #: the largest share of steps that is taken to stray while an episode is learned from, where nothing else is known
+    most_stray: float = 0.5
+    #: the search for that share begins at least here: from 0 no step could lift it again
+    least_stray: float = 0.001
+    #: the prediction of an episode's policy is trusted this much less than itself
+    widening: float = 2.0
+    #: deviation of the scores by a policy of which nothing is known
+    at_first: float = 10.0
+
+
+LOGIT = LogitSettings()
 #: the unit of the policies of whoever draws by a softmax
 TEMPERATURE = Parameter(
     "temperature",
@@ -97,7 +104,7 @@ class SoftmaxOfAnyone(SoftmaxOfScores):
     """Of a decider of which only choices are known: its randomness is the unit of its policy, and nothing more."""
 
     parameters = (TEMPERATURE._replace(estimate=Unit()),)
-    most_stray = MOST_STRAY
+    most_stray = LOGIT.most_stray
 
 
 def observed(block: Block, columns: Columns, belief: Believed, parameters: Values, most_stray: float) -> Observed:
@@ -110,8 +117,8 @@ def observed(block: Block, columns: Columns, belief: Believed, parameters: Value
 def policy_alone(block: Block, top_k: int) -> Vector:
     """The policy that explains most of a block's choices, whatever came before. Shape (d,)."""
     d = block.contexts.shape[1]
-    prior = Beliefs(np.zeros((1, d)), _AT_FIRST**2 * candidate_moments(block).unit_within[None])
-    site, _ = _site(block, block.contexts, prior, FIRST_STRAY, top_k, MOST_STRAY)
+    prior = Beliefs(np.zeros((1, d)), LOGIT.at_first**2 * candidate_moments(block).unit_within[None])
+    site, _ = _site(block, block.contexts, prior, FIRST_STRAY, top_k, LOGIT.most_stray)
     policy: Vector = prior.given(site)[0].mean[0]
     return policy
 
@@ -120,9 +127,9 @@ def _site(
     block: Block, contexts: Contexts, belief: Beliefs, stray: float, top_k: int, most_stray: float
 ) -> tuple[Site, float]:
     """What the choices say, and the share of steps that strayed."""
-    centre, precision = belief.mean[0], symmetric_inverse(_WIDENING * belief.covariance[0])
+    centre, precision = belief.mean[0], symmetric_inverse(LOGIT.widening * belief.covariance[0])
     chosen = block.chosen_rows - block.offsets[:-1]
-    stray = min(max(stray, _LEAST_STRAY), most_stray)
+    stray = min(max(stray, LOGIT.least_stray), most_stray)
     loss = ChoiceLoss(contexts, block.offsets, chosen, top_k=top_k, stray=stray)
     summary = summarise_straying(loss, centre, precision, most=most_stray)
     slope = -precision @ (summary.mode - centre)

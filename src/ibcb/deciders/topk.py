@@ -14,7 +14,7 @@ from ibcb.deciders.live import Policy, Probabilities, RandomState, as_candidate_
 from ibcb.deciders.rule import Believed, Columns, Life, Observed, Parameter, Rule, Setting, Values, Words
 from ibcb.deciders.sbts import SBTS
 from ibcb.deciders.sbucb import SBUCB
-from ibcb.deciders.softmax import MOST_STRAY, observed
+from ibcb.deciders.softmax import LOGIT, observed
 from ibcb.engine import Block
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Vector
@@ -49,7 +49,7 @@ class OneOfBest(Rule):
     )
 
     def observe(self, block: Block, columns: Columns, belief: Believed, parameters: Values) -> Observed:
-        return observed(block, columns, belief, parameters, MOST_STRAY)
+        return observed(block, columns, belief, parameters, LOGIT.most_stray)
 
     def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
         own: dict[str, Any] = {"top_k": parameters.top_k, "scale": parameters.scale}

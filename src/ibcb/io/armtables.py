@@ -1,7 +1,7 @@
 """Tables of steps and arms: one row per step, a column that names the arm chosen, and features of the step.
 
 Every arm has weights of its own on the features of the step, and a constant; features of the arms themselves, from a
-table with a row per arm, have weights that all arms share: see `ibcb.log.arms`.
+table with a row per arm, have weights that all arms share: see `ibcb.log.pairs`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ibcb.io.longrows import read_labels
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES
 from ibcb.io.transforms import with_moments
 from ibcb.io.words import no_column, note, refusal
-from ibcb.log.arms import arm_rows, never_chosen
 from ibcb.log.array_checks import LogFormatError, first_true
 from ibcb.log.notes import Note
+from ibcb.log.pairs import arm_rows, never_chosen
 from ibcb.log.read_options import ReadOptions
 from ibcb.log.recipe import ArmSet, Preparation
 from ibcb.log.steps import Steps

@@ -23,8 +23,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcb.log.arms import arm_feature_names as named_features
-from ibcb.log.arms import never_chosen
 from ibcb.log.array_checks import (
     LogFormatError,
     context_array,
@@ -45,9 +43,10 @@ from ibcb.log.array_checks import (
 )
 from ibcb.log.choice_propensities import row_propensities
 from ibcb.log.notes import Note
-from ibcb.log.pairs import arm_count, arm_steps, read_arm_pair, read_pairs, read_sets
+from ibcb.log.pairs import arm_count, arm_steps, never_chosen, read_arm_pair, read_pairs, read_sets
 from ibcb.log.protocol import Log
 from ibcb.log.recipe import Preparation
+from ibcb.log.recipe import arm_feature_names as named_features
 from ibcb.log.steps import Steps
 from ibcb.numerics.contexts import LARGEST, Contexts, best_rows, compact, dense, is_sparse
 from ibcb.numerics.printable import WrongTypeError

@@ -1,4 +1,16 @@
-"""Reading what `BehaviorLog.from_episodes` and `BehaviorLog.from_arms` take: one pair of arrays for each episode."""
+"""Reading what `BehaviorLog.from_episodes` and `BehaviorLog.from_arms` take: one pair of arrays for each episode.
+
+Arms are one fixed set to choose from, with features of the step; every arm has weights of its own on them. A disjoint
+linear bandit (Li et al. 2010) keeps one regression per arm. That is a linear policy over candidates whose
+context has the step's features x in the columns of their arm, and zeros in those of all others::
+
+    arm 0   [ x 0 0 | z_0 ]
+    arm 1   [ 0 x 0 | z_1 ]
+    arm 2   [ 0 0 x | z_2 ]
+
+Behind them come features z of the arms themselves, where there are any, with weights that all arms share (a hybrid
+bandit). Without features of the step x is a constant 1: then a policy is one number per arm.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from ibcb.log.arms import arm_rows
 from ibcb.log.array_checks import (
     LogFormatError,
     checked,
@@ -19,44 +31,44 @@ from ibcb.log.array_checks import (
     plural,
     whole_numbers,
 )
+from ibcb.log.notes import Note
 from ibcb.log.steps import Steps
 from ibcb.numerics.checks import unmasked
-from ibcb.numerics.contexts import Contexts, is_sparse, stacked
+from ibcb.numerics.contexts import Contexts, is_sparse, ordered, stacked
 from ibcb.numerics.printable import WrongTypeError, shown
 
 T = TypeVar("T")
 #: each arm has columns of its own; a number beyond is no number of an arm but an id
 _MOST_ARMS = 1_000_000
 _ARM = "the number of the chosen arm, from 0"
+#: what makes an episode, by the method that takes it
+_PAIRS = {"from_episodes": "(contexts, chosen)", "from_arms": "(X, arm)"}
 
 
-def read_pairs(episodes: Any, warmup: Any, read: Callable[[Any, str, T | None], T], method: str) -> dict[str, T]:
+def read_pairs(episodes: Any, warmup: Any, read: Callable[[Any, Any, str, T | None], T], method: str) -> dict[str, T]:
     """What is made of every pair, given its place and what was made of the first one; by place."""
+    pairs = f"a list of pairs {_PAIRS[method]}, one per episode"
     if not isinstance(episodes, Iterable):
-        raise WrongTypeError(
-            f"{method} got {type(episodes).__name__}; it takes a list of pairs (contexts, chosen), one per episode."
-        )
+        raise WrongTypeError(f"{method} got {type(episodes).__name__}; it takes {pairs}.")
     # Places are named as they will be in the log: the warm-up has negative numbers.
     before = warmup if isinstance(warmup, int) else 0
     made: dict[str, T] = {}
     for index, pair in enumerate(episodes):
         place = f"episode {index - before}"
-        made[place] = read(pair, place, next(iter(made.values()), None))
+        try:
+            given, chosen = pair
+        except (TypeError, ValueError):
+            got = f"{len(pair)} values" if isinstance(pair, (tuple, list)) else type(pair).__name__
+            rule = f"expected a pair {_PAIRS[method]}, got {got}; {method} takes a list of such pairs"
+            raise WrongTypeError(f"{place}: {rule}. Rewards do not belong in a log.") from None
+        made[place] = read(given, chosen, place, next(iter(made.values()), None))
     if not made:
         raise LogFormatError(f"The log is empty: {method} got no episode; it needs at least one.")
     return made
 
 
-def read_sets(pair: Any, place: str, first: Steps | None) -> Steps:
+def read_sets(contexts: Any, chosen: Any, place: str, first: Steps | None) -> Steps:
     """One ``(contexts, chosen)`` pair, checked against the first one."""
-    try:
-        contexts, chosen = pair
-    except (TypeError, ValueError):
-        got = f"{len(pair)} values" if isinstance(pair, (tuple, list)) else type(pair).__name__
-        raise WrongTypeError(
-            f"{place}: expected a pair (contexts, chosen), got {got}; from_episodes takes a list of such pairs. "
-            "Rewards do not belong in a log."
-        ) from None
     picks = whole_numbers(chosen, f"{place}: chosen")
     if isinstance(contexts, memoryview):
         contexts = np.asarray(contexts)
@@ -114,14 +126,12 @@ def _ragged(contexts: Any, place: str) -> tuple[Contexts, NDArray[np.int64]]:
 
 
 def _check_alike(contexts: Contexts, first: Contexts, place: str, other: str) -> None:
-    def stored(rows: Contexts) -> str:
-        return "sparse" if is_sparse(rows) else "dense"
-
+    stored = ("dense", "sparse")
     sparsely = "convert them with scipy.sparse.csr_array or toarray to one of the two"
     for what, value, expected, remedy in (
         ("features", contexts.shape[1], first.shape[1], "every step needs the same features"),
         ("dtype", contexts.dtype, first.dtype, "convert them with astype to one of the two"),
-        ("contexts", stored(contexts), stored(first), sparsely),
+        ("contexts", stored[is_sparse(contexts)], stored[is_sparse(first)], sparsely),
     ):
         if value != expected:
             raise LogFormatError(f"{place}: {what} is {value} but {other} has {expected}; {remedy}.")
@@ -141,12 +151,8 @@ class ArmPair(NamedTuple):
     arms: NDArray[np.int64]
 
 
-def read_arm_pair(pair: Any, place: str, first: ArmPair | None) -> ArmPair:
+def read_arm_pair(given: Any, chosen: Any, place: str, first: ArmPair | None) -> ArmPair:
     """One ``(X, arm)`` pair, checked against the first one."""
-    try:
-        given, chosen = pair
-    except (TypeError, ValueError):
-        raise WrongTypeError(f"{place}: expected a pair (X, arm): features of each step, and the arm chosen.") from None
     X = float_array(given, f"{place}: X")
     if X.ndim != 2:
         raise LogFormatError(
@@ -201,6 +207,37 @@ def arm_steps(pair: ArmPair, available: Any, n_arms: int, shared: NDArray[Any] |
     return Steps(contexts, counts, np.cumsum(could, axis=1)[each, arms] - 1, candidate_ids=candidates)
 
 
+def arm_rows(
+    features: NDArray[Any], available: NDArray[np.bool_], arm_features: NDArray[Any] | None = None
+) -> tuple[Contexts, NDArray[np.int64], NDArray[np.int64]]:
+    """Contexts of the available arms, sparse, the arm of each row, and how many rows each step has.
+
+    Parameters
+    ----------
+    features : ndarray of shape (steps, m)
+        Of the step; with m = 0 every arm has a constant 1.
+    available : ndarray of shape (steps, K), bool
+    arm_features : ndarray of shape (K, q), optional
+    """
+    if features.shape[1] == 0:
+        features = np.ones((len(features), 1), dtype=features.dtype)
+    m, K = features.shape[1], available.shape[1]
+    steps, arms = np.nonzero(available)
+    own = sparse.csr_array(
+        (
+            features.take(steps, axis=0).ravel(),
+            (arms[:, None] * m + np.arange(m)).ravel(),
+            np.arange(len(steps) + 1) * m,
+        ),
+        shape=(len(steps), K * m),
+    )
+    contexts = own
+    if arm_features is not None:
+        shared = sparse.csr_array(arm_features.astype(features.dtype, copy=False))
+        contexts = sparse.hstack([own, shared[arms]], format="csr")
+    return ordered(contexts), arms, available.sum(axis=1)
+
+
 def _available(given: Any, steps: int, n_arms: int, place: str) -> NDArray[np.bool_]:
     """Which arms were available at each step, from a mask, a mask per step, or lists of arms."""
     if given is None:
@@ -229,3 +266,9 @@ def _available(given: Any, steps: int, n_arms: int, place: str) -> NDArray[np.bo
             )
         could[step, arms] = True
     return could
+
+
+def never_chosen(arms: int, of: int) -> Note:
+    """That some arms were never chosen, so that their weights are anybody's guess."""
+    text = f"{arms} of {of} arms were never chosen: the log bounds their weights only from above."
+    return Note("arms-never-chosen", "info", text, {"arms": arms, "of": of})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from itertools import chain
 from itertools import product as combinations_of
@@ -13,7 +13,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcb.log.arms import arm_feature_names
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.read_options import READING
 from ibcb.numerics.printable import shown
@@ -83,6 +82,16 @@ class ArmSet:
     names: tuple[str, ...]
     features: tuple[tuple[str, tuple[float, ...]], ...] = ()
     available: str | None = None
+
+
+def arm_feature_names(arms: Sequence[Any], features: Sequence[str], shared: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names that features have in the log, such as "arm=7:age"; "arm=7" for its constant, named "" among them.
+
+    >>> arm_feature_names(["a", "b"], ["", "age"], ["price"])
+    ('arm=a', 'arm=a:age', 'arm=b', 'arm=b:age', 'price')
+    """
+    own = tuple(f"arm={arm}:{name}" if name else f"arm={arm}" for arm in arms for name in features)
+    return (*own, *shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ibcb.log.arms import arm_rows
 from ibcb.log.memory import machine_memory
+from ibcb.log.pairs import arm_rows
 from ibcb.numerics.arrays import Vector
 from ibcb.numerics.checks import at_least_zero, finite, whole
 from ibcb.numerics.contexts import dense
