@@ -80,13 +80,8 @@ def complete(table: pa.Table, name: str, row: int, *, optional: bool = False) ->
     holes = pc.is_null(column, nan_is_null=True)
     if column.null_count or (pa.types.is_floating(column.type) and pc.any(holes).as_py()):
         at = row + pc.index(holes, True).as_py()
-        raise refusal(
-            "value-missing",
-            name=name,
-            holes=pc.sum(holes).as_py(),
-            row=at,
-            more=", or the column (--drop)" if optional else "",
-        )
+        count, more = pc.sum(holes).as_py(), ", or the column (--drop)" if optional else ""
+        raise refusal("value-missing", name=name, holes=count, row=at, more=more)
     return decoded(column)
 
 

@@ -319,7 +319,7 @@ def check_followed(options: ReadOptions, preparation: Preparation, columns: Sequ
                 continue
             how = "took it as a number" if name in known else f"was not fitted on it, but on {listed(known)}"
             reason = f"the features are made as for the model, which {how}. Leave it out of {option}"
-            raise _cannot(name, option, [*columns, *known], reason)
+            raise _cannot(name, option, [*columns, name] if name in known else columns, reason)
 
 
 def _cannot(name: str, option: str, columns: Sequence[str], reason: str | None) -> LogFormatError:

@@ -267,13 +267,8 @@ def _cast(rows: pa.Table, target: pa.Schema) -> pa.Table:
         try:
             columns.append(column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise refusal(
-                "folder-other-types",
-                name=field.name,
-                kind=shown_type(column.type),
-                before=shown_type(field.type),
-                error=short_message(error),
-            ) from None
+            kind, before, why = shown_type(column.type), shown_type(field.type), short_message(error)
+            raise refusal("folder-other-types", name=field.name, kind=kind, before=before, error=why) from None
     return pa.Table.from_arrays(columns, schema=target)
 
 

@@ -174,8 +174,13 @@ class CandidateRows:
     def batches(self) -> Iterator[Steps]:
         """Whole steps; one that a table cuts in two waits for the next table."""
         self._strange, self._unlabelled, self._times = Counter(), 0, 0
-        if self._logged is not None and self._logged_of_every is None:
-            self._logged_of_every = of_every_candidate(self._logged_values(self._logged))
+        logged = self._logged
+        if logged is not None and self._logged_of_every is None:
+            parts = self._whole_steps(self._columns("episode", "step", "chosen", "propensity"))
+            self._logged_of_every = of_every_candidate(
+                (logged.numbers(rows[logged.column]), starts, self._marks(rows, starts, row)[0])
+                for rows, starts, row in parts
+            )
         features = [column.name for column in self._plan.preparation.columns]
         order = StepOrder()
         for rows, starts, row in self._whole_steps(list(dict.fromkeys([*self._roles.values(), *features]))):
@@ -184,35 +189,29 @@ class CandidateRows:
     def _whole_steps(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, NDArray[np.int64], int]]:
         """Rows of whole steps, where each of them begins, and the number of the first row."""
         held: list[pa.Table] = []  # rows of a step that may go on in the next table
-        row = size = 0
-        for table, following in pairwise(chain(self._tables.read(columns), [None])):
-            if table.num_rows == 0:
-                continue
-            waiting = sum(part.num_rows for part in held)
+        row = 0
+        for table, following in pairwise(chain(filter(len, self._tables.read(columns)), [None])):
+            waiting = sum(map(len, held))
             # With the last row that is held, to see whether its step goes on.
-            last = [held[-1].slice(held[-1].num_rows - 1)] if held else []
+            last = [held[-1].slice(len(held[-1]) - 1)] if held else []
             starts = self._starts(pa.concat_tables([*last, table]), row + waiting - len(last)) - len(last)
             starts = starts[starts >= 0]
             begins = np.concatenate([[0] * bool(held), waiting + starts]).astype(np.int64)
             if following is None:
                 yield pa.concat_tables([*held, table]), begins, row
-                return
-            if len(starts):
+            elif len(starts):
                 rows = pa.concat_tables([*held, table.slice(0, int(starts[-1]))])
-                held, size = [table.slice(int(starts[-1]))], 0
+                held = [table.slice(int(starts[-1]))]
                 if len(begins) > 1:
                     yield rows, begins[:-1], row
                 row += rows.num_rows
             else:
                 held.append(table)
-            size += held[-1].nbytes
-            if _STEP_COPIES * size > self._options.memory:
-                rows = sum(part.num_rows for part in held)
-                words = sentence("step-endless", row=row, rows=rows, size=amount(_STEP_COPIES * size))
+            size = _STEP_COPIES * sum(part.nbytes for part in held)
+            if size > self._options.memory:
+                words = sentence("step-endless", row=row, rows=sum(map(len, held)), size=amount(size))
                 remedy = f"are steps told apart by the column {shown(self._roles['step'])}? Name another, "
                 raise beyond(words, self._options.memory, remedy)
-        if held:
-            yield pa.concat_tables(held), np.zeros(1, dtype=np.int64), row
 
     def _starts(self, rows: pa.Table, row: int) -> NDArray[np.int64]:
         """Where every step begins in some rows, of which the first is number ``row`` of the log."""
@@ -233,7 +232,12 @@ class CandidateRows:
         with problems.noted():
             contexts, strange = feature_matrix(rows, self._plan, row)
         problems.settle()
-        logged = None if self._logged is None else self._propensities(self._logged, rows, starts, chosen, row)
+        logged: NDArray[np.float64] | None = None
+        if self._logged is not None:
+            chosen_rows, logged = (starts + chosen)[chosen >= 0], self._logged.numbers(rows[self._logged.column])
+            self._logged.check(logged, chosen_rows, row)
+            if not self._logged_of_every:
+                logged = of_chosen(logged[chosen_rows], chosen_rows, len(logged))
         candidate = self._roles.get("candidate")
         if candidate is not None:
             check_digits(rows[candidate], candidate, row)
@@ -246,23 +250,8 @@ class CandidateRows:
         self._unlabelled += int((chosen < 0).sum())
         return labelled(steps)
 
-    def _propensities(
-        self, logged: Logged, rows: pa.Table, starts: NDArray[np.int64], chosen: NDArray[np.int64], row: int
-    ) -> NDArray[np.float64]:
-        """What was logged of every row."""
-        values, chosen_rows = logged.numbers(rows[logged.column]), (starts + chosen)[chosen >= 0]
-        logged.check(values, chosen_rows, row)
-        return values if self._logged_of_every else of_chosen(values[chosen_rows], chosen_rows, len(values))
-
     def _columns(self, *roles: str) -> list[str]:
         return [self._roles[role] for role in roles if role in self._roles]
-
-    def _logged_values(
-        self, logged: Logged
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]]:
-        """All that was logged, where each step begins, and which rows were chosen."""
-        for rows, starts, row in self._whole_steps(self._columns("episode", "step", "chosen", "propensity")):
-            yield logged.numbers(rows[logged.column]), starts, self._marks(rows, starts, row)[0]
 
     def _chosen(self, rows: pa.Table, starts: NDArray[np.int64], row: int) -> NDArray[np.int64]:
         """The position of the chosen candidate of every step; -1 where none is and such steps are to be left out."""
