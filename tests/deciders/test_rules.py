@@ -24,6 +24,7 @@ from ibcb.deciders import (
     Width,
     Words,
 )
+from ibcb.deciders.egreedy import _meant
 from ibcb.deciders.kinds import _PARTS as PARTS
 from ibcb.deciders.sbucb import UpperBound
 from ibcb.engine import blocks
@@ -175,6 +176,35 @@ def test_sites_are_finite_and_of_the_policy_and_the_added_weights(rule, kind, rn
         assert np.isfinite(site.root).all()
         assert np.isfinite(site.seen).all()
         assert np.isfinite(site.constant)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_choices_are_told_from_meant_ones(seed):
+    """Of an epsilon-greedy decider that is known well: hardly one that it did not prefer is learned from."""
+    rng = np.random.default_rng(seed)
+    X, p = rng.normal(size=(60, 4, D)), rng.normal(size=D)
+    best = (X @ p).argmax(axis=1)
+    chosen = np.where(rng.random(60) < 0.3, rng.integers(4, size=60), best)
+    block = block_of(X, chosen)
+    meant, share = _meant(block, Beliefs(p[None], 0.04 * np.eye(D)[None]), FIRST_STRAY)
+    preferred = (meant.contexts @ p).reshape(-1, 4).argmax(axis=1) == meant.chosen_rows - meant.offsets[:-1]
+    assert np.mean(preferred) > 0.9
+    assert np.count_nonzero(preferred) >= 0.95 * np.count_nonzero(best == chosen)
+    # Of random choices a quarter are of the best.
+    assert share == pytest.approx(np.mean(best != chosen) / 0.75, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["other", "topk"])
+def test_many_choices_may_stray(name, rng):
+    """A fifth of them; where nothing is known of how a decider explores, they are told and do no harm."""
+    kind, X, p = KINDS[name](top_k=1), rng.normal(size=(400, 6, D)), np.array([4.0, -2.0, 1.0])
+    stray = rng.random(400) < 0.2
+    chosen = np.where(stray, rng.integers(6, size=400), (X @ p + rng.gumbel(size=(400, 6))).argmax(axis=1))
+    block, prior = block_of(X, chosen), Beliefs(np.zeros((1, D)), 25.0 * np.eye(D)[None])
+    seen = kind.observe(kind.rule.columns(block, world(0)[2]), Believed(prior, (prior,), (0,)), FIRST_STRAY)
+    assert seen.stray == pytest.approx(0.2, abs=0.08)
+    found = prior.given(seen.sites[0])[0].mean[0]
+    assert_allclose(found, p, atol=0.25 * np.linalg.norm(p))
 
 
 def test_it_comes_alive_and_acts(rule, kind, rng):

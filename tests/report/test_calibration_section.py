@@ -73,6 +73,7 @@ def test_the_curve_goes_through_means_of_like_candidates():
     p, q = (by_step(log, values).ravel() for values in (log.propensities, model.propensities(log)))
     found = calibration(model, log)
     assert sum(each.candidates for each in found.curve) == len(p)
+    assert 5 < len(found.curve) <= 10
     edges = np.cumsum([each.candidates for each in found.curve])[:-1]
     bins = np.split(np.argsort(q, kind="stable"), edges)
     for each, some in zip(found.curve, bins, strict=True):

@@ -427,13 +427,13 @@ def test_a_belief_that_is_not_finite_predicts_nothing_and_is_not_stored(monkeypa
 def test_progress_is_shown_to_who_asks_for_it(monkeypatch, verbose):
     """On a terminal only: that is what disable=None means to tqdm."""
     module = importlib.import_module("ibcb.engine.replay")
-    shown, real = [], module.tqdm
+    shown, real = [], module._Bar
 
     def bar(**options):
         shown.append((options["desc"], options["disable"], options["total"]))
         return real(**options)
 
-    monkeypatch.setattr(module, "tqdm", bar)
+    monkeypatch.setattr(module, "_Bar", bar)
     log = fixed(episodes=3, steps=20)[0]
     ibcb.IBCB(expert="other", verbose=verbose).fit(log)
     expected = [("choose", None, 3), ("fit", None, 3)] if verbose else [("", True, 3)] * 2

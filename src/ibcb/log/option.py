@@ -170,11 +170,8 @@ FLAG, PATH = Form("", bool), Form("FILE", Path)
 
 def check_all(options: Iterable[Option], value: Callable[[str], Any], *more: Callable[[], object]) -> None:
     """Check the value of every option, and whatever else there is to check; all problems are in one error."""
-    problems: list[Exception] = []
-    checks: list[Callable[[], object]] = []
-    for each in options:
-        if each.check is not None:
-            checks.append(partial(each.check, each.name, value(each.name)))
+    problems, checks = list[Exception](), list[Callable[[], object]]()
+    checks += [partial(each.check, each.name, value(each.name)) for each in options if each.check is not None]
     for check in (*checks, *more):
         try:
             check()
@@ -212,32 +209,27 @@ def one_of(known: Callable[[], Sequence[str]], meant: Mapping[str, str] | None =
     return check
 
 
-def whole(least: int, why: str, *, unless: Sequence[str | int | None] = (None,)) -> _Check:
-    """That a value is a whole number of at least so much; ``unless`` has other values that it may be."""
+def _checked(kind: str, *told: Any, unless: Sequence[str | int | None] = ()) -> _Check:
+    """What `ibcb.numerics.checks` has under that name; ``unless`` has other values that it may be."""
 
     def check(name: str, value: Any) -> None:
         from ibcb.numerics import checks
 
         if not (isinstance(value, (str, int, type(None))) and value in unless):
-            checks.whole(name, value, least, why)
+            getattr(checks, kind)(name, value, *told)
 
     return check
+
+
+def whole(least: int, why: str, *, unless: Sequence[str | int | None] = (None,)) -> _Check:
+    """That a value is a whole number of at least so much; ``unless`` has other values that it may be."""
+    return _checked("whole", least, why, unless=unless)
 
 
 def positive(why: str, *, unless: Sequence[str] = ()) -> _Check:
     """That a value is a number above 0; ``unless`` has words that it may be."""
-
-    def check(name: str, value: Any) -> None:
-        from ibcb.numerics import checks
-
-        if not (isinstance(value, str) and value in unless):
-            checks.positive(name, value, why)
-
-    return check
+    return _checked("positive", why, unless=unless)
 
 
-def boolean(name: str, value: Any) -> None:
-    """That a value is True or False."""
-    from ibcb.numerics import checks
-
-    checks.boolean(name, value)
+#: that a value is True or False
+boolean = _checked("boolean")
