@@ -4,9 +4,9 @@ It draws at every step, or once an episode: then its choices are the best by one
 episode of choices by many draws says of the policy behind them is a site of O(d^2) numbers; policies are in units of
 alpha.
 
-How far another candidate o is
-behind the choice c, in deviations of the draw, is -x_o with x_o = <p, s_o - s_c> / |s_o - s_c|_Psi^-1. One draw decides
-between all candidates at once, so a choice is read as that of a conditional logit,
+How far another candidate o is behind the choice c, in deviations of the draw, is -x_o with
+x_o = <p, s_o - s_c> / |s_o - s_c|_Psi^-1. One draw decides between all candidates at once, so a choice is read as that
+of a conditional logit,
 
     P(c)  =  1 / (1 + sum over o of exp(k x_o)),
 

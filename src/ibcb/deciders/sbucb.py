@@ -54,7 +54,7 @@ class SBUCB(IndexPolicy):
     alpha : float
         Exploration weight.
     l2 : float or array of shape (d,)
-        Ridge parameter lambda; or one for each feature.
+        Ridge parameter lambda, 1 unless given; or one for each feature.
     gram, moment : arrays of shape (d, d) and (d,), optional
         S'S and S'R of what has been learned already; without them nothing has.
     origin : array of shape (d,), optional

@@ -19,8 +19,8 @@ from ibcb.engine import one_blas_thread
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.checks import boolean, positive, whole
+from ibcb.paper.rivals.birl import Sampled, progress
 from ibcb.paper.rivals.gibbs import GibbsBeliefs, GibbsSteps, draws, init, prepare, prior_slope, step
-from ibcb.paper.rivals.sampled import Sampled, progress
 
 #: the public code learns log(b) / 20, by RMSProp with these settings
 _LOG_PRIOR_UNIT = 20.0

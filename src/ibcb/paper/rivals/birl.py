@@ -21,22 +21,48 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from tqdm import tqdm
 
 from ibcb.engine import one_blas_thread
+from ibcb.estimators.imitator import Imitator, check_log
 from ibcb.log import BehaviorLog
 from ibcb.numerics.arrays import Matrix, Vector
-from ibcb.numerics.checks import boolean, positive, whole
+from ibcb.numerics.checks import boolean, generator, positive, whole
 from ibcb.numerics.choice_likelihood import ChoiceLoss
-from ibcb.paper.rivals.sampled import Sampled, progress
 
 #: passes that the bounds may cost before they are built anew where the chain is now; building them costs
 #: about seven; not tuned finely
 _PASSES_PER_BOUNDS = 15
 #: moves drawn at a time: enough that calls of the generator cost nothing
 _DRAW_BLOCK = 1_000
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Sampled(Imitator):
+    """An imitator whose rewards are sampled."""
+
+    inverse_temperature: float = 20.0
+    random_state: int | None = None
+    verbose: bool = False
+
+    def _begin(self, log: BehaviorLog) -> tuple[float, np.random.Generator]:
+        """The k of the softmax and the random numbers, of a log that is one."""
+        check_log(log)
+        scale = positive("inverse_temperature", self.inverse_temperature, "choices would be random")
+        return scale, generator(self.random_state)
+
+    def _recovered(self, log: BehaviorLog, coef: Vector, **fitted: Any) -> Self:
+        """Fitted, with one vector for rewards and policy."""
+        return self._become(log, coef_=coef, next_policy_coef_=coef, **fitted)
+
+
+def progress(count: int, name: str, unit: str, *, shown: bool) -> Any:
+    """Numbers from 0, with a bar on a terminal if it takes longer than a second."""
+    # disable=None: silent unless stderr is a terminal.
+    return tqdm(range(count), desc=name, unit=unit, delay=1, leave=False, disable=None if shown else True)
 
 
 class Target(NamedTuple):
