@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from commands import succeeds
@@ -33,30 +34,28 @@ def sampler(folder):
     return paths, ibcb.load_model(paths[0]), ibcb.read_log(paths[1])
 
 
-def overlap(model, log, **how):
-    return recover_tables(model, log, lambda: lambda table: None, **how).overlap
+def tables_of(model, log, **how):
+    """The tables that are written, and what is told beside them."""
+    tables = []
+
+    def begin():
+        tables.clear()
+        return tables.append
+
+    return tables, recover_tables(model, log, begin, **how)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_table_with_a_row_per_candidate(sampler, tmp_path, suffix):
+def test_a_table_is_written_with_a_row_per_candidate(sampler, tmp_path):
     paths, model, log = sampler
-    out = tmp_path / f"out.{suffix}"
-    result = succeeds("propensities", *paths, "-o", out, "--ahead")
-    assert result.stdout == ""
-    assert f"overlap: {overlap(model, log, ahead=True)}" in result.stderr
-    assert "warning" not in result.stderr
-    assert f"out.{suffix}: {log.n_rows} propensities" in result.stderr
-    if suffix == "parquet":
-        table = pq.read_table(out).to_pydict()
-    else:
-        rows = list(csv.DictReader(io.StringIO(out.read_text())))
-        table = {
-            name: [float(row[name].replace("true", "1").replace("false", "0")) for row in rows] for name in rows[0]
-        }
-    assert list(table) == ["episode", "step", "candidate", "chosen", "propensity", "ahead"]
-    np.testing.assert_array_equal(table["propensity"], model.propensities(log))
-    np.testing.assert_array_equal(table["ahead"], model.propensities(log, ahead=True))
-    assert np.flatnonzero(table["chosen"]).tolist() == log.chosen_rows.tolist()
+    tables, told = tables_of(model, log, ahead=True)
+    whole = pa.concat_tables(tables).to_pydict()
+    for out, read in ((tmp_path / "out.parquet", pq.read_table), (tmp_path / "out.csv", pacsv.read_csv)):
+        result = succeeds("propensities", *paths, "-o", out, "--ahead")
+        assert result.stdout == ""
+        assert f"overlap: {told.overlap}" in result.stderr
+        assert "warning" not in result.stderr
+        assert f"{out.name}: {log.n_rows} propensities" in result.stderr
+        assert read(out).to_pydict() == whole
 
 
 def test_without_a_file_it_is_csv_or_json_and_nothing_else(sampler):
@@ -65,7 +64,7 @@ def test_without_a_file_it_is_csv_or_json_and_nothing_else(sampler):
     assert [float(row["propensity"]) for row in rows] == model.propensities(log).tolist()
     told = json.loads(succeeds("propensities", *paths, "--json").stdout)
     assert told["propensity"] == model.propensities(log).tolist()
-    assert told["overlap"] == overlap(model, log).to_json()
+    assert told["overlap"] == tables_of(model, log)[1].overlap.to_json()
     assert told["rows"] == log.n_rows
 
 
@@ -129,17 +128,6 @@ def log():
 @pytest.fixture(scope="module")
 def model(log):
     return IBCB(expert="sbts", l2=0.7).fit(log)
-
-
-def tables_of(model, log, **how):
-    """The tables that are written, and what is told beside them."""
-    tables = []
-
-    def begin():
-        tables.clear()
-        return tables.append
-
-    return tables, recover_tables(model, log, begin, **how)
 
 
 def test_a_row_for_every_candidate_with_what_the_log_knows_of_it(log, model):

@@ -6,6 +6,7 @@ import functools
 import warnings
 
 import numpy as np
+from conftest import small_run
 
 import ibcb
 
@@ -47,9 +48,7 @@ def hostile(changed: bool = False) -> tuple[ibcb.IBCB, ibcb.BehaviorLog]:
 @functools.cache
 def fitted(expert: str = "sbucb") -> tuple[ibcb.IBCB, ibcb.Run]:
     """A small run of either expert, fitted."""
-    options = {"n_episodes": 6, "batch_size": 120, "n_candidates": 7, "n_features": 4, "warmup": 200, "noise": 0.03}
-    run = ibcb.simulate("synthetic", expert=expert, seed=0, **options)
-    return ibcb.IBCB(expert=expert, l2=0.3).fit(run.log), run
+    return ibcb.IBCB(expert=expert, l2=0.3).fit(small_run(expert).log), small_run(expert)
 
 
 @functools.cache
