@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ibcb.engine import Episode, Subscriber, replay
 from ibcb.estimators.ibcb import IBCB
-from ibcb.log import Log, is_log
+from ibcb.estimators.imitator import check_log
+from ibcb.log import Log
 from ibcb.log.validation import Validation, validated
 from ibcb.log.validation.scan import Scan
 from ibcb.numerics.printable import WrongTypeError
@@ -153,10 +155,8 @@ def _check(model: Any, log: Any) -> None:
         raise WrongTypeError(
             f"a report shows how a policy evolved, which {type(model).__name__} does not recover; fit an IBCB model."
         )
-    if not is_log(log):
-        raise WrongTypeError(f"expected a BehaviorLog or what ibcb.open_log gave, got {type(log).__name__}.")
-    if not hasattr(model, "policy_coefs_"):
-        raise ValueError("the model is not fitted yet; call fit first.")
+    check_log(log, on_disk=True)
+    check_is_fitted(model, "policy_coefs_")
     model._check_features(log.n_features, log.feature_names)
 
 
