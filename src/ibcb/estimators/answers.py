@@ -17,6 +17,7 @@ from ibcb.deciders import DRAWS, Kind, Life
 from ibcb.engine import ALL, History
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.imitator import Imitator, as_candidates
+from ibcb.estimators.parameters import Parameters
 from ibcb.estimators.published import (
     added_weights,
     exploration_weight,
@@ -39,7 +40,7 @@ _STEPS_AT_ONCE = 1024
 _MOST_UPDATES = 10_000
 
 
-class Answering(Imitator):
+class Answering(Imitator, Parameters):
     """What `IBCB` can be asked once it is fitted."""
 
     intercept_: float
@@ -61,8 +62,6 @@ class Answering(Imitator):
     _fit: Fit
     _fitted_with: dict[str, Any]
     _lens: Lens
-    prior_gram: ArrayLike | None
-    sampling_rate: float
 
     @property
     def decider_(self) -> Kind:

@@ -22,7 +22,7 @@ from ibcb.engine import Subscriber, replay
 from ibcb.estimators.answers import Answering
 from ibcb.estimators.fitting import Fit, Judge, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, check_log
-from ibcb.estimators.parameters import PARAMETERS, Parameters
+from ibcb.estimators.parameters import PARAMETERS
 from ibcb.estimators.published import published
 from ibcb.estimators.reduction import Lens, Reduction, lens_of
 from ibcb.estimators.settings import Settings
@@ -44,7 +44,7 @@ _WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 
 
 @documented(PARAMETERS)
-class IBCB(Answering, Parameters):
+class IBCB(Answering):
     """Inverse batched contextual bandit.
 
     Parameters
