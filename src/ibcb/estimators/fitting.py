@@ -240,7 +240,7 @@ def _once_more(
     fit = robust.fit
     if isinstance(error, InfeasibleError):
         fit = replace(fit, evolution=fit.evolution.with_certificate(error.certificate))
-    return Fitted(fit, judged or robust.judge)
+    return Fitted(fit, robust.judge if judged is None else judged)
 
 
 @dataclass(frozen=True)
