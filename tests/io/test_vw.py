@@ -150,10 +150,8 @@ def test_without_choices_labels_may_be_missing_and_tabs_are_spaces(tmp_path):
 @pytest.mark.parametrize("given", ["features", "preparation"])
 def test_given_features_decide_what_is_read(tmp_path, given):
     names = ("b", "missing", "a")
-    options = {
-        "features": {"features": list(names)},
-        "preparation": {"preparation": Preparation(tuple(FeatureColumn(name) for name in names))},
-    }[given]
+    preparation = Preparation(tuple(FeatureColumn(name) for name in names))
+    options = {"features": list(names)} if given == "features" else {"preparation": preparation}
     source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n| d:4\n", **options)
     assert the_only(source).contexts.tolist() == [[2, 0, 1], [0, 0, 0]]
     assert source.feature_names == source.preparation.feature_names == names
@@ -181,12 +179,12 @@ def test_a_batch_may_be_all_zeros(tmp_path, monkeypatch):
 GOOD = "0:1:1 |a x:1\n|a x:2\n\n"
 BROKEN = {
     "empty": ("", "the log is empty"),
-    "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .* is labelled.*action:cost:probability"),
+    "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .*action:cost:probability.*--skip-unl"),
     "two labels": (GOOD + "0:1:1 |a x\n0:1:1 |a y\n", r"line 5: a second labelled candidate .* begins at line 4"),
     "--cb": ("1:0:0.5 |f a\n2:1:0.5 |f b\n", r"line 2: a second labelled .* Every line is labelled, as in --cb, with"),
     "conditional": (
-        "ccb shared |User b\nccb action |Action d\nccb slot 0:0.8:1.0 0 |Slot h\n",
-        r"line 1: 'ccb shared' is of a conditional contextual bandit \(ccb\): one choice for each slot",
+        "ccb shared |User b\nccb action |Action d\n",
+        r"line 1: 'ccb shared' is of .*\(ccb\): one choice for",
     ),
     "costs": ("1:1.0 | a_1\n2:0.0 | a_2\n", r"line 1: '1:1.0' is not a label; .*csoaa_ldf"),
     "shared only": (GOOD + "shared |a x\n", r"line 4: a shared line without candidates"),
@@ -231,10 +229,7 @@ ASKED = {
     "all dropped": ({"drop": ["a^x"]}, r"no candidate has a feature"),
     "sort": ({"sort": True}, r"neither times nor episodes to sort by"),
     "columns": ({"columns": {"episode": "day"}}, r"'day' was named as column 'episode'.*no columns"),
-    "one-hot": (
-        {"one_hot": ["x"]},
-        r"no column 'x' to encode .*a text is a feature of its own in this format.*Leave it out",
-    ),
+    "one-hot": ({"one_hot": ["x"]}, "no column 'x' to encode .*a text is a feature of its own.*Leave it out"),
 }
 
 
@@ -296,4 +291,3 @@ def test_blocks_without_a_label_are_left_out_on_request(tmp_path):
     source = source_of(tmp_path, text, skip_unlabelled=True)
     assert len(the_only(source).counts) == 2 * len(the_only(source_of(tmp_path, GOOD)).counts)
     assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
-    refused(tmp_path, text, r"line 4: no candidate of the block .*--skip-unlabelled")
