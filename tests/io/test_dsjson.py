@@ -307,6 +307,16 @@ BROKEN = {
         r"line 2: ibcb_episode is missing, .* the lines before it\.",
     ),
     "no features": ([decision({}, {"_tag": "x"})], "no candidate has a feature"),
+    "propensity": (
+        [GOOD | {"_label_probability": 1.5}],
+        r"line 1: candidate 0: the propensity is 1.5.*--drop p --",
+    ),
+    "propensity of another": ([GOOD | {"a": [1, 2], "p": [0.5, -0.3]}], "line 1: candidate 1: the propensity is -0.3"),
+    "propensities too few": (
+        [GOOD | {"a": [1, 2], "p": [0.5]}],
+        r"line 1: p has 1 number but a is \[1, 2\], of 2 cand",
+    ),
+    "propensity text": ([GOOD | {"p": ["x", 0.2]}], r"line 1: p is \['x', 0.2\]; expected a probability"),
 }
 
 
@@ -330,33 +340,6 @@ def test_dsjson_is_recognised_by_its_first_lines(tmp_path):
     assert looks_like_dsjson(written(tmp_path, {"RewardValue": 1}, "", GOOD))
     for lines in ([], ["episode,step"], [{"episode": 0, "c": 1}], [b"\xff\xfe"]):
         assert not looks_like_dsjson(written(tmp_path, *lines))
-
-
-# -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
-
-
-def test_vowpal_wabbit_reads_the_numbers_and_labels_that_we_write(tmp_path, rng):
-    package = pytest.importorskip(
-        "vowpalwabbit", reason="vowpalwabbit is not installed: that Vowpal Wabbit reads our files was NOT tested"
-    )
-    contexts = [rng.normal(size=(m, 3)) * (rng.random((m, 3)) < 0.7) for m in (3, 1, 4, 2)]
-    log = BehaviorLog.from_episodes(
-        [(contexts, [2, 0, 3, 0])], feature_names=["a", "b c", "d.e"], step_ids=np.arange(4)
-    )
-    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
-    workspace = package.Workspace("--cb_adf --dsjson --noconstant --quiet --strict_parse")
-    for step, line in enumerate((tmp_path / "log.dsjson").read_text().splitlines()):
-        shared, *examples = workspace.parse(line)
-        assert not list(shared.iter_features())
-        for index, (example, row) in enumerate(zip(examples, log.candidates(step), strict=True)):
-            found = sorted(value for _, value in example.iter_features())
-            np.testing.assert_allclose(found, sorted(row[row != 0]), rtol=1e-6)
-            assert len(example.get_label().costs) == (index == log.chosen[step])
-        workspace.learn([shared, *examples])
-    workspace.finish()
-    whole = package.Workspace(f"--cb_adf --dsjson --quiet --strict_parse -d {tmp_path / 'log.dsjson'}")
-    assert whole.get_weighted_examples() == log.n_steps
-    whole.finish()
 
 
 @pytest.mark.parametrize(

@@ -258,32 +258,33 @@ def test_vw_is_recognised_by_its_first_line(tmp_path):
 # -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
 
 
-def vowpal_wabbit(*arguments):
+@pytest.mark.parametrize("suffix, separator, how", [(".vw", "\n\n", ""), (".dsjson", "\n", "--dsjson")])
+def test_vowpal_wabbit_reads_the_names_numbers_and_labels_that_we_write(tmp_path, rng, suffix, separator, how):
     package = pytest.importorskip(
         "vowpalwabbit", reason="vowpalwabbit is not installed: that Vowpal Wabbit reads our files was NOT tested"
     )
-    return package.Workspace(" ".join(["--cb_adf --noconstant --quiet", *arguments]))
-
-
-def test_vowpal_wabbit_reads_the_names_numbers_and_labels_that_we_write(tmp_path, rng):
-    names = ["item^price", "item^sale %", "text^a|b", "plain name", "0"]
+    how, path = f"--cb_adf --noconstant --quiet --strict_parse {how}", tmp_path / f"log{suffix}"
+    names = ["item^price", "item^sale %", "text^a|b", "plain name", "0.e"]
     contexts = [rng.normal(size=(m, 5)) * (rng.random((m, 5)) < 0.7) for m in (3, 1, 4, 2)]
-    log = BehaviorLog.from_episodes([(contexts, [2, 0, 3, 0])], feature_names=names)
-    write_vw(in_parts(log), tmp_path / "log.vw")
-    workspace = vowpal_wabbit("--strict_parse")
-    blocks = (tmp_path / "log.vw").read_text().split("\n\n")[:-1]
+    log = BehaviorLog.from_episodes([(contexts, [2, 0, 3, 0])], feature_names=names, step_ids=np.arange(4))
+    ibcb.write_log(log, path)
+    workspace = package.Workspace(how)
+    blocks = path.read_text().removesuffix(separator).split(separator)
     assert len(blocks) == log.n_steps
     for step, block in enumerate(blocks):
-        examples = workspace.parse(block)
+        examples = every = workspace.parse(block)
+        if suffix == ".dsjson":
+            shared, *examples = every
+            assert not list(shared.iter_features())
         for index, (example, row) in enumerate(zip(examples, log.candidates(step), strict=True)):
-            found = sorted(value for _, value in example.iter_features())
-            np.testing.assert_allclose(found, sorted(row[row != 0]), rtol=1e-6)
+            features = sorted(value for _, value in example.iter_features())
+            np.testing.assert_allclose(features, sorted(row[row != 0]), rtol=1e-6)
             assert len(example.get_label().costs) == (index == log.chosen[step])
-        workspace.learn(examples)
+        workspace.learn(every)
     workspace.finish()
-    workspace = vowpal_wabbit(f"-d {tmp_path / 'log.vw'} --strict_parse")
-    assert workspace.get_weighted_examples() == log.n_steps
-    workspace.finish()
+    whole = package.Workspace(f"{how} -d {path}")
+    assert whole.get_weighted_examples() == log.n_steps
+    whole.finish()
 
 
 def test_blocks_without_a_label_are_left_out_on_request(tmp_path):
