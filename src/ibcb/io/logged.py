@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_quantity, one_array, shown_type
-from ibcb.io.words import dropped, taken_back
+from ibcb.io.words import dropped, refusal, taken_back
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
@@ -42,10 +42,7 @@ class Logged(NamedTuple):
         """Values of the column, NaN where there is none."""
         kind = values.type
         if not is_quantity(kind):
-            raise LogFormatError(
-                f"column {shown(self.column)} holds {shown_type(kind)}; a logged propensity is a number between 0 and "
-                f"1. {self._remedy}"
-            )
+            raise refusal("propensity-no-number", column=self.column, kind=shown_type(kind), remedy=self._remedy)
         numbers: NDArray[np.float64] = values.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
         return numbers
 
