@@ -42,7 +42,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.opened import first_lines, text_lines
 from ibcb.io.sources import refused, some
 from ibcb.io.sparse import Decision, SparseSource, steps_to_write
-from ibcb.io.words import refusal
+from ibcb.io.words import refusal, sentence
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.notes import Note
@@ -120,11 +120,7 @@ class DSJsonSource(SparseSource):
             text = f"{plural(count, 'decision')} marked _skipLearn, from which the decider never learned, left out."
             remarks.append(Note("decisions-not-learned-from", "info", text, {"decisions": count}))
         if len(self._models) > 1 and "episode" not in self._options.columns:
-            text = (
-                "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
-                "(--column episode=VWState.m) makes an episode of each."
-            )
-            remarks.append(Note("models-named", "info", text, {"models": len(self._models)}))
+            remarks.append(Note("models-named", "info", sentence("models-named"), {"models": len(self._models)}))
         return remarks
 
     # -- one line --------------------------------------------------------------------------------------------------

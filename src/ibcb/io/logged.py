@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_quantity, one_array, shown_type
-from ibcb.io.words import dropped, refusal, taken_back
+from ibcb.io.words import dropped, refusal, sentence, taken_back
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
@@ -31,11 +31,7 @@ class Logged(NamedTuple):
         """Where its name alone says so: that it is no feature."""
         if self.told:
             return ()
-        text = (
-            f"{shown(self.column)} read as logged propensities (the name suggests it): kept beside the "
-            f"log for checks, no feature and never fitted. If it is a feature, {taken_back(self.column)}; if it is "
-            f"something else, leave it out with {dropped(self.column)}."
-        )
+        text = sentence("propensities-read", column=self.column)
         return (Note("propensities-read", "info", text, {"column": self.column}),)
 
     def numbers(self, values: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:

@@ -50,12 +50,9 @@ from ibcb.io.sources import (
     BATCH_NUMBERS,
     asked_names,
     cuts,
-    existing,
+    file_without_columns,
     in_order,
     kept_features,
-    refuse_keep,
-    refuse_one_hot,
-    refuse_roles,
     same_features,
     some,
 )
@@ -134,12 +131,10 @@ class NpzSource:
     notes: tuple[Note, ...] = ()
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        file = existing(path)
-        self.name, self._options = file.name, options
-        refuse_roles(options, self.name)
-        refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
-        refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
-        self._archive = archive = _Archive(file)
+        reason = "an archive holds numbers; encode columns before it is written"
+        keep = "every feature of an archive is read, whatever its name. Leave it out"
+        self._archive = archive = _Archive(file_without_columns(path, options, reason, keep))
+        self.name, self._options = archive.path.name, options
         contexts = archive.arrays.get("contexts")
         if contexts is None:
             feedback = "; feedback (see `ibcb.io.to_feedback`) is read from memory: read_log(numpy.load(path))"
@@ -298,7 +293,7 @@ class _Archive:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.arrays: dict[str, _Array] = {}
         others: list[str] = []
         with _damage("not a readable NumPy archive", "write it with numpy.savez"), zipfile.ZipFile(path) as archive:
@@ -371,7 +366,7 @@ class _Archive:
         """An array as a file, from its data on; where it ends, its checksum is compared."""
         with contextlib.ExitStack() as stack:
             with _damage("not a readable NumPy archive", "has the file changed?"):
-                archive = stack.enter_context(zipfile.ZipFile(self._path))
+                archive = stack.enter_context(zipfile.ZipFile(self.path))
                 file = stack.enter_context(archive.open(f"{name}.npy"))
                 file.read(self.arrays[name].header if skipped is None else skipped)
             yield file

@@ -229,14 +229,10 @@ class OpenBanditSource(MappedSource):
         there = self._tables.schema.names
         absent = [name for name in names if name not in there]
         if absent:
+            missing, beside = f"{plural(len(absent), 'column')} missing: {some(absent)}", self._items_name
+            items = plural(len(self._ids), "item")
             raise refusal(
-                "impressions-lack",
-                count=len(absent),
-                absent=some(absent),
-                there=some(there, 10),
-                file=self._items_name,
-                items=len(self._ids),
-                remedy=remedy,
+                "impressions-lack", missing=missing, there=some(there, 10), file=beside, items=items, remedy=remedy
             )
 
     def _long_rows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -283,15 +279,8 @@ class OpenBanditSource(MappedSource):
         ids = _ids(table)
         positions = np.searchsorted(self._ids, ids)
         if (at := first_true(self._ids[np.minimum(positions, len(self._ids) - 1)] != ids)) is not None:
-            raise refusal(
-                "item-unknown",
-                row=_row(table, at),
-                item=ids[at],
-                file=self._items_name,
-                items=len(self._ids),
-                first=self._ids[0],
-                last=self._ids[-1],
-            )
+            items = f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}"
+            raise refusal("item-unknown", row=_row(table, at), item=ids[at], file=self._items_name, items=items)
         return positions
 
 

@@ -24,11 +24,8 @@ from ibcb.io.sources import (
     BATCH_NUMBERS,
     MOST_FEATURES,
     asked_names,
-    existing,
+    file_without_columns,
     in_order,
-    refuse_keep,
-    refuse_one_hot,
-    refuse_roles,
     same_features,
     shared_features,
     some,
@@ -100,11 +97,10 @@ class SparseSource:
     step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        self._opened = Opened(existing(path))
+        reason = "a text is a feature of its own in this format, without being asked for. Leave it out"
+        keep = "in this format rewards and costs stand apart, and every feature is read. Leave it out"
+        self._opened = Opened(file_without_columns(path, options, reason, keep, self._roles))
         self.name = self._opened.path.name
-        refuse_roles(options, self.name, self._roles)
-        refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
-        refuse_keep(options, "in this format rewards and costs stand apart, and every feature is read. Leave it out")
         preparation = options.preparation
         if preparation is not None:
             before = {role: key for role, key in preparation.roles if role in self._roles}

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ibcb.io.columns import matches
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
-from ibcb.io.words import listed, refusal
+from ibcb.io.words import listed, refusal, sentence
 from ibcb.log.array_checks import LogFormatError, offsets_of, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions
@@ -148,10 +148,7 @@ def with_moments(raw: Preparation, blocks: Iterable[Contexts]) -> tuple[Preparat
             columns.append(replace(column, center=mean, scale=scale))
         else:
             raise refusal("scale-unknown", name=column.name, low=low, high=high)
-    text = (
-        f"{', '.join(map(shown, constant))}: the same for all candidates of the log, so centred, and scaled by 1 for "
-        "want of a standard deviation."
-    )
+    text = sentence("constant-not-scaled", columns=", ".join(map(shown, constant)))
     notes = (Note("constant-not-scaled", "info", text, {"columns": tuple(constant)}),) if constant else ()
     return replace(raw, columns=tuple(columns)), notes
 
@@ -269,14 +266,9 @@ def _check_number(crosses: tuple[Cross, ...], options: ReadOptions) -> None:
     number = sum(prod(len(factor) for factor in cross) for cross in crosses)
     if number > MOST_FEATURES:
         largest = max(crosses, key=lambda cross: prod(map(len, cross)))
+        columns = ",".join(options.cross[crosses.index(largest)])
         sizes = " x ".join(str(len(factor)) for factor in largest)
-        raise refusal(
-            "cross-too-many",
-            number=number,
-            columns=",".join(options.cross[crosses.index(largest)]),
-            sizes=sizes,
-            most=MOST_FEATURES,
-        )
+        raise refusal("cross-too-many", number=number, columns=columns, sizes=sizes, most=MOST_FEATURES)
 
 
 def _of_step(source: Source, made: Preparation, crosses: tuple[Cross, ...]) -> set[int]:
