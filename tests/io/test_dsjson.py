@@ -74,21 +74,12 @@ def test_a_log_comes_back_to_the_bit_but_for_its_float_type(tmp_path_factory, lo
             assert getattr(again, name).dtype == getattr(log, name).dtype
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.arange(6, dtype=np.int32),
-        np.arange(6, dtype=np.uint64) + 2**63,
-        np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(6),
-        np.datetime64("2024-02-29") + np.arange(6),
-        np.array([f"étape {i}" for i in range(6)]),
-        np.array([f"2024-02-2{i}" for i in range(6)], dtype=object),
-    ],
-    ids=lambda values: str(values.dtype),
-)
+TEXTS = np.array([f"2024-02-2{i}" for i in range(6)], dtype=object)
+
+
+@pytest.mark.parametrize("values", [np.arange(6, dtype=np.uint64) + 2**63, TEXTS], ids=["large", "texts"])
 def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
-    ids = values if values.dtype.kind != "M" else None
-    log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=ids)
+    log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=values)
     write_dsjson(in_parts(log), tmp_path / "log.dsjson")
     assert_same_log(assembled(DSJsonSource(tmp_path / "log.dsjson", ReadOptions())), log)
 

@@ -158,6 +158,9 @@ def test_the_preparation_reads_new_data_the_same_way(tmp_path):
     expected = before.contexts.copy()
     expected[::5, gone] = 0
     np.testing.assert_array_equal(steps.contexts, expected)
+    written(tmp_path, without(context, "item_feature_2"), table)
+    with pytest.raises(LogFormatError, match=r"item_context\.csv: column 'item_feature_2' is missing; the model"):
+        OpenBanditSource(tmp_path, ReadOptions(preparation=preparation))
 
 
 def test_columns_can_be_chosen_dropped_and_taken_for_categories(tmp_path):
@@ -254,16 +257,6 @@ def test_broken_files_are_refused_by_file_place_and_reason(tmp_path, name):
         ibcb.read_log(folder, episode_every="1d", format="openbandit")
 
 
-def test_files_that_are_not_utf_8_are_refused(tmp_path):
-    context, table = dataset(rows=2)
-    written(tmp_path, context, table)
-    for name in ("all.csv", "item_context.csv"):
-        written(tmp_path, context, table)
-        (tmp_path / name).write_bytes(b"caf\xe9," + (tmp_path / name).read_bytes())
-        with pytest.raises(LogFormatError, match=rf"{name}: the header is not UTF-8"):
-            OpenBanditSource(tmp_path, ReadOptions())
-
-
 AFFINE = ["user-item_affinity"]
 ASKED = {
     "unknown feature": ({"features": ["item_feature_9"]}, "no feature column item_feature_9; there are item_feature_0"),
@@ -283,14 +276,6 @@ def test_what_cannot_be_asked_is_refused(tmp_path, name):
     folder = written(tmp_path, *dataset(rows=2))
     with pytest.raises(LogFormatError, match=words):
         OpenBanditSource(folder, ReadOptions(**options))
-
-
-def test_a_model_s_column_must_be_there(tmp_path):
-    context, table = dataset(rows=2)
-    preparation = OpenBanditSource(written(tmp_path, context, table), ReadOptions()).preparation
-    written(tmp_path, without(context, "item_feature_2"), table)
-    with pytest.raises(LogFormatError, match=r"item_context\.csv: column 'item_feature_2' is missing; the model"):
-        OpenBanditSource(tmp_path, ReadOptions(preparation=preparation))
 
 
 def test_a_folder_must_have_one_file_of_impressions(tmp_path):

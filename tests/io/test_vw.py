@@ -237,11 +237,6 @@ ASKED = {
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
     options, words = ASKED[name]
     refused(tmp_path, GOOD, f".*{words}", **options)
-
-
-def test_missing_files_and_folders(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.vw does not exist"):
-        VWSource(tmp_path / "nowhere.vw", ReadOptions())
     with pytest.raises(LogFormatError, match="a folder; give the path of a file"):
         VWSource(tmp_path, ReadOptions())
 
