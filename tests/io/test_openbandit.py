@@ -17,6 +17,7 @@ from ibcb.io import openbandit
 from ibcb.io.openbandit import OpenBanditSource, looks_like_openbandit
 from ibcb.log.recipe import Preparation
 from ibcb.log.steps import ReadOptions
+from ibcb.numerics.contexts import dense
 
 
 def hashed(*words):
@@ -174,6 +175,27 @@ def test_columns_can_be_chosen_dropped_and_taken_for_categories(tmp_path):
     for source in (asked, dropped, one_hot):
         (steps,) = source.batches()
         assert steps.contexts.shape == (200, len(source.feature_names))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_items_are_one_hot_and_crossed_with_users(tmp_path, monkeypatch, packed):
+    context, table = dataset(items=3, rows=12)
+    folder = written(tmp_path, context, [table[0], *reversed(table[1:])])
+    monkeypatch.setattr(ibcb.io.columns, "sparse_pays", lambda d, filled: packed)
+    how = {"sort": True, "episode_every": "1d"}
+    log = ibcb.read_log(folder, one_hot=["item_id"], cross=[("user_feature_0", "item_id")], **how)
+    columns = dict(zip(log.feature_names, dense(log.contexts).T, strict=True))
+    users = np.repeat([row[6] for row in table[1:]], 3)
+    for item in range(3):
+        mine = np.tile(np.arange(3) == item, 12).astype(float)
+        np.testing.assert_array_equal(columns.pop(f"item_id={item}"), mine)
+        for user in set(users):
+            np.testing.assert_array_equal(columns.pop(f"user_feature_0={user}*item_id={item}"), mine * (users == user))
+    np.testing.assert_array_equal(
+        columns["user-item_affinity"], np.ravel([row[10:] for row in table[1:]]).astype(float)
+    )
+    assert not [name for name in columns if "user_feature" in name]
+    assert_same_log(ibcb.read_log(folder, preparation=log.preparation, **how), log)
 
 
 @pytest.mark.parametrize("missing, number", [("zero", 0.0), ("mean", None)])
