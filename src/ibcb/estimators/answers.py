@@ -32,6 +32,7 @@ from ibcb.log import BehaviorLog, Log
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
 from ibcb.tracking import Interval, Track
+from ibcb.tracking.posterior import Plausible
 from ibcb.tracking.selection import Candidate
 
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
@@ -46,6 +47,8 @@ class Answering(Imitator, Parameters):
     intercept_: float
     policy_coefs_: NDArray[np.float64]
     expert_: str
+    rules_: tuple[Plausible, ...]
+    motions_: tuple[Plausible, ...]
     l2_: float
     units_: str
     top_k_: int | None
