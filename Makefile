@@ -90,6 +90,7 @@ bench: $(VENV)/developer ## the paper's figures beside ours, and ratios of runni
 	$(BIN)/python benchmarks/travel.py
 	$(THREADS) $(BIN)/python benchmarks/dirty.py
 	$(THREADS) $(BIN)/python benchmarks/selection.py
+	$(THREADS) $(BIN)/python benchmarks/foreign.py
 	$(THREADS) $(BIN)/python benchmarks/verdicts.py
 	$(THREADS) $(BIN)/python benchmarks/deciders.py
 	$(THREADS) $(BIN)/python benchmarks/crosses.py

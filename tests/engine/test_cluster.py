@@ -123,7 +123,7 @@ def skewed_log(seed=0):
     "home, options",
     [
         ("memory", {"expert": "sbucb"}),
-        ("disk", {"expert": "sbts"}),
+        slow("disk", {"expert": "sbts"}),
         ("disk", {"solver": "soft", "incremental": False}),
         slow("disk", {"expert": "sbucb"}),
         slow("memory", {"expert": "sbts"}),
@@ -150,7 +150,7 @@ def test_a_cluster_takes_sparse_contexts(client, small_partitions, tmp_path, hom
     [
         pytest.param({"expert": "auto", "l2": "auto"}, marks=pytest.mark.slow),
         pytest.param({"expert": "sbts", "l2": "auto"}, marks=pytest.mark.slow),
-        {"expert": "topk"},
+        pytest.param({"expert": "topk"}, marks=pytest.mark.slow),
         *(pytest.param({"expert": kind}, marks=pytest.mark.slow) for kind in ("stationary", "other")),
     ],
     ids=["auto", "l2", "top_k", "stationary", "other"],

@@ -105,7 +105,7 @@ FITS = [
     pytest.param({"expert": "sbts", "l2": 0.3, "solver": "robust"}, 1, id="another"),
     pytest.param({"expert": "sbucb", "l2": 0.3, "forecast": None, "solver": "soft"}, 1, id="Algorithm 2"),
     pytest.param({"expert": "sbucb", "solver": "robust"}, 2, id="l2 open"),
-    pytest.param({"expert": "auto"}, 2, id="all open"),
+    pytest.param({"expert": "auto", "solver": "robust"}, 2, id="all open"),
     pytest.param({"expert": "stationary"}, 2, id="only tracked"),
 ]
 
@@ -186,7 +186,10 @@ def own(request):
 
 def test_deciders_of_ones_own(path, passes, own):
     log = ibcb.open_log(path)
-    for given, expected in (({"expert": own, "l2": 0.3, "solver": "robust"}, 1), ({"expert": "auto"}, 2)):
+    for given, expected in (
+        ({"expert": own, "l2": 0.3, "solver": "robust"}, 1),
+        ({"expert": "auto", "solver": "robust"}, 2),
+    ):
         model = ibcb.IBCB(**given).fit_along(log, judge=True, also=[Validating()])
         model.verdict(log)
         assert passes() == expected

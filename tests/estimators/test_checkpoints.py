@@ -137,7 +137,7 @@ def killed(monkeypatch, disk, options, out, after, *, stored, resume=False):
 
 
 @pytest.mark.parametrize("stored", [slow(True), False], ids=["after it is stored", "before it is stored"])
-@pytest.mark.parametrize("options", [slow("auto"), "top_k", "other", "kind"])
+@pytest.mark.parametrize("options", [slow("auto"), "top_k", slow("other"), "kind"])
 @pytest.mark.parametrize("name", ["plain", slow("contradicting")])
 def test_killed_at_any_episode_of_either_phase_it_goes_on_to_the_same_bits(
     tmp_path, monkeypatch, options, name, stored

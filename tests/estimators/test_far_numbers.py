@@ -153,14 +153,6 @@ def test_a_direction_does_not_depend_on_the_length_of_weights(power):
     assert_array_equal(model.direction(np.ldexp(weights, power)), model.direction(weights))
 
 
-@pytest.mark.parametrize("factor", [1.0, *POWERS])
-def test_a_model_of_far_numbers_is_the_same_from_a_file(tmp_path, factor):
-    model = IBCB(l2="auto").fit(in_units(small_run(**SIZE).log, np.full(4, factor)))
-    ibcb.save_model(model, tmp_path / "model.safetensors")
-    loaded = ibcb.load_model(tmp_path / "model.safetensors")
-    assert_array_equal(loaded.forecast(3), model.forecast(3), strict=True)
-
-
 # -- one number that is far from all others --------------------------------------------------------------------------
 
 

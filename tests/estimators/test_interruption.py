@@ -38,7 +38,7 @@ PLACES = {
     "sample": ("ibcb.tracking.context_sample", "ContextSample.extend"),
     "logit observes": ("ibcb.deciders.softmax", "observed"),
     "selection judges": ("ibcb.tracking.contenders", "Comparison.of"),
-    "selection chooses": ("ibcb.tracking.selection", "choose"),
+    "selection chooses": ("ibcb.tracking.selection", "_believed"),
     "publishing": ("ibcb.estimators.ibcb", "published"),
     "what moves": ("ibcb.estimators.published", "how_it_moves"),
     "unidentified": ("ibcb.tracking", "unidentified"),
@@ -256,7 +256,7 @@ def test_another_log_in_the_second_pass_is_noticed(log, monkeypatch):
 
     def changing(logs, *subscribers, **how):
         passes.append(1)
-        return replay([flipped(log, 2, 7)] if len(passes) == 2 else logs, *subscribers, **how)
+        return replay(logs if len(passes) == 1 else [flipped(log, 2, 7)], *subscribers, **how)
 
     monkeypatch.setattr(fitting, "replay", changing)
     with pytest.raises(ibcb.LogFormatError, match="the log changed while it was fitted.*Fit it again"):

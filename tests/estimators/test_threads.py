@@ -10,7 +10,6 @@ import pytest
 from conftest import small_run
 from same import assert_same
 from threadpoolctl import threadpool_info, threadpool_limits
-from views import flipped
 
 import ibcb
 from ibcb import IBCB
@@ -136,20 +135,6 @@ def test_fits_in_threads_give_the_bits_of_fits_one_after_the_other(tmp_path):
     for one, other in zip(alone, together, strict=True):
         assert_same(one.get_state(), other.get_state())
         assert_same(one.notes_, other.notes_)
-
-
-def test_a_fit_that_fails_beside_one_that_does_not_leaves_blas_as_it_was():
-    log = small_run(**SIZE).log
-    contradicting = flipped(log, 2, 7)
-
-    def failing():
-        with pytest.raises(ibcb.InfeasibleError):
-            IBCB(l2=0.3, solver="hard").fit(contradicting)
-
-    with threadpool_limits(2, user_api="blas"):
-        before = blas_threads()
-        at_once([failing, lambda: IBCB(l2=0.3).fit(log)] * 3)
-        assert blas_threads() == before
 
 
 def test_whoever_looks_while_a_model_is_fitted_again_sees_one_fit():

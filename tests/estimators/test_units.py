@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from conftest import ragged_log, slow, small_run
 from numpy.testing import assert_allclose, assert_array_equal
-from replayed import first_candidates, tracked
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -262,16 +261,3 @@ def test_a_shift_changes_little_of_a_learner(expert, kind):
     assert cosine(one.next_policy_coef_, other.next_policy_coef_) >= 0.98
     shifted = rewritten(run.test_log, lambda X: X + shift)
     assert np.mean(other.predict(shifted) == one.predict(run.test_log)) >= 0.96
-
-
-@pytest.mark.parametrize("expert", ["sbucb", "sbts"])
-def test_a_shift_is_nothing_to_a_track_of_one_that_standardizes_but_for_its_prior(expert):
-    """The frame moves with the features: widths, leads and Psi stay; only how large scores may be is seen from 0."""
-    run = world(expert)
-    shift = run.log.contexts.std(axis=0) * [1.0, -1.0, 2.0, 0.5, 0.0, -2.0, 1.0, 0.0]
-    tracks = []
-    for log in (run.log, rewritten(run.log, lambda X: X + shift)):
-        frame = first_candidates(log).frames()[1]
-        tracks.append(tracked(log, KINDS[expert](l2=1.0, frame=frame)))
-    for mine, its in zip(tracks[0].policies[2:], tracks[1].policies[2:], strict=True):
-        assert cosine(mine, its) > 0.99

@@ -198,7 +198,7 @@ def test_a_column_that_was_named_is_taken_for_no_role():
     assert "round" in ibcb.read_log(table, keep=["round"], one_hot=True).feature_names
 
 
-# -- Vowpal Wabbit, dsjson, Open Bandit --------------------------------------------------------------------------------
+# -- Vowpal Wabbit, dsjson ---------------------------------------------------------------------------------------------
 
 VW = (
     "shared |user age:2 |hour h:3\n|item price:4 red\n0:1:1 |item price:5\n\n"
@@ -241,37 +241,6 @@ def test_many_words_are_read_sparsely(tmp_path):
         assert named == {name: value for name, value in expected_row.items() if value}
     with pytest.raises(LogFormatError, match=r"features are 0 in most rows.*leave it out\. IBCB\(l2=\"auto\"\)"):
         ibcb.read_log(tmp_path / "log.vw", episode_size=50, standardize=True)
-
-
-def open_bandit(folder, steps=12):
-    rng = np.random.default_rng(1)
-    items = "item_id,item_feature_0,item_feature_1\n" + "".join(f"{i},0.{i},{'ab'[i % 2]}\n" for i in range(3))
-    head = "timestamp,item_id,user_feature_0,user-item_affinity_0,user-item_affinity_1,user-item_affinity_2\n"
-    users = rng.choice(["x", "y", "z"], size=steps)
-    rows = "".join(f"2020-01-0{1 + t % 2} 00:00:{t:02},{t % 3},{users[t]},{t},0,1\n" for t in range(steps))
-    folder.mkdir(exist_ok=True)
-    (folder / "item_context.csv").write_text(items)
-    (folder / "all.csv").write_text(head + rows)
-    return users
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_open_bandit_items_are_one_hot_and_users_crossed(tmp_path, monkeypatch, packed):
-    users = open_bandit(tmp_path)
-    monkeypatch.setattr(ibcb.io.columns, "sparse_pays", lambda d, filled: packed)
-    how = {"one_hot": ["item_id"], "cross": [("user_*", "item_id")], "sort": True, "episode_every": "1d"}
-    log = ibcb.read_log(tmp_path, **how)
-    found = by_name(log)
-    order = np.argsort([t % 2 for t in range(12)], kind="stable")
-    for item in range(3):
-        mine = np.tile(np.arange(3) == item, 12).astype(float)
-        np.testing.assert_array_equal(found[f"item_id={item}"], mine)
-        for user in "xyz":
-            is_user = np.repeat(users[order] == user, 3)
-            np.testing.assert_array_equal(found[f"user_feature_0={user}*item_id={item}"], mine * is_user)
-    np.testing.assert_array_equal(found["user-item_affinity"][::3], order)
-    assert not [name for name in found if name.startswith("user_feature_0=") and "*" not in name]
-    assert_same_log(ibcb.read_log(tmp_path, preparation=log.preparation, sort=True, episode_every="1d"), log)
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------

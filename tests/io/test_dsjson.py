@@ -74,21 +74,12 @@ def test_a_log_comes_back_to_the_bit_but_for_its_float_type(tmp_path_factory, lo
             assert getattr(again, name).dtype == getattr(log, name).dtype
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.arange(6, dtype=np.int32),
-        np.arange(6, dtype=np.uint64) + 2**63,
-        np.datetime64("2024-02-29T12:00:00.123456789") + np.arange(6),
-        np.datetime64("2024-02-29") + np.arange(6),
-        np.array([f"étape {i}" for i in range(6)]),
-        np.array([f"2024-02-2{i}" for i in range(6)], dtype=object),
-    ],
-    ids=lambda values: str(values.dtype),
-)
+TEXTS = np.array([f"2024-02-2{i}" for i in range(6)], dtype=object)
+
+
+@pytest.mark.parametrize("values", [np.arange(6, dtype=np.uint64) + 2**63, TEXTS], ids=["large", "texts"])
 def test_timestamps_and_ids_of_any_kind_come_back(tmp_path, values):
-    ids = values if values.dtype.kind != "M" else None
-    log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=ids)
+    log = BehaviorLog(np.ones((6, 1)), np.arange(7), np.zeros(6, int), [0, 2, 6], timestamps=values, step_ids=values)
     write_dsjson(in_parts(log), tmp_path / "log.dsjson")
     assert_same_log(assembled(DSJsonSource(tmp_path / "log.dsjson", ReadOptions())), log)
 
@@ -239,16 +230,12 @@ def test_without_choices_no_key_needs_to_tell_them(tmp_path):
     assert the_only(source_of(tmp_path, *lines, choices=False)).chosen.tolist() == [0, 1]
 
 
-def test_given_features_decide_what_is_read(tmp_path):
+def test_a_model_s_features_decide_what_is_read(tmp_path):
     first = source_of(tmp_path, decision({"x": 1, "c": "red"}, {"x": 2, "c": "blue"}))
     again = source_of(tmp_path, decision({"c": "green", "x": 5}, {"c": "red"}), preparation=first.preparation)
     assert again.feature_names == ("x", "c=red", "c=blue")
     assert the_only(again).contexts.tolist() == [[5, 0, 0], [0, 1, 0]]
-    assert tuple(map(str, again.notes)) == (
-        "1 feature not asked for left out: c=green.",
-        "1 feature asked for appear nowhere: c=blue.",
-    )
-    assert source_of(tmp_path, decision({"x": 1, "y": 2}), drop=["x"]).feature_names == ("y",)
+    assert [note.code for note in again.notes] == ["features-not-asked-for", "features-absent"]
 
 
 def test_unnamed_features_can_be_asked_for_by_the_names_they_are_written_with(tmp_path):
@@ -269,56 +256,58 @@ DEEP = '{"c":{"_multi":[' + '{"a":' * 600 + "1" + "}" * 600 + "]}}"
 BROKEN = {
     "empty": ([""], "the log is empty"),
     "no decision": ([{"EventId": "a"}, "[]"], r"no decision in 2 lines; .*c\._multi"),
-    "cut": ([GOOD, json.dumps(GOOD)[:-3]], r"line 2: not a line of JSON"),
-    "not UTF-8": ([GOOD, b'{"caf\xe9": 1}'], r"line 2: byte 5 is not UTF-8"),
-    "half a character": (['{"c":{"_multi":[{"\\uD800":1}]}}'], r"line 1: a text holds half a character"),
+    "cut": ([GOOD, json.dumps(GOOD)[:-3]], "line 2: not a line of JSON"),
+    "not UTF-8": ([GOOD, b'{"caf\xe9": 1}'], "line 2: byte 5 is not UTF-8"),
+    "half a character": (['{"c":{"_multi":[{"\\uD800":1}]}}'], "line 1: a text holds half a character"),
     "bottomless": (["[" * 100_000], "line 1: objects are nested too deeply"),
-    "NaN": (['{"c":{"_multi":[{"x":NaN}]}}'], r"line 1: .*NaN is not a JSON number"),
-    "huge": ([decision({"x": 10**400})], r"line 1: candidate 0: feature 'x' is not finite"),
-    "--json": ([{"_multi": [{"x": 1}]}], r"line 1: _multi stands at the top: this is Vowpal Wabbit's --json"),
-    "no candidates": ([decision()], r"line 1: c has no list _multi of candidates"),
-    "conditional": (
-        [decision(c={"_multi": [{"x": 1}], "_slots": [{"_inc": [0]}]})],
-        r"line 1: .*it is of a conditional contextual bandit \(ccb\): .*write each slot as a step of its own",
-    ),
+    "NaN": (['{"c":{"_multi":[{"x":NaN}]}}'], "line 1: .*NaN is not a JSON number"),
+    "huge": ([decision({"x": 10**400})], "line 1: candidate 0: feature 'x' is not finite"),
+    "--json": ([{"_multi": [{"x": 1}]}], "line 1: _multi stands at the top: this is Vowpal Wabbit's --json"),
+    "no candidates": ([decision()], "line 1: c has no list _multi of candidates"),
+    "conditional": ([decision(c={"_multi": [{"x": 1}], "_slots": [{}]})], r"line 1: .*\(ccb\): .*each slot as a step"),
     "slate": (
-        [decision(c={"_multi": [{"_slot_id": 0, "x": 1}], "_slots": [{}]})],
-        r"line 1: .*it is of a slate \(slates\): .*write each slot as a step of its own",
+        [decision(c={"_multi": [{"_slot_id": 0}], "_slots": [{}]})],
+        r"line 1: .*\(slates\): .*each slot as a step",
     ),
     "continuous": (
-        [{"_label_ca": {"action": 0.5, "cost": 1, "pdf_value": 0.1}, "c": {"room": 1}}],
-        r"line 1: the decision is of a continuous action \(cats\): a number chosen from a range",
+        [{"_label_ca": {"action": 0.5}, "c": {"room": 1}}],
+        r"line 1: the decision .*\(cats\): a number chosen",
     ),
-    "candidate a number": ([decision({"x": 1}, 3)], r"line 1: candidate 1: 3 is not an object"),
+    "candidate a number": ([decision({"x": 1}, 3)], "line 1: candidate 1: 3 is not an object"),
     "candidate elsewhere": (
         [decision({"__aid": 7})],
         r"line 1: candidate 0: its features are stored elsewhere \(__aid",
     ),
-    "array in array": ([decision({"x": [[1]]})], r"line 1: candidate 0: 'x' holds an array within an array"),
-    "no choice": ([GOOD, {"c": {"_multi": [{"x": 1}]}}], r"line 2: no key says which candidate was chosen"),
-    "choice disagrees": (
-        [decision({"x": 1}, {"x": 2}, a=[2, 1])],
-        r"line 1: _labelIndex tells candidate 0, _label_Action tells candidate 0, a tells candidate 1.*disagree",
-    ),
-    "choice too large": ([decision({"x": 1}, _labelIndex=1)], r"line 1: _labelIndex is 1 but the line has 1 candidate"),
-    "choice zero": ([decision({"x": 1}, _label_Action=0)], r"line 1: _label_Action is 0 .* counts from 1"),
-    "choice text": ([decision({"x": 1}, a=["1"])], r"line 1: a is '1'; expected a whole number, counted from 1"),
-    "time": (
-        [decision({"x": 1}, Timestamp="timestamp_utc")],
-        r"line 1: Timestamp is 'timestamp_utc'.*--drop Timestamp",
-    ),
-    "time of no day": ([decision({"x": 1}, Timestamp="2020-02-30T00:00Z")], r"line 1: Timestamp is '2020-02-30"),
-    "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], r"line 1: Timestamp is '1066-10-14"),
+    "array in array": ([decision({"x": [[1]]})], "line 1: candidate 0: 'x' holds an array within an array"),
+    "no choice": ([GOOD, {"c": {"_multi": [{"x": 1}]}}], "line 2: no key says which candidate .*--skip-unlabelled"),
+    "choice disagrees": ([decision({"x": 1}, {"x": 2}, a=[2, 1])], "line 1: _labelIndex tells .* a tells .*disagree"),
+    "choice too large": ([decision({"x": 1}, _labelIndex=1)], "line 1: _labelIndex is 1 but the line has 1 candidate"),
+    "choice zero": ([decision({"x": 1}, _label_Action=0)], "line 1: _label_Action is 0 .* counts from 1"),
+    "choice zero of actions": ([decision({"x": 1}, _labelIndex=None, _label_Action=None, a=[0])], "line 1: a is 0 but"),
+    "choice text": ([decision({"x": 1}, a=["1"])], "line 1: a is '1'; expected a whole number, counted from 1"),
+    "time": ([decision({"x": 1}, Timestamp="timestamp_utc")], "line 1: Timestamp is 'timestamp_utc'.*--drop Timestamp"),
+    "time of no day": ([decision({"x": 1}, Timestamp="2020-02-30T00:00Z")], "line 1: Timestamp is '2020-02-30"),
+    "time long ago": ([decision({"x": 1}, Timestamp="1066-10-14T09:00Z")], "line 1: Timestamp is '1066-10-14"),
     "time missing": (
         [TIMED, dict(TIMED, Timestamp=None)],
-        r"line 2: Timestamp is missing, but a time in .*--drop Timestamp",
+        "line 2: Timestamp is missing, but a time .*--drop Timestamp",
     ),
-    "time a number": ([TIMED, dict(TIMED, Timestamp=5)], r"line 2: Timestamp is a number, but a time in the lines"),
+    "time a number": ([TIMED, dict(TIMED, Timestamp=5)], "line 2: Timestamp is a number, but a time in the lines"),
     "episode missing": (
         [GOOD | {"ibcb_episode": 0}, GOOD],
-        r"line 2: ibcb_episode is missing, but a number in the lines before it\.",
+        r"line 2: ibcb_episode is missing, .* the lines before it\.",
     ),
     "no features": ([decision({}, {"_tag": "x"})], "no candidate has a feature"),
+    "propensity": (
+        [GOOD | {"_label_probability": 1.5}],
+        r"line 1: candidate 0: the propensity is 1.5.*--drop p --",
+    ),
+    "propensity of another": ([GOOD | {"a": [1, 2], "p": [0.5, -0.3]}], "line 1: candidate 1: the propensity is -0.3"),
+    "propensities too few": (
+        [GOOD | {"a": [1, 2], "p": [0.5]}],
+        r"line 1: p has 1 number but a is \[1, 2\], of 2 cand",
+    ),
+    "propensity text": ([GOOD | {"p": ["x", 0.2]}], r"line 1: p is \['x', 0.2\]; expected a probability"),
 }
 
 
@@ -332,44 +321,16 @@ def test_broken_files_are_refused_by_file_line_and_reason(tmp_path, name):
 
 def test_deep_objects_are_flattened_or_refused(tmp_path):
     try:
-        source = source_of(tmp_path, DEEP, choices=False)
+        names = source_of(tmp_path, DEEP, choices=False).feature_names
     except LogFormatError as error:
-        assert "line 1" in str(error)  # noqa: PT017
-    else:
-        assert source.feature_names == (".".join("a" * 600),)
+        names = (".".join("a" * 600),) if "line 1: objects are nested" in str(error) else ()
+    assert names == (".".join("a" * 600),)
 
 
 def test_dsjson_is_recognised_by_its_first_lines(tmp_path):
     assert looks_like_dsjson(written(tmp_path, {"RewardValue": 1}, "", GOOD))
     for lines in ([], ["episode,step"], [{"episode": 0, "c": 1}], [b"\xff\xfe"]):
         assert not looks_like_dsjson(written(tmp_path, *lines))
-
-
-# -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
-
-
-def test_vowpal_wabbit_reads_the_numbers_and_labels_that_we_write(tmp_path, rng):
-    package = pytest.importorskip(
-        "vowpalwabbit", reason="vowpalwabbit is not installed: that Vowpal Wabbit reads our files was NOT tested"
-    )
-    contexts = [rng.normal(size=(m, 3)) * (rng.random((m, 3)) < 0.7) for m in (3, 1, 4, 2)]
-    log = BehaviorLog.from_episodes(
-        [(contexts, [2, 0, 3, 0])], feature_names=["a", "b c", "d.e"], step_ids=np.arange(4)
-    )
-    write_dsjson(in_parts(log), tmp_path / "log.dsjson")
-    workspace = package.Workspace("--cb_adf --dsjson --noconstant --quiet --strict_parse")
-    for step, line in enumerate((tmp_path / "log.dsjson").read_text().splitlines()):
-        shared, *examples = workspace.parse(line)
-        assert not list(shared.iter_features())
-        for index, (example, row) in enumerate(zip(examples, log.candidates(step), strict=True)):
-            found = sorted(value for _, value in example.iter_features())
-            np.testing.assert_allclose(found, sorted(row[row != 0]), rtol=1e-6)
-            assert len(example.get_label().costs) == (index == log.chosen[step])
-        workspace.learn([shared, *examples])
-    workspace.finish()
-    whole = package.Workspace(f"--cb_adf --dsjson --quiet --strict_parse -d {tmp_path / 'log.dsjson'}")
-    assert whole.get_weighted_examples() == log.n_steps
-    whole.finish()
 
 
 @pytest.mark.parametrize(
@@ -386,8 +347,6 @@ def test_every_key_that_tells_the_choice_is_enough(tmp_path, keys):
     """A list of actions that counts from 0 says nothing where a label does."""
     source = source_of(tmp_path, decision({"x": 1}, {"x": 2}, {"x": 3}, index=1, **keys))
     assert the_only(source).chosen.tolist() == [1]
-    alone = decision({"x": 1}, {"x": 2}, _labelIndex=None, _label_Action=None, a=[0, 1])
-    refused(tmp_path, [alone], "line 1: a is 0 but the line has 2 candidates; it counts from 1")
 
 
 def test_lines_without_a_choice_are_left_out_on_request(tmp_path):
@@ -395,7 +354,6 @@ def test_lines_without_a_choice_are_left_out_on_request(tmp_path):
     source = source_of(tmp_path, decision({"x": 1}), unlabelled, decision({"x": 2}), skip_unlabelled=True)
     assert the_only(source).contexts.ravel().tolist() == [1, 2]
     assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
-    refused(tmp_path, [unlabelled], r"line 1: no key says.*--skip-unlabelled")
 
 
 def test_times_in_another_form(tmp_path):

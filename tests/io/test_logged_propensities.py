@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pytest
-from commands import succeeds
 from strategies import assert_same_log
 
 import ibcb
@@ -83,6 +81,8 @@ def test_one_per_step_is_that_of_the_chosen_candidate(drawn):
     np.testing.assert_array_equal(log.propensities, of_chosen(*drawn[1:]))
     arms = BehaviorLog.from_arms([(np.ones((3, 1)), [0, 1, 1])], n_arms=2, propensities=[0.5, 0.25, 0.125])
     np.testing.assert_array_equal(arms.propensities, [0.5, np.nan, np.nan, 0.25, np.nan, 0.125])
+    # One that was not chosen may have none at all.
+    assert BehaviorLog.from_episodes([([[[1.0], [2.0]]], [0])], propensities=[1, 0]).propensities.tolist() == [1, 0]
 
 
 def test_they_are_no_part_of_what_is_fitted(drawn):
@@ -112,11 +112,6 @@ def test_what_cannot_be_a_propensity_is_named(values, words):
         BehaviorLog.from_episodes(episodes, propensities=values)
 
 
-def test_candidates_that_were_not_chosen_may_have_none_at_all():
-    log = BehaviorLog.from_episodes([([[[1.0], [2.0]]], [0])], propensities=[1.0, 0.0])
-    assert log.propensities.tolist() == [1.0, 0.0]
-
-
 # -- tables with a row per candidate ---------------------------------------------------------------------------------
 
 
@@ -136,16 +131,12 @@ def test_a_column_of_every_candidate_or_of_the_chosen_one_in_whatever_way(drawn)
         np.testing.assert_array_equal(parts, of_chosen(P, chosen), err_msg=way)
 
 
-def test_even_and_certain_draws_are_of_every_candidate(drawn):
-    _, _, chosen = drawn
+def test_even_and_certain_draws_and_one_odd_sum_are_of_every_candidate(drawn):
+    _, P, chosen = drawn
     even, certain = np.full(STEPS * CANDIDATES, 1 / CANDIDATES), np.nan_to_num(of_chosen(np.ones((STEPS, 1)), chosen))
-    for values in (even, certain):
+    P[5] = 0.5
+    for values in (even, certain, P.ravel()):
         np.testing.assert_array_equal(ibcb.read_log(long(drawn, values=values), **CUT).propensities, values)
-
-
-def test_one_step_that_sums_to_something_else_does_not_change_what_the_column_means(drawn):
-    drawn[1][5] = 0.5
-    np.testing.assert_array_equal(ibcb.read_log(long(drawn), **CUT).propensities, drawn[1].ravel())
 
 
 def test_how_a_column_is_read_does_not_depend_on_where_it_is_cut():
@@ -171,16 +162,15 @@ def test_names_that_tell(drawn, name):
     assert (kept.propensities, kept.feature_names) == (None, ("a", "b", name))
 
 
-def test_a_column_is_named_for_the_role(drawn, tmp_path):
+def test_a_column_is_named_for_the_role(drawn):
     table = long(drawn, "p")
     assert ibcb.read_log(table, **CUT).feature_names == ("a", "b", "p")
     log = ibcb.read_log(table, columns={"propensity": "p"}, **CUT)
     same_steps(log, expected(drawn, every=True))
     assert log.notes == ()
-    pacsv.write_csv(table, tmp_path / "log.csv")
-    out = tmp_path / "log.parquet"
-    succeeds("convert", tmp_path / "log.csv", out, "--column", "propensity=p", "--episode-size", "4")
-    np.testing.assert_array_equal(ibcb.read_log(out).propensities, drawn[1].ravel())
+    text = table.set_column(4, "p", pa.array(["high"] * STEPS * CANDIDATES))
+    with pytest.raises(LogFormatError, match=r"column 'p' holds string; .* number between 0 and 1.*--drop p"):
+        ibcb.read_log(text, columns={"propensity": "p"}, **CUT)
 
 
 def test_of_two_columns_one_is_read_and_the_other_left_out(drawn):
@@ -230,12 +220,6 @@ def test_a_value_that_is_none_is_named_with_its_place_and_what_to_do(drawn, valu
     assert "drop=['prob'] (--drop prob)" in str(error.value)
     assert "--keep prob" in str(error.value)
     assert ibcb.read_log(table, drop=["prob"], **CUT).propensities is None
-
-
-def test_text_is_no_propensity(drawn):
-    table = long(drawn).set_column(4, "prob", pa.array(["high"] * STEPS * CANDIDATES))
-    with pytest.raises(LogFormatError, match=r"column 'prob' holds string; .* number between 0 and 1.*--drop prob"):
-        ibcb.read_log(table, **CUT)
 
 
 # -- other layouts ---------------------------------------------------------------------------------------------------
@@ -473,25 +457,6 @@ def test_dsjson_has_them_of_the_actions_listed_or_of_the_label(tmp_path, keys, o
         assert log.propensities is None
     else:
         np.testing.assert_array_equal(log.propensities, found)
-
-
-@pytest.mark.parametrize(
-    "keys, words",
-    [
-        ({"_label_probability": 1.5}, r"line 1: candidate 1: the propensity is 1.5"),
-        ({"p": [0.5, -0.3, 0.8]}, r"line 1: candidate 2: the propensity is -0.3"),
-        ({"p": [0.5, 0.5]}, r"line 1: p has 2 numbers but a is \[2, 3, 1\], of 3 candidates"),
-        ({"p": [0.5, "x", 0.2]}, r"line 1: p is \[0.5, 'x', 0.2\]; expected a probability"),
-        ({"_label_probability": "x"}, r"line 1: _label_probability is 'x'; expected a probability"),
-    ],
-)
-def test_dsjson_names_what_is_wrong(tmp_path, keys, words):
-    path = tmp_path / "log.dsjson"
-    path.write_text(json.dumps(decision(**keys)) + "\n")
-    with pytest.raises(LogFormatError, match=words) as error:
-        ibcb.read_log(path, episode_size=1)
-    assert "drop=['p', '_label_probability'] (--drop p --drop _label_probability)" in str(error.value)
-    assert ibcb.read_log(path, episode_size=1, drop=["p", "_label_probability"]).propensities is None
 
 
 def test_a_log_on_disk_has_them_episode_by_episode(drawn, tmp_path):

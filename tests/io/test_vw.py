@@ -150,10 +150,8 @@ def test_without_choices_labels_may_be_missing_and_tabs_are_spaces(tmp_path):
 @pytest.mark.parametrize("given", ["features", "preparation"])
 def test_given_features_decide_what_is_read(tmp_path, given):
     names = ("b", "missing", "a")
-    options = {
-        "features": {"features": list(names)},
-        "preparation": {"preparation": Preparation(tuple(FeatureColumn(name) for name in names))},
-    }[given]
+    preparation = Preparation(tuple(FeatureColumn(name) for name in names))
+    options = {"features": list(names)} if given == "features" else {"preparation": preparation}
     source = source_of(tmp_path, "0:1:1 | a:1 b:2 c:3\n| d:4\n", **options)
     assert the_only(source).contexts.tolist() == [[2, 0, 1], [0, 0, 0]]
     assert source.feature_names == source.preparation.feature_names == names
@@ -181,12 +179,12 @@ def test_a_batch_may_be_all_zeros(tmp_path, monkeypatch):
 GOOD = "0:1:1 |a x:1\n|a x:2\n\n"
 BROKEN = {
     "empty": ("", "the log is empty"),
-    "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .* is labelled.*action:cost:probability"),
+    "no label": (GOOD + "|a x\n|a y\n", r"line 4: no candidate of the block .*action:cost:probability.*--skip-unl"),
     "two labels": (GOOD + "0:1:1 |a x\n0:1:1 |a y\n", r"line 5: a second labelled candidate .* begins at line 4"),
     "--cb": ("1:0:0.5 |f a\n2:1:0.5 |f b\n", r"line 2: a second labelled .* Every line is labelled, as in --cb, with"),
     "conditional": (
-        "ccb shared |User b\nccb action |Action d\nccb slot 0:0.8:1.0 0 |Slot h\n",
-        r"line 1: 'ccb shared' is of a conditional contextual bandit \(ccb\): one choice for each slot",
+        "ccb shared |User b\nccb action |Action d\n",
+        r"line 1: 'ccb shared' is of .*\(ccb\): one choice for",
     ),
     "costs": ("1:1.0 | a_1\n2:0.0 | a_2\n", r"line 1: '1:1.0' is not a label; .*csoaa_ldf"),
     "shared only": (GOOD + "shared |a x\n", r"line 4: a shared line without candidates"),
@@ -231,10 +229,7 @@ ASKED = {
     "all dropped": ({"drop": ["a^x"]}, r"no candidate has a feature"),
     "sort": ({"sort": True}, r"neither times nor episodes to sort by"),
     "columns": ({"columns": {"episode": "day"}}, r"'day' was named as column 'episode'.*no columns"),
-    "one-hot": (
-        {"one_hot": ["x"]},
-        r"no column 'x' to encode .*a text is a feature of its own in this format.*Leave it out",
-    ),
+    "one-hot": ({"one_hot": ["x"]}, "no column 'x' to encode .*a text is a feature of its own.*Leave it out"),
 }
 
 
@@ -242,11 +237,6 @@ ASKED = {
 def test_what_cannot_be_asked_is_refused(tmp_path, name):
     options, words = ASKED[name]
     refused(tmp_path, GOOD, f".*{words}", **options)
-
-
-def test_missing_files_and_folders(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.vw does not exist"):
-        VWSource(tmp_path / "nowhere.vw", ReadOptions())
     with pytest.raises(LogFormatError, match="a folder; give the path of a file"):
         VWSource(tmp_path, ReadOptions())
 
@@ -263,32 +253,33 @@ def test_vw_is_recognised_by_its_first_line(tmp_path):
 # -- Vowpal Wabbit itself ------------------------------------------------------------------------------------------
 
 
-def vowpal_wabbit(*arguments):
+@pytest.mark.parametrize("suffix, separator, how", [(".vw", "\n\n", ""), (".dsjson", "\n", "--dsjson")])
+def test_vowpal_wabbit_reads_the_names_numbers_and_labels_that_we_write(tmp_path, rng, suffix, separator, how):
     package = pytest.importorskip(
         "vowpalwabbit", reason="vowpalwabbit is not installed: that Vowpal Wabbit reads our files was NOT tested"
     )
-    return package.Workspace(" ".join(["--cb_adf --noconstant --quiet", *arguments]))
-
-
-def test_vowpal_wabbit_reads_the_names_numbers_and_labels_that_we_write(tmp_path, rng):
-    names = ["item^price", "item^sale %", "text^a|b", "plain name", "0"]
+    how, path = f"--cb_adf --noconstant --quiet --strict_parse {how}", tmp_path / f"log{suffix}"
+    names = ["item^price", "item^sale %", "text^a|b", "plain name", "0.e"]
     contexts = [rng.normal(size=(m, 5)) * (rng.random((m, 5)) < 0.7) for m in (3, 1, 4, 2)]
-    log = BehaviorLog.from_episodes([(contexts, [2, 0, 3, 0])], feature_names=names)
-    write_vw(in_parts(log), tmp_path / "log.vw")
-    workspace = vowpal_wabbit("--strict_parse")
-    blocks = (tmp_path / "log.vw").read_text().split("\n\n")[:-1]
+    log = BehaviorLog.from_episodes([(contexts, [2, 0, 3, 0])], feature_names=names, step_ids=np.arange(4))
+    ibcb.write_log(log, path)
+    workspace = package.Workspace(how)
+    blocks = path.read_text().removesuffix(separator).split(separator)
     assert len(blocks) == log.n_steps
     for step, block in enumerate(blocks):
-        examples = workspace.parse(block)
+        examples = every = workspace.parse(block)
+        if suffix == ".dsjson":
+            shared, *examples = every
+            assert not list(shared.iter_features())
         for index, (example, row) in enumerate(zip(examples, log.candidates(step), strict=True)):
-            found = sorted(value for _, value in example.iter_features())
-            np.testing.assert_allclose(found, sorted(row[row != 0]), rtol=1e-6)
+            features = sorted(value for _, value in example.iter_features())
+            np.testing.assert_allclose(features, sorted(row[row != 0]), rtol=1e-6)
             assert len(example.get_label().costs) == (index == log.chosen[step])
-        workspace.learn(examples)
+        workspace.learn(every)
     workspace.finish()
-    workspace = vowpal_wabbit(f"-d {tmp_path / 'log.vw'} --strict_parse")
-    assert workspace.get_weighted_examples() == log.n_steps
-    workspace.finish()
+    whole = package.Workspace(f"{how} -d {path}")
+    assert whole.get_weighted_examples() == log.n_steps
+    whole.finish()
 
 
 def test_blocks_without_a_label_are_left_out_on_request(tmp_path):
@@ -296,4 +287,3 @@ def test_blocks_without_a_label_are_left_out_on_request(tmp_path):
     source = source_of(tmp_path, text, skip_unlabelled=True)
     assert len(the_only(source).counts) == 2 * len(the_only(source_of(tmp_path, GOOD)).counts)
     assert [note.figures["steps"] for note in source.notes if note.code == "unlabelled-steps"] == [1]
-    refused(tmp_path, text, r"line 4: no candidate of the block .*--skip-unlabelled")

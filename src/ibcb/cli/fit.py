@@ -127,7 +127,7 @@ def fit(
     facts = {
         "log": log if streamed else size(behaviour),
         "solver": f"{model.solver_}, {seconds:.3f} s",
-        "decider": model.decider_.label if model.evidence_ else "",
+        "decider": _decider(model) if model.evidence_ else "",
     }
     told = {"model": str(out), **_data(model, claimed), "seconds": seconds, "verdict": verdict, "notes": notes}
     return Result(told, lambda: _show(model, facts, verdict, claimed, out))
@@ -138,6 +138,8 @@ def _data(model: ibcb.IBCB, claimed: bool) -> dict[str, Any]:
     explores, note = model.epsilon_ is not None or model.temperature_ is not None, model.forecast_note_
     return {name: getattr(model, f"{name}_") for name in _FIGURES} | {
         "evidence": [each._asdict() for each in model.evidence_],
+        "rules": [each._asdict() | {"checks": [check._asdict() for check in each.checks]} for each in model.rules_],
+        "motions": [{"name": each.name, "weight": each.weight} for each in model.motions_],
         "diagnostics": [each._asdict() for each in model.diagnostics_],
         # Of epsilon in every episode and the next, or of the temperature.
         "exploration_interval": model.exploration_interval()._asdict() if explores else None,
@@ -170,6 +172,12 @@ def _show(model: ibcb.IBCB, facts: dict[str, Any], verdict: Any, claimed: bool, 
     length = f"choices reveal their direction, {model.decider_.words.length} their length"
     print()
     print(wrapped(f"Weights are scaled so that the scores of a step spread by 1: {length}.", 0))
+
+
+def _decider(model: ibcb.IBCB) -> str:
+    """What it is, or that the log does not tell."""
+    label = model.decider_.label
+    return label if model.expert_ == model.decider_.name else f"{model.expert_}, followed as {label}"
 
 
 def _verdict(model: ibcb.IBCB, log: Any) -> Any:

@@ -131,9 +131,9 @@ ROWS = (
     ),
     _kind(
         Best(),
-        # Judged by benchmarks/selection.py: with walks beside it is mistaken more often.
         Motions(
             (
+                _family("restless", (0.1, 0.3, 1.0, 3.0), early=(1.0,), few=[(1.0,)]),
                 _learner(
                     (0.4,),
                     (0.03,),

@@ -17,6 +17,7 @@ from ibcb.deciders import DRAWS, Kind, Life
 from ibcb.engine import ALL, History
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.imitator import Imitator, as_candidates
+from ibcb.estimators.parameters import Parameters
 from ibcb.estimators.published import (
     added_weights,
     exploration_weight,
@@ -31,6 +32,7 @@ from ibcb.log import BehaviorLog, Log
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
 from ibcb.tracking import Interval, Track
+from ibcb.tracking.posterior import Plausible
 from ibcb.tracking.selection import Candidate
 
 #: steps whose certainty is computed at once: every row has a score under each of the policies drawn
@@ -39,12 +41,14 @@ _STEPS_AT_ONCE = 1024
 _MOST_UPDATES = 10_000
 
 
-class Answering(Imitator):
+class Answering(Imitator, Parameters):
     """What `IBCB` can be asked once it is fitted."""
 
     intercept_: float
     policy_coefs_: NDArray[np.float64]
     expert_: str
+    rules_: tuple[Plausible, ...]
+    motions_: tuple[Plausible, ...]
     l2_: float
     units_: str
     top_k_: int | None
@@ -61,8 +65,6 @@ class Answering(Imitator):
     _fit: Fit
     _fitted_with: dict[str, Any]
     _lens: Lens
-    prior_gram: ArrayLike | None
-    sampling_rate: float
 
     @property
     def decider_(self) -> Kind:

@@ -31,6 +31,7 @@ from ibcb.numerics.metric import Metric
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking import Track
 from ibcb.tracking.contenders import Tracks, UntrackedError
+from ibcb.tracking.posterior import Conclusion, named
 from ibcb.tracking.selection import Candidate, Selecting, Selection
 
 
@@ -53,6 +54,8 @@ class Fit:
     solving, choosing, tracking : tuple of Note
         What a reader should know of each.
     evidence : tuple of Candidate
+    told : Conclusion
+        What the log tells of the decider.
     """
 
     kind: Kind
@@ -64,6 +67,7 @@ class Fit:
     choosing: tuple[Note, ...]
     tracking: tuple[Note, ...]
     evidence: tuple[Candidate, ...]
+    told: Conclusion
 
     @property
     def ridge(self) -> Ridge:
@@ -240,7 +244,7 @@ def _once_more(
     fit = robust.fit
     if isinstance(error, InfeasibleError):
         fit = replace(fit, evolution=fit.evolution.with_certificate(error.certificate))
-    return Fitted(fit, judged or robust.judge)
+    return Fitted(fit, robust.judge if judged is None else judged)
 
 
 @dataclass(frozen=True)
@@ -323,7 +327,7 @@ class _Opening(Subscriber):
         settings, chosen = self.settings, self.selection
         if chosen is None:
             track = Track.begin(settings.alone(heading), heading.before.chosen.phi)
-            chosen = Selection(track, 1.0, evidence=(), notes=())
+            chosen = Selection(track, 1.0, evidence=(), notes=(), told=named(track.kind))
         kind, mode, moments = chosen.track.kind, settings.solver, heading.moments
         if mode == "auto":
             mode = "hard" if kind.learns else "robust"
@@ -341,6 +345,7 @@ class _Opening(Subscriber):
             choosing=chosen.notes,
             tracking=(),
             evidence=chosen.evidence,
+            told=chosen.told,
         )
 
 

@@ -22,7 +22,7 @@ from ibcb.engine import Subscriber, replay
 from ibcb.estimators.answers import Answering
 from ibcb.estimators.fitting import Fit, Judge, continued, fit_logs
 from ibcb.estimators.imitator import LARGEST_WEIGHT, check_log
-from ibcb.estimators.parameters import PARAMETERS, Parameters
+from ibcb.estimators.parameters import PARAMETERS
 from ibcb.estimators.published import published
 from ibcb.estimators.reduction import Lens, Reduction, lens_of
 from ibcb.estimators.settings import Settings
@@ -44,7 +44,7 @@ _WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 
 
 @documented(PARAMETERS)
-class IBCB(Answering, Parameters):
+class IBCB(Answering):
     """Inverse batched contextual bandit.
 
     Parameters
@@ -67,8 +67,11 @@ class IBCB(Answering, Parameters):
     expert_, l2_, units_, top_k_, draws_ : str, float, str, int or None, str or None
         The kind of decider and its parameters, as given or chosen. ``units_`` are those of ``l2_``: "own" for the
         log's, "scaled" for features over their root mean square, "standardized" for features less their mean, over
-        their standard deviation. ``top_k_`` only for "topk",
-        ``draws_`` only for "sbts".
+        their standard deviation. ``top_k_`` only for "topk", ``draws_`` only for "sbts". Of ``expert="auto"``,
+        ``expert_`` is "undetermined" where no kind has nine tenths of what is plausible, or its checks fail; the other
+        parameters are then those of the kind that predicts best.
+    rules_, motions_ : tuple of ibcb.tracking.posterior.Plausible
+        How plausible each choice rule is, with its checks, and how plausible each motion of the policy is.
     evidence_ : tuple of ibcb.tracking.selection.Candidate
         If something was "auto": every alternative that was tried, with its log-likelihood and agreement one episode
         ahead.

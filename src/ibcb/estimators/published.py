@@ -20,6 +20,7 @@ from ibcb.log import Log
 from ibcb.numerics.arrays import Vector
 from ibcb.tracking import Rewards, Track
 from ibcb.tracking.choice_probabilities import Ahead, InForce, Next
+from ibcb.tracking.posterior import motions
 
 #: attributes that every model has, and only some rules have a value for
 _OF_SOME_RULES = ("epsilon_", "temperature_", "top_k_", "draws_")
@@ -62,7 +63,9 @@ def published(fit: Fit, alpha: float, names: tuple[str, ...] | None) -> dict[str
         "intercept_": intercept,
         "policy_coefs_": policies,
         "next_policy_coef_": reached,
-        "expert_": kind.name,
+        "expert_": fit.told.name,
+        "rules_": fit.told.rules,
+        "motions_": fit.told.motions or (motions([track]) if track is not None and track.now is not None else ()),
         "l2_": kind.l2,
         "units_": kind.units,
         **dict.fromkeys(_OF_SOME_RULES),

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,43 +32,35 @@ T = TypeVar("T")
 _LARGEST = 2**53
 
 
-@runtime_checkable
-class Checked(Protocol):
-    """A record that knows what types and shapes do not say of it."""
-
-    def check(self) -> None:
-        """Raise ValueError where its parts cannot belong together."""
-
-
 def pack(value: Any, name: str, arrays: Arrays) -> Any:
     """The value as JSON; its arrays go into ``arrays``, as float64, under names that begin with ``name``.
 
     An array that several records hold is stored once.
     """
-    return _pack(value, name, arrays, {})
+    known: dict[int, str] = {}
 
+    def packed(value: Any, name: str) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, np.ndarray):
+            if id(value) not in known:
+                known[id(value)] = name
+                arrays[name] = value.astype(np.float64)
+            return known[id(value)]
+        if isinstance(value, Note):
+            return value.to_json()
+        if isinstance(value, Kind):
+            frame = packed(value.frame, f"{name}.frame")
+            return {"kind": value.key, "l2": value.l2, "top_k": value.top_k, "frame": frame, "rate": value.rate}
+        if _names(type(value)):
+            return {key: packed(getattr(value, key), f"{name}.{key}") for key in _names(type(value))}
+        if isinstance(value, (tuple, list)):
+            return [packed(item, f"{name}.{place}") for place, item in enumerate(value)]
+        raise TypeError(f"{name} is a {type(value).__name__}, which has no place in a model file.")
 
-def _pack(value: Any, name: str, arrays: Arrays, known: dict[int, str]) -> Any:
-    """``known``: names of arrays by identity."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.ndarray):
-        if id(value) not in known:
-            known[id(value)] = name
-            arrays[name] = value.astype(np.float64)
-        return known[id(value)]
-    if isinstance(value, Note):
-        return value.to_json()
-    if isinstance(value, Kind):
-        frame = _pack(value.frame, f"{name}.frame", arrays, known)
-        return {"kind": value.key, "l2": value.l2, "top_k": value.top_k, "frame": frame, "rate": value.rate}
-    if _names(type(value)):
-        return {key: _pack(getattr(value, key), f"{name}.{key}", arrays, known) for key in _names(type(value))}
-    if isinstance(value, (tuple, list)):
-        return [_pack(item, f"{name}.{place}", arrays, known) for place, item in enumerate(value)]
-    raise TypeError(f"{name} is a {type(value).__name__}, which has no place in a model file.")
+    return packed(value, name)
 
 
 def unpack(kind: type[T], stored: Any, arrays: Arrays, d: int) -> T:
@@ -136,7 +128,7 @@ def _read(kind: Any, stored: Any, arrays: Arrays, sizes: dict[str, int], place: 
             raise ValueError(f"{place} does not hold the parts of a {kind.__name__}")
         hints, own = get_type_hints(kind, include_extras=True), {"d": sizes["d"]}
         record = kind(**{name: _read(hints[name], stored[name], arrays, own, f"{place}.{name}") for name in stored})
-        if isinstance(record, Checked):
+        if hasattr(record, "check"):
             try:
                 record.check()
             except ValueError as error:

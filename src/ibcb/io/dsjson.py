@@ -42,6 +42,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.opened import first_lines, text_lines
 from ibcb.io.sources import refused, some
 from ibcb.io.sparse import Decision, SparseSource, steps_to_write
+from ibcb.io.words import refusal, sentence
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.notes import Note
@@ -119,11 +120,7 @@ class DSJsonSource(SparseSource):
             text = f"{plural(count, 'decision')} marked _skipLearn, from which the decider never learned, left out."
             remarks.append(Note("decisions-not-learned-from", "info", text, {"decisions": count}))
         if len(self._models) > 1 and "episode" not in self._options.columns:
-            text = (
-                "the lines name the model that chose, in VWState.m: columns={'episode': 'VWState.m'} "
-                "(--column episode=VWState.m) makes an episode of each."
-            )
-            remarks.append(Note("models-named", "info", text, {"models": len(self._models)}))
+            remarks.append(Note("models-named", "info", sentence("models-named"), {"models": len(self._models)}))
         return remarks
 
     # -- one line --------------------------------------------------------------------------------------------------
@@ -132,9 +129,7 @@ class DSJsonSource(SparseSource):
         """The decision of a line, if it has one."""
         line = line if isinstance(line, dict) else {}
         if "_multi" in line:
-            raise LogFormatError(
-                "_multi stands at the top: this is Vowpal Wabbit's --json. In dsjson it is within 'c'."
-            )
+            raise refusal("json-no-dsjson")
         context = line.get("c")
         if context is None or line.get("_skipLearn") is True:
             self._left_out["no decision" if context is None else "not learned from"] += 1
@@ -145,9 +140,7 @@ class DSJsonSource(SparseSource):
         multi = context.get("_multi")
         if "_slots" in context:
             slates = any(isinstance(action, dict) and "_slot_id" in action for action in multi or ())
-            raise LogFormatError(
-                f"the line has _slots, several choices at once: it {refused('slates' if slates else 'ccb')}"
-            )
+            raise refusal("decision-of-slots", refused=refused("slates" if slates else "ccb"))
         if not isinstance(multi, list) or not multi:
             raise LogFormatError("c has no list _multi of candidates; a decision needs at least one.")
         own = {key: value for key, value in context.items() if not key.startswith("_")}
@@ -169,10 +162,7 @@ class DSJsonSource(SparseSource):
         if not isinstance(value, dict):
             raise LogFormatError(f"{place}: {shown(value, 40)} is not an object; a candidate is an object of features.")
         if "__aid" in value:
-            raise LogFormatError(
-                f"{place}: its features are stored elsewhere (__aid refers to a dictionary of candidates); write them "
-                "into the log."
-            )
+            raise refusal("candidate-elsewhere", place=place)
         self._flatten(value, None, row, place)
         return row
 
@@ -187,9 +177,7 @@ class DSJsonSource(SparseSource):
         elif isinstance(value, list):
             for index, inner in enumerate(value):
                 if isinstance(inner, list):
-                    raise LogFormatError(
-                        f"{place}: {path!r} holds an array within an array; give each row a name of its own."
-                    )
+                    raise refusal("feature-nested", place=place, path=path)
                 self._flatten(inner, f"{path}[{index}]" if isinstance(inner, (int, float)) else path, row, place)
         elif value is not None:
             name, number = (f"{path}={value}", 1.0) if isinstance(value, str) else (str(path), _float(value))
@@ -208,9 +196,7 @@ class DSJsonSource(SparseSource):
         for key, value in told.items():
             each = value if isinstance(value, list) else [value]
             if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in each):
-                raise LogFormatError(
-                    f"{key} is {shown(value, 40)}; expected a probability, or a list of them. Correct it, or {remedy}"
-                )
+                raise refusal("no-probability", key=key, value=shown(value, 40), remedy=remedy)
         actions = line.get("a")
         actions = actions if isinstance(actions, list) else list(range(1, count + 1))
         base = 0 if 0 in actions else 1
@@ -222,9 +208,8 @@ class DSJsonSource(SparseSource):
             if fits and len(value) == len(actions):
                 return {action - base: _float(number) for action, number in zip(actions, value, strict=True)}
         key, value = next(iter(told.items()))
-        raise LogFormatError(
-            f"{key} has {plural(len(value), 'number')} but a is {shown(actions, 40)}, of {plural(count, 'candidate')}; "
-            f"expected one for each in a. Correct it, or {remedy}"
+        raise refusal(
+            "actions-unlike", key=key, numbers=len(value), actions=shown(actions, 40), count=count, remedy=remedy
         )
 
     def _extras(self, line: dict[str, Any]) -> list[Any]:
@@ -312,15 +297,11 @@ def _chosen(line: dict[str, Any], count: int) -> int | None:
         if type(value) is not int:
             raise LogFormatError(f"{key} is {shown(value, 40)}; expected a whole number, counted from {base}.")
         if not base <= value < count + base:
-            raise LogFormatError(
-                f"{key} is {value} but the line has {plural(count, 'candidate')}; it counts from {base}."
-            )
+            raise refusal("choice-beyond", key=key, value=value, count=count, base=base)
         told[key] = value - base
     if len(set(told.values())) > 1:
         what = ", ".join(f"{key} tells candidate {index}" for key, index in told.items())
-        raise LogFormatError(
-            f"{what} (counted from 0): they disagree. Correct the line or leave out the keys that are wrong."
-        )
+        raise refusal("choice-told-twice", what=what)
     return next(iter(told.values()), None)
 
 
@@ -338,10 +319,7 @@ def write_dsjson(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLi
         for number, part, step, multi in steps_to_write(parts):
             private = [name for name in multi[0] if name.startswith("_")]
             if private:
-                raise LogFormatError(
-                    f"feature {private[0]!r}: in dsjson keys that begin with _ are not features; rename it to write "
-                    "the log so."
-                )
+                raise refusal("feature-private", name=private[0])
             if step == 0:
                 times, ids = _times(part.timestamps, part.n_steps), _ids(part.step_ids, part.n_steps)
             rows = slice(*part.step_offsets[step : step + 2])
@@ -400,10 +378,7 @@ def _times(timestamps: NDArray[Any] | None, steps: int) -> list[dict[str, Any]]:
         return [{"ibcb_timestamp": value} for value in _plain(timestamps, "timestamps")]
     years = timestamps.astype("datetime64[Y]").astype(np.int64) + 1970
     if (at := first_true(np.isnat(timestamps) | ~np.isin(years, _YEARS))) is not None:
-        raise LogFormatError(
-            f"timestamps holds {timestamps[at]}; dsjson is written with times from {_YEARS[0]} to {_YEARS[-1]} and "
-            "nanoseconds."
-        )
+        raise refusal("time-unwritable", time=timestamps[at], first=_YEARS[0], last=_YEARS[-1])
     texts = np.datetime_as_string(timestamps.astype("datetime64[ns]"), unit="ns").tolist()
     return [{"Timestamp": f"{text}Z"} for text in texts]
 
@@ -413,10 +388,7 @@ def _ids(step_ids: NDArray[Any] | None, steps: int) -> list[dict[str, Any]]:
     if step_ids is None:
         return [{}] * steps
     if step_ids.dtype.kind == "M":
-        raise LogFormatError(
-            f"step_ids holds times, such as {step_ids[0]}; in dsjson an id is a number or a text. Write Parquet, or "
-            "give them as timestamps."
-        )
+        raise refusal("id-unwritable", time=step_ids[0])
     values = _plain(step_ids, "step_ids")
     return [{"EventId": v} if isinstance(v, str) else {"EventId": str(v), "ibcb_step_id": v} for v in values]
 

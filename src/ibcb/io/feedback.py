@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ibcb.io.format import Format, Tables
 from ibcb.io.layouts import table_source
 from ibcb.io.sources import BATCH_NUMBERS, kept_features, refuse_roles, some
+from ibcb.io.words import refusal
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, first_true, float_array, plural, whole_numbers
 from ibcb.log.notes import Note
@@ -62,17 +63,13 @@ def _open(source: Mapping[str, Any], options: ReadOptions) -> Source:
 def _arrays(source: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """The arrays of the feedback, checked: what was chosen, and the columns of rounds, and of actions."""
     if "action" not in source:
-        raise LogFormatError(
-            f"the feedback has no 'action', which says what was chosen; it has {some(map(str, source), 12)}."
-        )
+        raise refusal("feedback-no-action", keys=some(map(str, source), 12))
     chosen = whole_numbers(source["action"], "action", "the number of the chosen action")
     features = _matrix(source["action_context"], "action_context")
     n, k = len(chosen), len(features)
     told = _count(source, k)
     if isinstance(told, bool) or not isinstance(told, (int, float)) or told != k:
-        raise LogFormatError(
-            f"n_actions is {shown(told)} but action_context has {k} rows; give it one for each action."
-        )
+        raise refusal("feedback-actions-wrong", told=told, k=k)
     if (at := first_true((chosen < 0) | (chosen >= k))) is not None:
         raise LogFormatError(f"action[{at}] is {chosen[at]} but there are {k} actions; actions count from 0.")
     of_round: dict[str, NDArray[Any]] = {}
@@ -84,9 +81,7 @@ def _arrays(source: Mapping[str, Any]) -> tuple[NDArray[np.int64], dict[str, NDA
         of_round[_PSCORE] = _pscore(source)
     for name, values in of_round.items():
         if len(values) != n:
-            raise LogFormatError(
-                f"{name.partition('_')[0]} has {len(values)} rows but action has {n}; give it one for each round."
-            )
+            raise refusal("feedback-rounds-unlike", name=name.partition("_")[0], rows=len(values), n=n)
     return chosen, of_round, _columns("action", features)
 
 
@@ -103,10 +98,7 @@ class _Arms:
 
     def __init__(self, source: Mapping[str, Any], options: ReadOptions) -> None:
         if source.get("context") is None:
-            raise LogFormatError(
-                "the feedback has neither context nor action_context, so nothing distinguishes its rounds or "
-                "actions; add one of them."
-            )
+            raise refusal("feedback-no-context")
         refuse_roles(options, self.name)
         arms = _count(source, None)
         if isinstance(arms, bool) or not isinstance(arms, (int, type(None))):
@@ -143,10 +135,7 @@ def _pscore(source: Mapping[str, Any]) -> NDArray[np.float64]:
     """Propensities of the actions, one per round."""
     values = float_array(source[_PSCORE], _PSCORE).astype(np.float64)
     if values.ndim != 1:
-        raise LogFormatError(
-            f"pscore has shape {values.shape}; expected one entry per round: the probability of its action. Leave it "
-            "out with drop=['pscore']."
-        )
+        raise refusal("feedback-pscore-shape", shape=values.shape)
     return values
 
 
@@ -192,10 +181,7 @@ def to_feedback(log: BehaviorLog) -> dict[str, Any]:
     if log.propensities is None or pscore is None or np.isnan(pscore).any():
         unknown = 0 if pscore is None else int(np.isnan(pscore).sum())
         missing = f"no propensity of {plural(unknown, 'choice')}" if unknown else "no propensities"
-        raise LogFormatError(
-            f"the log has {missing}, which feedback needs as pscore; take those of a model: "
-            "log.with_propensities(model.propensities(log))."
-        )
+        raise refusal("feedback-no-propensities", missing=missing)
     n, counts = log.n_steps, np.diff(log.step_offsets)
     owner = np.repeat(np.arange(n), counts)
     names, actions = np.arange(int(counts.max())), np.arange(log.n_rows) - np.repeat(log.step_offsets[:-1], counts)
@@ -229,10 +215,7 @@ def _split_features(
     varying = low < high
     width = int(varying.sum()) + k
     if n * width > _MOST_NUMBERS:
-        raise LogFormatError(
-            f"feedback has a row per step: {n:,} x {width:,} numbers, and at most {_MOST_NUMBERS:,} can be made; "
-            "give it fewer episodes, or write labels of Vowpal Wabbit (.vw), which have each candidate by itself."
-        )
+        raise refusal("feedback-too-wide", n=n, width=width, most=_MOST_NUMBERS)
     # Features that several actions share are there once.
     columns: dict[bytes, NDArray[np.float64]] = {}
     for rows, its in zip(each, varying, strict=True):

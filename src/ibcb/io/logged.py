@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ibcb.io.cells import flattened, is_quantity, one_array, shown_type
-from ibcb.io.words import dropped, taken_back
+from ibcb.io.words import dropped, refusal, sentence, taken_back
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import of_chosen, sum_tolerance, wrong_propensity
 from ibcb.log.notes import Note
@@ -31,21 +31,14 @@ class Logged(NamedTuple):
         """Where its name alone says so: that it is no feature."""
         if self.told:
             return ()
-        text = (
-            f"{shown(self.column)} read as logged propensities (the name suggests it): kept beside the "
-            f"log for checks, no feature and never fitted. If it is a feature, {taken_back(self.column)}; if it is "
-            f"something else, leave it out with {dropped(self.column)}."
-        )
+        text = sentence("propensities-read", column=self.column)
         return (Note("propensities-read", "info", text, {"column": self.column}),)
 
     def numbers(self, values: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
         """Values of the column, NaN where there is none."""
         kind = values.type
         if not is_quantity(kind):
-            raise LogFormatError(
-                f"column {shown(self.column)} holds {shown_type(kind)}; a logged propensity is a number between 0 and "
-                f"1. {self._remedy}"
-            )
+            raise refusal("propensity-no-number", column=self.column, kind=shown_type(kind), remedy=self._remedy)
         numbers: NDArray[np.float64] = values.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
         return numbers
 

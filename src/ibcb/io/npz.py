@@ -50,16 +50,13 @@ from ibcb.io.sources import (
     BATCH_NUMBERS,
     asked_names,
     cuts,
-    existing,
+    file_without_columns,
     in_order,
     kept_features,
-    refuse_keep,
-    refuse_one_hot,
-    refuse_roles,
     same_features,
     some,
 )
-from ibcb.io.words import dropped
+from ibcb.io.words import dropped, refusal
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import (
     LogFormatError,
@@ -134,12 +131,10 @@ class NpzSource:
     notes: tuple[Note, ...] = ()
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        file = existing(path)
-        self.name, self._options = file.name, options
-        refuse_roles(options, self.name)
-        refuse_one_hot(options, "an archive holds numbers; encode columns before it is written")
-        refuse_keep(options, "every feature of an archive is read, whatever its name. Leave it out")
-        self._archive = archive = _Archive(file)
+        reason = "an archive holds numbers; encode columns before it is written"
+        keep = "every feature of an archive is read, whatever its name. Leave it out"
+        self._archive = archive = _Archive(file_without_columns(path, options, reason, keep))
+        self.name, self._options = archive.path.name, options
         contexts = archive.arrays.get("contexts")
         if contexts is None:
             feedback = "; feedback (see `ibcb.io.to_feedback`) is read from memory: read_log(numpy.load(path))"
@@ -154,10 +149,7 @@ class NpzSource:
             self._held = archive.sparse_contexts()
         shape = contexts.shape if self._held is None else self._held.shape
         if len(shape) not in (2, 3) or 0 in shape:
-            raise LogFormatError(
-                f"contexts has shape {shape}; expected (rows, features) with step_offsets, or (steps, "
-                "candidates, features), and none of them 0."
-            )
+            raise refusal("contexts-shape-wrong", shape=shape)
         kind, size = contexts.dtype.kind, contexts.dtype.itemsize
         if not (kind == "f" and size in (4, 8)) and (sparse or kind not in "iub"):
             raise LogFormatError(f"contexts has dtype {contexts.dtype}; use float32 or float64.")
@@ -208,9 +200,7 @@ class NpzSource:
         if labels is None:
             raise LogFormatError("warmup needs the episodes: it tells how many leading ones the policy did not choose.")
         if labels.dtype.kind in "iu" and (labels < 0).any():
-            raise LogFormatError(
-                "warmup is given and some episodes are below 0, which also says warm-up; keep one of them."
-            )
+            raise refusal("warmup-twice")
         number = offsets_of(labels[1:] != labels[:-1])
         return number - warmup_count(warmup.item(), int(number[-1]) + 1)
 
@@ -238,9 +228,7 @@ class NpzSource:
         elif model is not None and asked is not None and len(asked) == self._d:
             names, columns = asked, None
         else:
-            raise LogFormatError(
-                f"features were asked for by name, but array 'feature_names' is missing; add it, with {self._d} names."
-            )
+            raise refusal("array-names-missing", d=self._d)
         made, text = None, self._archive.load("preparation")
         if text is not None:
             try:
@@ -305,7 +293,7 @@ class _Archive:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.arrays: dict[str, _Array] = {}
         others: list[str] = []
         with _damage("not a readable NumPy archive", "write it with numpy.savez"), zipfile.ZipFile(path) as archive:
@@ -313,10 +301,7 @@ class _Archive:
                 name = info.filename.removesuffix(".npy")
                 if name in _ARRAYS and info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     how = _OTHERS.get(info.compress_type, f"method {info.compress_type}")
-                    raise LogFormatError(
-                        f"array {name!r} is compressed by {how}; NumPy's archives use deflate or nothing. Write it "
-                        "again with numpy.savez_compressed or numpy.savez."
-                    )
+                    raise refusal("array-compressed", name=name, how=how)
                 with archive.open(info) as file:  # here the name is compared with what stands at the array
                     if name == info.filename:
                         continue
@@ -358,18 +343,12 @@ class _Archive:
             expected = f"one entry per {unit}{f', ({lengths[0]},)' if lengths else ''}" if unit else "a single one, ()"
             raise LogFormatError(f"{name} has shape {array.shape}; expected {words}: {expected}.")
         if array.dtype.kind in "US" and name != "preparation" and array.dtype.itemsize > 4 * _LONGEST_TEXT:
-            raise LogFormatError(
-                f"{name} holds texts of {array.dtype.itemsize // 4} characters; a name or an id has at most "
-                f"{_LONGEST_TEXT}. Shorten them, or is the file damaged?"
-            )
+            raise refusal("array-texts-too-long", name=name, size=array.dtype.itemsize // 4, most=_LONGEST_TEXT)
         values = self.whole(array)
         known = np.isfinite(values) if name in _KNOWN and array.dtype.kind in "fM" else np.True_
         if not known.all():
             step, what = int(np.argmin(known)), _KNOWN[name]
-            raise LogFormatError(
-                f"step {step}: the {what} is {values[step]}; give the step its {what}, or leave it out. Or leave out "
-                f"the array {name}."
-            )
+            raise refusal("array-not-known", step=step, what=what, value=values[step], name=name)
         return values
 
     def whole(self, array: _Array) -> NDArray[Any]:
@@ -379,10 +358,7 @@ class _Archive:
         codes = np.ascontiguousarray(values).reshape(-1).view(np.uint32) if array.dtype.kind == "U" else np.empty(0)
         wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
         if wrong.any():
-            raise LogFormatError(
-                f"array {array.name!r} holds {int(codes[np.argmax(wrong)]):#x} where a character should be, which is "
-                "none; the file is damaged. Save it again."
-            )
+            raise refusal("array-no-character", name=array.name, code=int(codes[np.argmax(wrong)]))
         return values
 
     @contextlib.contextmanager
@@ -390,7 +366,7 @@ class _Archive:
         """An array as a file, from its data on; where it ends, its checksum is compared."""
         with contextlib.ExitStack() as stack:
             with _damage("not a readable NumPy archive", "has the file changed?"):
-                archive = stack.enter_context(zipfile.ZipFile(self._path))
+                archive = stack.enter_context(zipfile.ZipFile(self.path))
                 file = stack.enter_context(archive.open(f"{name}.npy"))
                 file.read(self.arrays[name].header if skipped is None else skipped)
             yield file
@@ -399,26 +375,18 @@ class _Archive:
         """How many of the ``total`` each has, by offsets that begin with 0 and end with their number."""
         array = self.arrays.get(name)
         if array is not None and array.shape and array.shape[0] > total + 1:
-            raise LogFormatError(
-                f"{name} has shape {array.shape}, but there are {plural(total, unit)}; write it again."
-            )
+            raise refusal("offsets-too-many", name=name, shape=array.shape, total=plural(total, unit))
         return None if array is None else np.diff(rising_offsets(self.load(name), total, name, f"{unit}s"))
 
     def counts(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """How many candidates each step has, where contexts have this shape."""
         if len(shape) == 3:
             if "step_offsets" in self.arrays:
-                raise LogFormatError(
-                    f"contexts has shape {shape}, the same number of candidates at each step; leave out step_offsets, "
-                    "or give contexts as (rows, features)."
-                )
+                raise refusal("offsets-needless", shape=shape)
             return np.full(shape[0], shape[1], dtype=np.int64)
         counts = self.sizes("step_offsets", shape[0], "row")
         if counts is None:
-            raise LogFormatError(
-                f"contexts has shape {shape}, but array 'step_offsets' is missing: the first row of every step, and "
-                "the number of rows."
-            )
+            raise refusal("offsets-missing", shape=shape)
         if len(counts) == 0:
             raise LogFormatError("The log is empty: step_offsets marks no step.")
         if (step := first_true(counts == 0)) is not None:
@@ -429,18 +397,13 @@ class _Archive:
         """The contexts of a sparse log, all at once: they take little room."""
         lacking = [name for name in _SPARSE if name not in self.arrays]
         if lacking:
-            raise LogFormatError(
-                f"a sparse log has {', '.join(_SPARSE)}, but {some(lacking)} is missing; write it again."
-            )
+            raise refusal("sparse-array-missing", arrays=", ".join(_SPARSE), lacking=some(lacking))
         data, count = np.asarray(self.load("contexts")), np.asarray(self.load("n_features"))
         places = whole_numbers(self.load("contexts_columns"), "contexts_columns", "the number of a feature")
         starts = rising_offsets(self.load("contexts_offsets"), len(data), "contexts_offsets", "numbers")
         d = int(count)
         if len(places) != len(data) or d < 1 or (len(places) and not (places.min() >= 0 and places.max() < d)):
-            raise LogFormatError(
-                f"contexts has {plural(len(data), 'number')} and contexts_columns {len(places)}, of {d} features; they "
-                "do not match. Write the log again."
-            )
+            raise refusal("sparse-arrays-unlike", numbers=len(data), columns=len(places), d=d)
         return ordered(csr_array((data, places, starts), shape=(len(starts) - 1, d)))
 
 
@@ -467,14 +430,10 @@ def _header(name: str, file: IO[bytes], size: int) -> _Array:
         shape, fortran, dtype = parse(start, max_header_size=_LONGEST_HEADER)
     array = _Array(name, shape, dtype, fortran, start.tell())
     if dtype.hasobject:
-        raise LogFormatError(
-            f"array {name!r} holds Python objects, which only pickle can read, and a pickle can execute anything; it "
-            "is not read. Save it as numbers, times or text (dtype 'U')."
-        )
+        raise refusal("array-pickled", name=name)
     if size != array.header + array.nbytes or any(length < 0 for length in shape):
-        raise LogFormatError(
-            f"array {name!r} says it has shape {shape} of {dtype}, {array.nbytes} bytes, but holds "
-            f"{size - array.header}; the file is damaged. Save it again."
+        raise refusal(
+            "array-size-wrong", name=name, shape=shape, dtype=dtype, size=array.nbytes, held=size - array.header
         )
     return array
 

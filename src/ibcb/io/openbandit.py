@@ -37,7 +37,7 @@ from ibcb.io.logged import Logged
 from ibcb.io.longrows import CandidateRows
 from ibcb.io.opened import regular
 from ibcb.io.sources import BATCH_NUMBERS, MappedSource, refuse_keep, refuse_roles, shared_features, some
-from ibcb.io.words import dropped
+from ibcb.io.words import refusal
 from ibcb.log.array_checks import LogFormatError, first_true, plural
 from ibcb.log.choice_propensities import wrong_propensity
 from ibcb.log.disk import DAMAGE, named
@@ -175,10 +175,7 @@ class OpenBanditSource(MappedSource):
         for name in options.encoded:
             check_one_hot(name, options, [*names, *self._users], (*known, *self._users), {})
         if _AFFINITY in options.encoded:
-            raise LogFormatError(
-                f"column {_AFFINITY!r} cannot be encoded (one_hot, --one-hot): it holds numbers, one for each user and "
-                "item. Leave it out of one_hot."
-            )
+            raise refusal("affinity-encoded", name=_AFFINITY)
         rows, of_users = self._user_values()
         columns = []
         for name in names:
@@ -232,9 +229,10 @@ class OpenBanditSource(MappedSource):
         there = self._tables.schema.names
         absent = [name for name in names if name not in there]
         if absent:
-            raise LogFormatError(
-                f"{plural(len(absent), 'column')} missing: {some(absent)}; it has {some(there, 10)}. "
-                f"{self._items_name} has {plural(len(self._ids), 'item')}; do the files belong together?{remedy}"
+            missing, beside = f"{plural(len(absent), 'column')} missing: {some(absent)}", self._items_name
+            items = plural(len(self._ids), "item")
+            raise refusal(
+                "impressions-lack", missing=missing, there=some(there, 10), file=beside, items=items, remedy=remedy
             )
 
     def _long_rows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -244,10 +242,7 @@ class OpenBanditSource(MappedSource):
             times = _times(table)
             before = np.concatenate([[last], times[:-1]])
             if (at := first_true(times < before)) is not None:
-                raise LogFormatError(
-                    f"{_row(table, at)}: timestamp {times[at]} follows {before[at]}; sort the rows by timestamp, or "
-                    "read with sort=True (--sort)."
-                )
+                raise refusal("impressions-unsorted", row=_row(table, at), time=times[at], before=before[at])
             last = times[-1]
             for first in range(0, len(times), self._most):
                 yield self._unfolded(table.slice(first, self._most), times[first : first + self._most]).select(columns)
@@ -271,9 +266,7 @@ class OpenBanditSource(MappedSource):
         if _PROPENSITY in table.column_names:
             logged = Logged(_PROPENSITY, told=True).numbers(table[_PROPENSITY])
             if (wrong := wrong_propensity(logged, np.arange(n))) is not None:
-                raise LogFormatError(
-                    f"{_row(table, wrong[0])}: {wrong[1]}. Correct it, or read without: {dropped(_PROPENSITY)}."
-                )
+                raise refusal("impression-propensity", row=_row(table, wrong[0]), reason=wrong[1], name=_PROPENSITY)
             cells[_PROPENSITY] = logged[owner]
         if self._affinities:
             each = [table[column.name].cast(pa.float64()).to_numpy() for column in self._affinities]
@@ -286,10 +279,8 @@ class OpenBanditSource(MappedSource):
         ids = _ids(table)
         positions = np.searchsorted(self._ids, ids)
         if (at := first_true(self._ids[np.minimum(positions, len(self._ids) - 1)] != ids)) is not None:
-            raise LogFormatError(
-                f"{_row(table, at)}: item_id is {ids[at]}, which {self._items_name} does not have; its "
-                f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}. Do the files belong together?"
-            )
+            items = f"{plural(len(self._ids), 'item')} are {self._ids[0]} to {self._ids[-1]}"
+            raise refusal("item-unknown", row=_row(table, at), item=ids[at], file=self._items_name, items=items)
         return positions
 
 
@@ -328,18 +319,14 @@ def _files(path: Path) -> tuple[Path, Path]:
         raise FileNotFoundError(f"{path} does not exist; give a folder of the Open Bandit Dataset, or a table in it.")
     items = _items_in(path if path.is_dir() else path.parent)
     if items is None:
-        raise LogFormatError(
-            f"{_ITEMS}.csv is missing beside the impressions; the items' features are there. Copy it from the dataset, "
-            "and give its folder, such as bts/all."
-        )
+        raise refusal("items-missing", items=_ITEMS)
     if path != items and not path.is_dir():
         return regular(path), regular(items)
     files = sorted(file for file in items.parent.iterdir() if file != items and _format_of(file))
     if len(files) != 1:
         names = f" ({some(file.name for file in files)})" if files else ""
-        raise LogFormatError(
-            f"{'several tables' if files else 'no table'} beside {items.name}{names}; give the path of the one of "
-            "impressions."
+        raise refusal(
+            "impressions-unclear", tables="several tables" if files else "no table", items=items.name, names=names
         )
     return regular(files[0]), regular(items)
 
@@ -359,16 +346,10 @@ def _check_numbers(table: pa.Table, columns: Sequence[FeatureColumn]) -> None:
         if column.categories is not None:
             continue
         if not is_quantity(values.type):
-            raise LogFormatError(
-                f"column {shown(column.name)} holds {shown_type(values.type)}, but a number is needed at each row; "
-                f"correct it, or leave the column out: {dropped(name)}."
-            )
+            raise refusal("number-needed", column=column.name, kind=shown_type(values.type), name=name)
         if values.null_count and column.fill is None:
             place = _row(table, pc.index(values.is_null(), True).as_py())
-            raise LogFormatError(
-                f"{place}: {some([column.name])} is missing; expected a finite number. Impute it (--missing zero), or "
-                f"leave the column out: {dropped(name)}."
-            )
+            raise refusal("number-missing", place=place, column=some([column.name]), name=name)
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
@@ -385,10 +366,7 @@ def _ids(table: pa.Table) -> NDArray[np.int64]:
     sound = pc.fill_null(pc.match_substring_regex(texts, r"^\s*-?\d{1,18}\s*$"), False)
     at = pc.index(sound, False).as_py()
     if at >= 0:
-        raise LogFormatError(
-            f"{_row(table, at)}: item_id is {shown(texts[at].as_py() or 'missing')}; expected a whole number of at "
-            "most 18 digits."
-        )
+        raise refusal("item-id-wrong", row=_row(table, at), value=texts[at].as_py() or "missing")
     ids: NDArray[np.int64] = pc.utf8_trim_whitespace(texts).cast(pa.int64()).to_numpy()
     return ids
 
@@ -405,10 +383,7 @@ def _times(table: pa.Table) -> NDArray[Any]:
     for at, text in enumerate(as_texts(column).to_pylist()):
         time = _utc(pa.chunked_array([[text]], pa.string()))
         if time is None:
-            raise LogFormatError(
-                f"{_row(table, at)}: timestamp is {shown(text or 'missing')}; expected a time such as 2019-11-24 "
-                "00:00:22.579000+00:00."
-            )
+            raise refusal("impression-time", row=_row(table, at), text=text or "missing")
         result[at] = time[0]
     return result
 

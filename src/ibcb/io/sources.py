@@ -99,13 +99,6 @@ class Watched(MappedSource):
             yield Note("log-grew", "info", f"{text}; left out.", {"files": len(new)})
 
 
-def existing(path: str | os.PathLike[str]) -> Path:
-    """The path, of a file that is there."""
-    if Path(path).is_dir():
-        raise LogFormatError(f"{Path(path).name}: a folder; give the path of a file.")
-    return regular(Path(path))
-
-
 def source_name(source: Any) -> str:
     """What to call a source in messages."""
     return source.name if isinstance(source, Path) else f"the {type(source).__name__}"
@@ -166,6 +159,19 @@ def refuse_keep(options: ReadOptions, reason: str) -> None:
     """Raise where a column was to be kept in a log of which no feature is left out because of its name."""
     for name in options.keep:
         raise LogFormatError(f"there is no column {shown(name)} to keep (keep, --keep): {reason}.")
+
+
+def file_without_columns(
+    path: str | os.PathLike[str], options: ReadOptions, one_hot: str, keep: str, roles: tuple[str, ...] = ()
+) -> Path:
+    """The path of a file that is there, in a format without columns; options for columns are refused, with reasons."""
+    file = Path(path)
+    if file.is_dir():
+        raise LogFormatError(f"{file.name}: a folder; give the path of a file.")
+    refuse_roles(options, file.name, roles)
+    refuse_one_hot(options, one_hot)
+    refuse_keep(options, keep)
+    return regular(file)
 
 
 #: Vowpal Wabbit's other kinds of decisions, by the word that begins their labels, and what could be read of each

@@ -24,16 +24,14 @@ from ibcb.io.sources import (
     BATCH_NUMBERS,
     MOST_FEATURES,
     asked_names,
-    existing,
+    file_without_columns,
     in_order,
-    refuse_keep,
-    refuse_one_hot,
-    refuse_roles,
     same_features,
     shared_features,
     some,
     unlabelled_steps,
 )
+from ibcb.io.words import refusal
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError, plural
 from ibcb.log.choice_propensities import wrong_propensity
@@ -99,11 +97,10 @@ class SparseSource:
     step_features: frozenset[str] | None = None
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
-        self._opened = Opened(existing(path))
+        reason = "a text is a feature of its own in this format, without being asked for. Leave it out"
+        keep = "in this format rewards and costs stand apart, and every feature is read. Leave it out"
+        self._opened = Opened(file_without_columns(path, options, reason, keep, self._roles))
         self.name = self._opened.path.name
-        refuse_roles(options, self.name, self._roles)
-        refuse_one_hot(options, "a text is a feature of its own in this format, without being asked for. Leave it out")
-        refuse_keep(options, "in this format rewards and costs stand apart, and every feature is read. Leave it out")
         preparation = options.preparation
         if preparation is not None:
             before = {role: key for role, key in preparation.roles if role in self._roles}
@@ -140,9 +137,8 @@ class SparseSource:
             elif self._options.skip_unlabelled:
                 self._left_out["no choice"] += 1
             else:
-                raise LogFormatError(
-                    f"{decision.place}: {self._no_choice[0]}. Leave such {self._no_choice[1]} out with "
-                    "skip_unlabelled=True (--skip-unlabelled)."
+                raise refusal(
+                    "choice-untold", place=decision.place, reason=self._no_choice[0], steps=self._no_choice[1]
                 )
 
     def _first_pass(self) -> tuple[tuple[str, ...], float]:
@@ -175,11 +171,7 @@ class SparseSource:
                 if len(others) < MOST_FEATURES and len(own) < len(candidate):
                     others.update((name, None) for name in candidate if name not in there)
             if wanted is None and len(there) > MOST_FEATURES + len(self._options.drop):
-                raise LogFormatError(
-                    f"{decision.place}: {len(there)} different features so far: at most {MOST_FEATURES} can be read. "
-                    "That many words and ids do not make features of a linear policy; replace them by numbers, or name "
-                    "the features to read: features=[...] (--features)."
-                )
+                raise refusal("features-too-many", place=decision.place, count=len(there), most=MOST_FEATURES)
         if steps == 0:
             raise LogFormatError("the log is empty: it has no step. Is it the right file?")
         # Whoever does not know a probability writes 1 or 0 everywhere, and so does whoever draws nothing.
@@ -209,11 +201,7 @@ class SparseSource:
     def _compare(self, asked: tuple[str, ...], there: Mapping[str, None], others: Mapping[str, None]) -> None:
         """Note what was asked for and is not there, and what is there and was not asked for."""
         if not there:
-            raise LogFormatError(
-                f"none of the {plural(len(asked), 'feature')} asked for ({some(asked)}) appears in it; "
-                f"it has {some(others) or 'no features'}. Are the names spelt as in the log that the model was "
-                "fitted to?"
-            )
+            raise refusal("features-nowhere", count=len(asked), asked=some(asked), there=some(others) or "no features")
         if others:
             many = "more than " if len(others) >= MOST_FEATURES else ""
             text = f"{many}{plural(len(others), 'feature')} not asked for left out: {some(others)}."
@@ -249,10 +237,7 @@ class SparseSource:
             nonlocal held, batch
             count, d = len(decision.candidates), len(self._columns)
             if count * d > _MOST_NUMBERS and not self._is_sparse:
-                raise LogFormatError(
-                    f"{decision.place}: {count} candidates of {d} features are {count * d} numbers in one step, too "
-                    "many to be read densely; name the features to read: features=[...] (--features)."
-                )
+                raise refusal("step-too-wide", place=decision.place, count=count, d=d, numbers=count * d)
             size = count + sum(map(len, decision.candidates)) if self._is_sparse else count * d
             if held and held + size > BATCH_NUMBERS:
                 held, batch = 0, batch + 1

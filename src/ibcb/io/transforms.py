@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ibcb.io.columns import matches
 from ibcb.io.sources import BATCH_NUMBERS, MOST_FEATURES, MappedSource, cuts, some
-from ibcb.io.words import listed
+from ibcb.io.words import listed, refusal, sentence
 from ibcb.log.array_checks import LogFormatError, offsets_of, plural
 from ibcb.log.notes import Note
 from ibcb.log.read_options import ReadOptions
@@ -117,10 +117,7 @@ def standardized(source: Source, options: ReadOptions) -> Source:
     if has_products:
         raise _multiplied("standardize (--standardize) is for the features that were multiplied")
     if source.feature_names is None:
-        raise LogFormatError(
-            "the features of this log have no names, by which their means and scales are kept (standardize, "
-            "--standardize); write the log with feature_names, or leave standardize out."
-        )
+        raise refusal("standardize-no-names")
     raw = source.preparation or Preparation(tuple(FeatureColumn(name) for name in source.feature_names))
     return _made_as(source, *with_moments(raw, (steps.contexts for steps in source.batches())))
 
@@ -131,10 +128,7 @@ def with_moments(raw: Preparation, blocks: Iterable[Contexts]) -> tuple[Preparat
     moments, d = Moments(len(numbers)), len(raw.feature_names)
     for X in blocks:
         if is_sparse(X) and not sparse_pays(X.shape[1], len(numbers) / d):
-            raise LogFormatError(
-                f"most of the {d} features are 0 in most rows, and would not be once they are centred (standardize, "
-                '--standardize); leave it out. IBCB(l2="auto"), the default, needs no scaling.'
-            )
+            raise refusal("standardize-sparse", d=d)
         moments.add(dense(X[:, numbers]))
     moments.finish()
     # What has no finite numbers, or none at all, is refused with its place as soon as it is read.
@@ -153,14 +147,8 @@ def with_moments(raw: Preparation, blocks: Iterable[Contexts]) -> tuple[Preparat
         elif 0 < scale < np.inf:
             columns.append(replace(column, center=mean, scale=scale))
         else:
-            raise LogFormatError(
-                f"feature {shown(column.name)} lies between {low:g} and {high:g}, of which the standard deviation "
-                "cannot be computed (standardize, --standardize); give it in other units, or leave it out (--drop)."
-            )
-    text = (
-        f"{', '.join(map(shown, constant))}: the same for all candidates of the log, so centred, and scaled by 1 for "
-        "want of a standard deviation."
-    )
+            raise refusal("scale-unknown", name=column.name, low=low, high=high)
+    text = sentence("constant-not-scaled", columns=", ".join(map(shown, constant)))
     notes = (Note("constant-not-scaled", "info", text, {"columns": tuple(constant)}),) if constant else ()
     return replace(raw, columns=tuple(columns)), notes
 
@@ -177,17 +165,12 @@ def _made_as(source: Source, wanted: Preparation, notes: tuple[Note, ...]) -> So
 
 
 def _multiplied(what: str) -> LogFormatError:
-    return LogFormatError(
-        f"the log has products of features (cross), or arms, and {what}; read the file that it was made of."
-    )
+    return refusal("products-made", what=what)
 
 
 def _check_width(X: Contexts, d: int, what: str) -> None:
     if X.shape[1] != d:
-        raise LogFormatError(
-            f"the candidates have {X.shape[1]} features, but {what.format(d)}; give the features of the log that the "
-            "model was fitted on."
-        )
+        raise refusal("width-wrong", width=X.shape[1], what=what.format(d))
 
 
 class _Standardized(MappedSource):
@@ -235,24 +218,16 @@ def crossed(source: Source, options: ReadOptions) -> Source:
     wanted = options.preparation
     if wanted is not None:
         if options.cross and not wanted.crosses:
-            raise LogFormatError(
-                "cross (--cross) asks for products, but the features are made as for the model, which was fitted "
-                "without any. Leave it out."
-            )
+            raise refusal("cross-unlike-model")
         has_all = not wanted.crosses or source.feature_names == wanted.feature_names
         return source if has_all else _Crossed(source, wanted, ())
     if not options.cross:
         return source
     if source.feature_names is None:
-        raise LogFormatError(
-            "the features of this log have no names, by which to multiply them (cross, --cross); write the log with "
-            "feature_names."
-        )
+        raise refusal("cross-no-names")
     made = source.preparation or Preparation(tuple(FeatureColumn(name) for name in source.feature_names))
     if made.crosses:
-        raise LogFormatError(
-            "the log has products of features by now (cross, --cross); ask for others when it is converted."
-        )
+        raise refusal("crossed-already")
     #: every feature of the columns, with the name of its column
     homes = [(feature, column.name) for column in made.columns for feature in column.feature_names]
     crosses = tuple(_resolved(homes, names, getattr(source, "separator", None)) for names in options.cross)
@@ -273,10 +248,7 @@ def _resolved(homes: list[tuple[str, str]], names: Sequence[str], separator: str
         # As Vowpal Wabbit's -q ui: the first letters of namespaces.
         names = [f"{letter}*{separator}*" for letter in names[0]]
     if len(names) < 2:
-        raise LogFormatError(
-            f"cross has {shown(names[0])} alone (--cross); a product needs two columns or more, as in "
-            "cross=[('user_*', 'item_*')] (--cross 'user_*,item_*')."
-        )
+        raise refusal("cross-alone", name=names[0])
     factors = []
     for name in names:
         patterns = [name] if separator is None else [name, f"{name}{separator}*"]
@@ -284,9 +256,8 @@ def _resolved(homes: list[tuple[str, str]], names: Sequence[str], separator: str
         if not factors[-1]:
             known = list(dict.fromkeys(column for _, column in homes))
             near = difflib.get_close_matches(name, known, n=1)
-            raise LogFormatError(
-                f"no feature is named {shown(name)}, or fits it (cross, --cross)"
-                f"{f'; did you mean {shown(near[0])}?' if near else ''}; there are {listed(known)}."
+            raise refusal(
+                "cross-unknown", name=name, meant=f"; did you mean {shown(near[0])}?" if near else "", known=known
             )
     return tuple(factors)
 
@@ -295,12 +266,9 @@ def _check_number(crosses: tuple[Cross, ...], options: ReadOptions) -> None:
     number = sum(prod(len(factor) for factor in cross) for cross in crosses)
     if number > MOST_FEATURES:
         largest = max(crosses, key=lambda cross: prod(map(len, cross)))
+        columns = ",".join(options.cross[crosses.index(largest)])
         sizes = " x ".join(str(len(factor)) for factor in largest)
-        raise LogFormatError(
-            f"cross (--cross) would make {number:,} features (of {','.join(options.cross[crosses.index(largest)])} "
-            f"{sizes}), and at most {MOST_FEATURES:,} can be read; name fewer columns, or pool the rare categories of "
-            "those that are encoded with min_count=20 (--min-count 20)."
-        )
+        raise refusal("cross-too-many", number=number, columns=columns, sizes=sizes, most=MOST_FEATURES)
 
 
 def _of_step(source: Source, made: Preparation, crosses: tuple[Cross, ...]) -> set[int]:

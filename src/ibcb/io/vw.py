@@ -33,7 +33,7 @@ from ibcb.io.format import Format, has_suffix
 from ibcb.io.opened import first_lines, text_lines
 from ibcb.io.sources import OTHER_KINDS, refused
 from ibcb.io.sparse import Decision, SparseSource, steps_to_write
-from ibcb.io.words import dropped
+from ibcb.io.words import dropped, refusal
 from ibcb.log import BehaviorLog
 from ibcb.log.array_checks import LogFormatError
 from ibcb.log.memory import amount, beyond
@@ -74,9 +74,7 @@ class VWSource(SparseSource):
 
     def __init__(self, path: str | os.PathLike[str], options: ReadOptions) -> None:
         if options.sort:
-            raise LogFormatError(
-                "Vowpal Wabbit text holds neither times nor episodes to sort by; read it without sort."
-            )
+            raise refusal("vw-sort")
         self._names: dict[str, dict[str, str]] = {}
         super().__init__(path, options)
 
@@ -120,23 +118,19 @@ class VWSource(SparseSource):
     def _decision(self, block: list[_Line]) -> Decision:
         first, *others = block
         if late := next((line for line in others if line.label == "shared"), None):
-            raise LogFormatError(
-                f"line {late.number}: a shared line within a block; it must be the first. Blocks are separated by "
-                "blank lines: is one missing before it?"
-            )
+            raise refusal("shared-late", line=late.number)
         shared = first.features if first.label == "shared" else {}
         candidates = others if first.label == "shared" else block
         if not candidates:
-            raise LogFormatError(
-                f"line {first.number}: a shared line without candidates; a block needs a line for each of them."
-            )
+            raise refusal("shared-alone", line=first.number)
         labelled = [place for place, line in enumerate(candidates) if line.label]
         if len(labelled) > 1:
             other = " Every line is labelled, as in --cb, with a line per step; ibcb reads --cb_adf."
-            raise LogFormatError(
-                f"line {candidates[labelled[1]].number}: a second labelled candidate in the block that begins at line "
-                f"{first.number}; one is chosen at each step. Blocks are separated by blank lines: is one missing?"
-                f"{other if len(labelled) == len(block) else ''}"
+            raise refusal(
+                "label-twice",
+                line=candidates[labelled[1]].number,
+                first=first.number,
+                more=other if len(labelled) == len(block) else "",
             )
         chosen, logged = labelled[0] if labelled else None, {}
         if chosen is not None and _PROBABILITY not in self._options.drop and self._options.choices:
@@ -153,10 +147,7 @@ class VWSource(SparseSource):
             namespace, colon, scale = first.partition(":")
             weight = _number(scale) if colon else 1.0
             if (colon and not namespace) or weight is None or weight - weight != 0:
-                raise LogFormatError(
-                    f"{shown(first, 40)} after '|' is not a namespace; expected a name, or name:weight with a finite "
-                    "number. A space after '|' begins the features of the namespace without a name."
-                )
+                raise refusal("no-namespace", first=shown(first, 40))
             names = self._names.setdefault(namespace, {})
             for token in tokens:
                 if not token:
@@ -191,9 +182,7 @@ def _label(head: str) -> str:
     if words and (touching or words[-1].startswith("'")):
         tag = words.pop()
         if touching and re.fullmatch(r"shared|\d+(:[^:]*){1,2}", tag):
-            raise LogFormatError(
-                f"{shown(tag)} touches the '|', so Vowpal Wabbit takes it for a tag; put a space between them."
-            )
+            raise refusal("label-a-tag", tag=tag)
     label = " ".join(words)
     parts = label.split(":")
     is_cost = len(parts) == 3 and parts[0] not in ("", "shared") and None not in map(_number, parts[1:])
@@ -203,10 +192,7 @@ def _label(head: str) -> str:
         raise LogFormatError(f"{shown(label, 40)} {refused(words[0])}")
     costs = " It is one of cost-sensitive classification (csoaa_ldf), where no candidate was chosen."
     is_costs = re.fullmatch(r"\d+:[^: ]+", label)
-    raise LogFormatError(
-        f"{shown(label, 40)} is not a label; expected nothing, 'shared', or action:cost:probability for the chosen "
-        f"candidate.{costs if is_costs else ''}"
-    )
+    raise refusal("label-unknown", label=shown(label, 40), more=costs if is_costs else "")
 
 
 def write_vw(parts: Iterable[tuple[int, BehaviorLog]], path: str | os.PathLike[str]) -> None:

@@ -101,7 +101,7 @@ def _settings(model: IBCB) -> tuple[tuple[str, str], ...]:
         "top_k": "" if model.top_k_ is None else f"{model.top_k_}",
     }
     return (
-        ("decider", kind.title),
+        ("decider", kind.title if model.expert_ == kind.name else f"not told by the log; followed as: {kind.title}"),
         *((name, value) for name, value in own.items() if value),
         ("solver", SOLVERS[model.solver_].title),
         ("episodes", "one after the other" if model.incremental else "all at once"),

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from ibcb.deciders import Kind
 from ibcb.engine import Block, Episode
 from ibcb.log.fingerprint import NO_LOG
-from ibcb.numerics.arrays import Matrix, Stored, Vector, changed
+from ibcb.numerics.arrays import Matrix, Stored, Vector, changed, lazy
 from ibcb.numerics.contexts import best_rows, step_counts
 from ibcb.numerics.newton import SolverError
 from ibcb.numerics.ridge import Ridge
 from ibcb.tracking.context_sample import ContextSample
+from ibcb.tracking.free_policies import FreeFit, Manner, free_fit
 from ibcb.tracking.look import Look
+from ibcb.tracking.posterior import hopeful, manners_of
 from ibcb.tracking.tracker import Track
 
 #: moves by which a decider is called steady or restless (judged by benchmarks/deciders.py)
@@ -144,6 +146,8 @@ class Tracks:
         Of the log so far.
     out : tuple of Out or None
         Of each kind that was given up, because it had fallen behind or failed, how it did.
+    free : tuple of FreeFit
+        What each episode that the policy chose says of the `manners`; none where there is one name to choose from.
     """
 
     kinds: tuple[Kind, ...]
@@ -154,6 +158,7 @@ class Tracks:
     stored: int
     fingerprint: str
     out: tuple[Out | None, ...]
+    free: tuple[FreeFit, ...] = ()
 
     @classmethod
     def begin(cls, kinds: Sequence[Kind], prior_gram: Matrix) -> Tracks:
@@ -195,7 +200,24 @@ class Tracks:
             judged=judged,
             stored=self.stored + 1,
             fingerprint=episode.after.fingerprint,
+            free=(*self.free, *self._free(episode)),
         )
+
+    def _free(self, episode: Episode) -> tuple[FreeFit, ...]:
+        """What the episode says of how the decider chooses, where that is asked."""
+        if not self.manners or not episode.by_policy:
+            return ()
+        if not episode.before.chosen.phi.any():
+            # Nothing had been learned: it is not chosen by a policy yet.
+            return (FreeFit.of_nothing(len(self.manners)),)
+        asked = hopeful(self.manners, self.free)
+        before = [None if each.kind is None else each.kind.ridge(episode.before) for each in self.manners]
+        return (episode.rows.head(partial(free_fit, manners=self.manners, before=before, asked=asked)),)
+
+    @lazy
+    def manners(self) -> tuple[Manner, ...]:
+        """How the decider may choose; empty where its name is given."""
+        return manners_of(self.kinds) if len({kind.name for kind in self.kinds}) > 1 else ()
 
     @property
     def n_features(self) -> int:
@@ -234,6 +256,8 @@ class Tracks:
             raise ValueError(f"{count} kinds do not go with {len(self.tracks)} tracks")
         if any(len(each.hits) != count for each in self.judged):
             raise ValueError(f"its judgements are not of {count} kinds")
+        if any(len(each.scores) != len(self.manners) for each in self.free):
+            raise ValueError(f"its fits are not of {len(self.manners)} choice rules")
         for kind, track in zip(self.kinds, self.tracks, strict=True):
             if track is not None and track.kind != kind:
                 raise ValueError(f"the track of {kind.label} is that of {track.kind.label}")

@@ -1,10 +1,10 @@
-"""Which kind of decider left a log, told without rewards: by how well each kind predicts its choices.
+"""Which kind of decider left a log, and which track of it to believe, told without rewards.
 
 Every candidate kind goes through the log once, with a tracker of its own. Before each episode it has a belief of the
-policy from the episodes before, and gives every candidate a probability (`ibcb.deciders.Kind.propensities`). What
-decides is one figure with one meaning for every kind: the log-likelihood of each choice under the probabilities
-predicted from the episodes before, but for the first episodes, of which little can be predicted. Which kind to believe
-by it is in `ibcb.tracking.rules`.
+policy from the episodes before, and gives every candidate a probability (`ibcb.deciders.Kind.propensities`). One figure
+has one meaning for every kind: the log-likelihood of each choice under the probabilities predicted from the episodes
+before, but for the first episodes, of which little can be predicted. It decides what predicts. What the decider is, and
+whether it has a name, is in `ibcb.tracking.posterior`.
 
 A selection is a value that steps from episode to episode (`Selecting`). What took long to find is in its `Tracks`: with
 these and the log, a selection that was stopped goes on to the same bits.
@@ -12,6 +12,7 @@ these and the log, a selection that was stopped goes on to the same bits.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -26,7 +27,7 @@ from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector, changed
 from ibcb.numerics.laplace import draw_scale
 from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
-from ibcb.tracking.rules import GROWN_UP, STEADY, choose, followed, given_l2
+from ibcb.tracking.posterior import Conclusion, concluded, manner_of, motions, named, rules
 from ibcb.tracking.tracker import Track
 
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
@@ -37,6 +38,14 @@ _RACES = (2, 3, 4, 7, 14, 28, 56, 112)
 _HOPELESS_STEPS, _HOPELESS_LEAD, _HOPELESS_LOSS = 500, 6.0, 0.25
 #: episodes whose draws tell the scale of a topk decider's scores
 _DRAWN_EPISODES = 10
+#: lead in standard errors, and share of what is told of the choices, at which a ridge in units of the features is
+#: believed instead of one that was given in mixed units; not tuned: either is a guess
+_UNITS_LEAD, _UNITS_GAIN = 2.0, 0.001
+#: weight below which a rule's motions are not asked for
+_HARDLY_ANY = 0.01
+#: a decider whose policies of consecutive episodes agree on fewer steps than this is restless, unless it has had fewer
+#: than six episodes (judged by benchmarks/deciders.py)
+_STEADY, _GROWN_UP = 0.9, 6
 #: a log of which less is predicted, of what chance leaves open, is not explained
 _EXPLAINED = 0.05
 
@@ -102,12 +111,14 @@ class Selection(NamedTuple):
         What its policies have to be multiplied with so that a softmax of their scores draws as the decider did.
     evidence : tuple of Candidate
     notes : tuple of Note
+    told : Conclusion
     """
 
     track: Track
     scale: float
     evidence: tuple[Candidate, ...]
     notes: tuple[Note, ...]
+    told: Conclusion
 
 
 # -- what is judged --------------------------------------------------------------------------------------------------
@@ -235,28 +246,83 @@ class Selecting(Subscriber):
 
 
 def _selection(state: Selecting) -> Selection:
-    """What to believe, given how well each kind predicts."""
+    """What it is, and which track to believe of it."""
     tracks, judged = state.tracks, state.judged()
-    chosen, override = choose(tracks, judged)
+    is_told = _told(tracks, judged)
+    chosen = _believed(tracks, judged, is_told)
     evidence = tuple(_candidate(tracks, judged, place, chosen) for place in range(len(tracks.kinds)))
     kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.tracks[chosen]
-    notes: tuple[Note, ...] = (_how_chosen(best, kind, evidence),) if len(evidence) > 1 else ()
-    notes += () if override is None else (override,)
+    notes: tuple[Note, ...] = (_how_chosen(is_told, best, kind, evidence),) if len(evidence) > 1 else ()
     notes += tuple(
         _other_units(evidence[place], best)
         for place in given_l2(tracks)
         if place != chosen and kind.name == evidence[place].expert
     )
-    if not kind.learns or best.agreement < STEADY:
+    if not kind.learns or best.agreement < _STEADY:
         plain = chosen if not kind.learns else followed(tracks)
-        steady = tracks.steadiness(plain) if plain is not None and state.episodes >= GROWN_UP else 1.0
+        steady = tracks.steadiness(plain) if plain is not None and state.episodes >= _GROWN_UP else 1.0
         notes += _unexplained(steady, judged.beyond_chance(chosen))
     if track is None:
         raise UntrackedError(
             f"the choices cannot be tracked as those of {kind.label}: numbers leave the range of floating point "
             f"({tracks.failures[chosen]}). Rescale the contexts to about 1."
         )
-    return Selection(track, state.scale(chosen), evidence, notes)
+    return Selection(track, state.scale(chosen), evidence, notes, is_told)
+
+
+def _told(tracks: Tracks, judged: Comparison) -> Conclusion:
+    """What the log tells of the decider, by the likeliest tracks of each choice rule."""
+    by_rule = defaultdict[str, list[Track]](list)
+    names = defaultdict[str, dict[str, str]](dict)
+    for key in dict.fromkeys((kind.key, kind.top_k) for kind in tracks.kinds):
+        places = [place for place in tracks.running if (tracks.kinds[place].key, tracks.kinds[place].top_k) == key]
+        if not places or tracks.kinds[places[0]].motions.stays:
+            continue
+        place = _likeliest(tracks, judged, places)
+        kind, track = tracks.kinds[place], tracks.tracks[place]
+        assert track is not None
+        rule = manner_of(kind).name
+        by_rule[rule].append(track)
+        names[rule] |= {family.motion: kind.name for family in kind.motions.families}
+    if not tracks.manners:
+        kind = tracks.kinds[_likeliest(tracks, judged, tracks.running)]
+        return named(kind, motions(by_rule[manner_of(kind).name]))
+    # Who takes the best is followed by who takes it but for a share at random, a share of nearly none.
+    by_rule["best"] += by_rule["egreedy"]
+    plausible = rules(tracks.manners, tracks.free)
+    asked = (each.name for each in plausible if each.weight >= _HARDLY_ANY)
+    return concluded(plausible, names, {rule: motions(by_rule[rule]) for rule in asked})
+
+
+def _believed(tracks: Tracks, judged: Comparison, is_told: Conclusion) -> int:
+    """The place of the track that predicts: the likeliest of the kind that is told, or of all."""
+    running, rule = tracks.running, is_told.rules[0].name if is_told.rules else ""
+    named = [place for place in running if tracks.kinds[place].name == is_told.name]
+    alike = [place for place in named if manner_of(tracks.kinds[place]).name == rule]
+    return _likeliest(tracks, judged, alike or named or running)
+
+
+def _likeliest(tracks: Tracks, judged: Comparison, places: Sequence[int]) -> int:
+    """Of some places; one whose l2 was given unless another is clearly likelier."""
+    best = judged.ranked(places)[0]
+    for given in given_l2(tracks):
+        if given in places and (judged.lead(best, given) < _UNITS_LEAD or judged.loss(best, given) < _UNITS_GAIN):
+            return given
+    return best
+
+
+def given_l2(tracks: Tracks) -> list[int]:
+    """Places of the kinds whose l2 was given, in the units of the log, where others are compared with it."""
+    kinds = [(place, kind) for place, kind in enumerate(tracks.kinds) if kind.learns]
+    framed = any(kind.frame is not None for _, kind in kinds)
+    return [place for place, kind in kinds if framed and kind.frame is None]
+
+
+def followed(tracks: Tracks) -> int | None:
+    """The place of the kind that assumes nothing but that a policy moves."""
+    kinds = tracks.kinds
+    moving = (place for place in tracks.running if not kinds[place].motions.stays and not kinds[place].learns)
+    return next((place for place in moving if kinds[place].setting("top_k") is None), None)
 
 
 def _candidate(tracks: Tracks, judged: Comparison, place: int, chosen: int) -> Candidate:
@@ -283,7 +349,7 @@ def _unexplained(steady: float, beyond_chance: float) -> tuple[Note, ...]:
         share = max(0.0, beyond_chance)
         code, figures = "not-predicted", {"beyond_chance": share}
         text = f"one episode ahead, the model predicts {share:.0%} of what chance leaves open."
-    elif steady < STEADY:
+    elif steady < _STEADY:
         code, figures = "restless", {"changes": 1 - steady}
         text = (
             "from one episode to the next the policy that explains the choices changes its mind in "
@@ -294,20 +360,21 @@ def _unexplained(steady: float, beyond_chance: float) -> tuple[Note, ...]:
     return (Note(code, "warning", f"no linear theta explains this log well: {text}", figures),)
 
 
-def _how_chosen(best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> Note:
+def _how_chosen(is_told: Conclusion, best: Candidate, kind: Kind, evidence: Sequence[Candidate]) -> Note:
     others = [one for one in evidence if one.expert != best.expert and not one.out_after]
     rival = max(others, key=lambda one: one.log_likelihood, default=None)
     beside = f". Next best {rival.name}: {rival.log_likelihood:.4f}" if rival else ""
     figures: dict[str, Any] = {"log_likelihood": best.log_likelihood, "agreement": best.agreement}
     if rival:
         figures |= {"next": rival.name, "next_log_likelihood": rival.log_likelihood, "next_agreement": rival.agreement}
-    return Note(
-        "kind-chosen",
-        "info",
-        f"{kind.words.meaning} ({best.name}): log-likelihood {best.log_likelihood:.4f} per choice, predicted "
-        f"one episode ahead{beside}.",
-        {"kind": best.name} | figures,
-    )
+    predicted = f"log-likelihood {best.log_likelihood:.4f} per choice, predicted one episode ahead{beside}."
+    if is_told.is_told:
+        text = f"{kind.words.meaning} ({best.name}): {predicted}"
+    else:
+        text = (
+            f"the log does not tell what kind of decider it is: {is_told.words} {best.name} predicts best: {predicted}"
+        )
+    return Note("kind-chosen" if is_told.is_told else "kind-open", "info", text, {"kind": best.name} | figures)
 
 
 def _other_units(given: Candidate, best: Candidate) -> Note:
