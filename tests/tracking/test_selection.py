@@ -381,6 +381,8 @@ def test_tracks_are_those_of_each_kind_alone(monkeypatch):
         assert_same(together.tracks[place], tracked(log, kind))
         alone = stepped(log, (kind,))[-1].tracks
         assert together.steadiness(place) == alone.steadiness(0)
+        # By the last three moves.
+        assert len(alone.changes[0]) == min(3, len(alone.tracks[0].own_moves))
         assert [each.log_likelihoods[place] for each in together.judged] == [
             pytest.approx(each.log_likelihoods[0], rel=1e-12) for each in alone.judged
         ]
