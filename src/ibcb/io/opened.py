@@ -11,10 +11,11 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from ibcb.io.words import refusal
-from ibcb.log.array_checks import LogFormatError, plural
+from ibcb.io.words import note, refusal
+from ibcb.log.array_checks import LogFormatError
 from ibcb.log.disk import DAMAGE
 from ibcb.log.memory import amount, beyond
+from ibcb.log.notes import Note
 
 #: bytes at both ends of a file by which one that was added to is told from one that was written anew; not tuned
 _ENDS = 4096
@@ -88,17 +89,12 @@ class Opened:
         if reason and (is_there or not at_end):
             raise self._changed(reason)
 
-    def told(self) -> tuple[str, str]:
-        """What has become of it, a code and words; both empty where nothing has."""
+    def told(self) -> Note | None:
+        """What has become of it, if anything has."""
         if reason := self._since():
-            return "log-replaced", f"{self.path.name} is not the file that was read any more: {reason}."
+            return note("log-replaced", "info", file=self.path.name, reason=reason)
         grown = self.path.stat().st_size - self.size
-        if not grown:
-            return "", ""
-        return "log-grew", (
-            f"{self.path.name} has grown by {plural(grown, 'byte')} since it was opened; what was added is left out. "
-            "Run it again to take it in."
-        )
+        return note("log-grew", "info", file=self.path.name, grown=grown) if grown else None
 
     def _since(self) -> str:
         """What happened that cannot be read past; empty where nothing did, or it was only added to."""

@@ -89,10 +89,7 @@ class Watched(MappedSource):
             file.check(at_end=True)
 
     def _told(self) -> Iterator[Note]:
-        for file in self._files:
-            code, text = file.told()
-            if code:
-                yield Note(code, "info", text, {"file": file.path.name})
+        yield from filter(None, [file.told() for file in self._files])
         new = [path for path in self._now() if path not in {file.path for file in self._files}]
         if new:
             text = f"{plural(len(new), 'file')} came into the folder since it was opened, such as {shown(new[0].name)}"
