@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import ibcb
 from ibcb.deciders import KINDS, Believed
-from ibcb.deciders.sbts import _Loss, _rows, draws_site, length_factor
+from ibcb.deciders.sbts import _bounded, _Loss, _rows, draws_site, length_factor
 from ibcb.engine import blocks
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.laplace import WithPrior
@@ -263,3 +263,14 @@ def test_what_is_observed_has_the_length_of_the_decider(world):
     assert_allclose(longer, factor * np.linalg.lstsq(plain.root.T, plain.seen, rcond=None)[0], rtol=1e-9)
     length, own = np.sqrt(longer @ before.psi @ longer), np.sqrt(p @ before.psi @ p)
     assert length == pytest.approx(own, rel=0.2)
+
+
+def test_a_belief_is_at_most_three_times_as_wide_as_the_draws(world, rng):
+    """In every direction of its own metric; where it is narrower it stays as it is."""
+    L, A = world[1].whitener.matrix, rng.normal(size=(D, D))
+    back, covariance = np.linalg.inv(L), A @ A.T
+    bounded = _bounded(covariance, L)
+    assert_allclose(np.linalg.eigvalsh(back.T @ bounded @ back).max(), 3.0, rtol=1e-9)
+    assert np.linalg.eigvalsh(covariance - bounded).min() > -1e-9
+    narrow = 2.9 * covariance / np.linalg.eigvalsh(back.T @ covariance @ back).max()
+    assert_allclose(_bounded(narrow, L), narrow)

@@ -176,13 +176,13 @@ def test_robust_bends_to_soft_when_nothing_is_far(rng):
 
 def test_the_papers_solver_reports_its_own_residuals(monkeypatch):
     monkeypatch.setattr("ibcb.inverse.solvers.admm._MAX_ITERATIONS", 10**6)
-    view = next(feasible_views())
-    solution, rows = paper(view, np.zeros(4)), view.rows()
+    view, centre = next(feasible_views()), np.array([1.0, -2.0, 0.5, 0.0])
+    solution, rows = paper(view, centre), view.rows()
     violation = rows.matrix @ solution.theta - rows.rhs
     assert solution.after.violated == np.count_nonzero(violation > view.tolerance(solution.theta))
     assert solution.after.max_violation == pytest.approx(max(violation.max(), 0), abs=1e-12)
-    tight = paper(view, np.zeros(4), tolerance=1e-6)
-    np.testing.assert_allclose(tight.theta, hard(view, np.zeros(4)).theta, rtol=1e-3)
+    tight = paper(view, centre, tolerance=1e-6)
+    np.testing.assert_allclose(tight.theta, hard(view, centre).theta, rtol=1e-3)
     assert tight.gap <= 1e-3 * tight.objective
 
 

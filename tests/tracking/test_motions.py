@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -175,6 +176,17 @@ def test_a_move_is_what_deciders_do_on_average(motion, rng):
         # The standard error of a covariance is below sqrt(2 / n) of both deviations.
         apart = (np.cov(after.T) - C) / np.outer(deviations, deviations)
         assert np.abs(apart).max() < 5 * np.sqrt(2 / n)
+
+
+def test_a_policy_that_nothing_is_known_of_may_grow_by_a_twentieth_of_its_length(rng):
+    kind, p = KINDS["other"], 1e6 * rng.normal(size=D)
+    stretched = [motion for motion in motions_of(kind, models_of(kind, D)) if getattr(motion, "stretch", 0)]
+    assert stretched
+    for motion in stretched:
+        count = len(motion.steps)
+        known = Beliefs(np.tile(p, (count, 1)), np.zeros((count, D, D)))
+        moved = motion.move(known, unit_of(rng), SimpleNamespace(episode=1)).covariance
+        np.testing.assert_allclose(np.sqrt(p @ moved @ p), 0.05 * (p @ p), rtol=1e-3)
 
 
 @pytest.mark.parametrize("motion", MOTIONS)
