@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ibcb.deciders import KINDS
-from ibcb.tracking.forecast import projects
+from ibcb.numerics.ridge import ridge
+from ibcb.tracking.forecast import _expected, projects
 from ibcb.tracking.preference import preferred
 
 
@@ -37,3 +38,15 @@ def test_a_learner_is_projected_where_it_is_spared_a_quarter_of_the_errors_of_a_
     )
     now = SimpleNamespace(compared=1000, hits=np.array([900, 1000 - missed]), best=1)
     assert projects(SimpleNamespace(seen=now, kind=KINDS["sbucb"], models=models)) == projected
+
+
+def test_what_a_sampler_is_expected_to_choose_is_averaged_over_its_draws(rng):
+    """Against draws of its own, step by step: a choice in twenty apart at most."""
+    X, before, p = rng.normal(size=(50, 4, 3)), ridge(10.0 * np.eye(3), 0.3), np.array([0.3, -0.2, 0.1])
+    sample = SimpleNamespace(contexts=X.reshape(-1, 3), counts=np.full(50, 4))
+    track = SimpleNamespace(seen=SimpleNamespace(sample=sample), kind=KINDS["sbts"], next_added=np.zeros(0))
+    drawn = rng.multivariate_normal(p, np.linalg.inv(before.psi), size=4000)
+    best = (X @ drawn.T).argmax(axis=1)
+    often = np.stack([np.mean(best == place, axis=1) for place in range(4)], axis=1)
+    expected = _expected(track, before, p).reshape(50, 4)
+    assert np.abs(expected - often).sum(axis=1).mean() / 2 < 0.05
