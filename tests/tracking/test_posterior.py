@@ -13,7 +13,17 @@ from ibcb.deciders import KINDS
 from ibcb.engine import blocks
 from ibcb.numerics.ridge import ridge
 from ibcb.tracking.free_policies import IMPOSSIBLE, FreeFit, Manner, free_fit
-from ibcb.tracking.posterior import UNDETERMINED, Plausible, concluded, hopeful, manner_of, manners_of, rules
+from ibcb.tracking.posterior import (
+    UNDETERMINED,
+    Check,
+    Conclusion,
+    Plausible,
+    concluded,
+    hopeful,
+    manner_of,
+    manners_of,
+    rules,
+)
 
 SHORT = {"episodes": 8, "batch": 300, "M": 5, "d": 4}
 KNOWN = [
@@ -73,7 +83,8 @@ def test_a_mixture_of_two_deciders_fails_a_check_and_has_no_name():
     model = ibcb.IBCB(expert="auto").fit(log)
     assert model.expert_ == UNDETERMINED
     (note,) = (note for note in model.notes_ if note.code == "kind-open")
-    assert model.rules_[0].name in note.text
+    assert "It takes the best of a draw from what it believes." in note.text
+    assert "But choices are neither as sure nor as unsure as this rule makes them" in note.text
 
 
 def test_scores_depend_neither_on_the_unit_of_features_nor_on_the_order_of_candidates():
@@ -162,3 +173,13 @@ def test_a_name_takes_nearly_all_of_the_weight_over_rules_and_motions():
     assert name(best=0.5, still=0.95) == "stationary"
     assert name(best=0.02, still=0.01) == "egreedy"
     assert name(best=0.5, still=0.01) == name(best=0.0, still=0.5) == name(best=1.0, still=0.0) == UNDETERMINED
+
+
+def test_sentences_say_what_is_told_and_what_is_not():
+    sure, unsure = Plausible("best", 0.97, 0.0), (Plausible("still", 0.6, 0.0), Plausible("learner", 0.4, 0.0))
+    failed = sure._replace(checks=(Check("strays", 4.0),))
+    told = Conclusion(UNDETERMINED, (sure,), unsure).words
+    moves = "The log does not tell whether its policy stands still (60%) or it learns as ridge regression does (40%)."
+    assert told == f"It takes the best. {moves}"
+    assert Conclusion(UNDETERMINED, (failed,), unsure).words.endswith("not made at random (4.0 standard errors).")
+    assert "as softucb does" in Conclusion("softucb", (Plausible("softucb", 1.0, 0.0),)).words

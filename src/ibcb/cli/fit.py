@@ -164,7 +164,8 @@ def _show(model: ibcb.IBCB, facts: dict[str, Any], verdict: Any, claimed: bool, 
         print_table([_kind(each) for each in kinds], _KINDS)
         print()
     # Of a decider that does not learn, coef_ is the policy.
-    columns = {"feature": "feature"} | ({"weight": "reward weight"} if model.decider_.learns else {})
+    rewards = "reward weight" if model.expert_ == model.decider_.name else "weight"
+    columns = {"feature": "feature"} | ({"weight": rewards} if model.decider_.learns else {})
     columns |= {"policy": "next policy"}
     if model.forecast_model_ is not None:
         columns |= {"last": "last policy"} | ({"interval": "90% interval"} if claimed else {})

@@ -273,7 +273,7 @@ def statements(model: Any) -> list[str]:
     codes = {"contradicting": named > 0, "violated": violated > 0}
     if explained_exactly(model.coef_, model.diagnostics_):
         codes = {"exact": True}
-    elif model.decider_.words.misfit:
+    elif model.decider_.words.misfit and model.expert_ == model.decider_.name:
         codes = {"robust": True}
     values = {
         "misfit": model.decider_.words.misfit,

@@ -41,6 +41,26 @@ UNDETERMINED = "undetermined"
 _ALWAYS = (Manner("best"), Manner("softmax", soft=True), Manner("other", soft=True, share=True))
 
 
+_RULES = {
+    "best": "it takes the best",
+    "bonus": "it takes the best, with a bonus for what it knows little of",
+    "thompson": "it takes the best of a draw from what it believes",
+    "egreedy": "it takes the best, and any at random now and then",
+    "softmax": "it draws by a softmax of scores",
+    "other": "it draws by a softmax of scores, and any at random now and then",
+    **{f"topk{k}": f"it draws among its {k} best" for k in (2, 3, 4)},
+}
+_MOTIONS = {
+    "still": "its policy stands still",
+    "learner": "it learns as ridge regression does",
+    "sampler": "it learns, and draws its policy once an episode",
+    "settling": "its policy moves less and less",
+    "restless": "its policy keeps wandering",
+    "walk": "its policy wanders",
+    "reverting": "its policy wanders about a mean",
+}
+
+
 class Check(NamedTuple):
     """Whether choices are as a rule would make them.
 
@@ -115,10 +135,10 @@ class Conclusion(NamedTuple):
     def words(self) -> str:
         """What is plausible, in a sentence."""
         if not self.rules:
-            return "no episode has choices enough for that."
-        parts = [_listed("how it chooses", self.rules), _listed("how its policy moves", self.motions)]
-        parts += [check.words for check in self.rules[0].checks if not check.passed]
-        return f"{', '.join(part for part in parts if part)}."
+            return "No episode has enough choices to tell how it chooses."
+        parts = [_listed(self.rules, _RULES), _listed(self.motions, _MOTIONS)]
+        failed = "".join(f" But {check.words}." for check in self.rules[0].checks if not check.passed)
+        return " ".join(part for part in parts if part) + failed
 
 
 def named(kind: Kind, motions: Sequence[Plausible] = ()) -> Conclusion:
@@ -126,10 +146,14 @@ def named(kind: Kind, motions: Sequence[Plausible] = ()) -> Conclusion:
     return Conclusion(kind.name, (Plausible(manner_of(kind).name, 1.0, 0.0),), tuple(motions))
 
 
-def _listed(what: str, of: Sequence[Plausible]) -> str:
-    """The plausible ones with their weights."""
-    shown = [f"{each.name} {each.weight:.2f}" for each in of if each.weight >= _SHOWN]
-    return f"{what} ({', '.join(shown)})" if shown else ""
+def _listed(of: Sequence[Plausible], words: Mapping[str, str]) -> str:
+    """The plausible ones, with their weights where there are several."""
+    shown = [each for each in of if each.weight >= _SHOWN]
+    clauses = [words.get(each.name, f"it chooses as {each.name} does") for each in shown]
+    if len(shown) < 2:
+        return "".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
+    weighed = [f"{clause} ({each.weight:.0%})" for clause, each in zip(clauses, shown, strict=True)]
+    return f"The log does not tell whether {', '.join(weighed[:-1])} or {weighed[-1]}."
 
 
 def manner_of(kind: Kind) -> Manner:

@@ -372,7 +372,7 @@ def _how_chosen(is_told: Conclusion, best: Candidate, kind: Kind, evidence: Sequ
         text = f"{kind.words.meaning} ({best.name}): {predicted}"
     else:
         text = (
-            f"the log does not tell what kind of decider it is: {is_told.words} {best.name} predicts best: {predicted}"
+            f"the log does not tell what kind of decider it is. {is_told.words} {best.name} predicts best: {predicted}"
         )
     return Note("kind-chosen" if is_told.is_told else "kind-open", "info", text, {"kind": best.name} | figures)
 
