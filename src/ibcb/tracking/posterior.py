@@ -25,8 +25,8 @@ from ibcb.tracking.tracker import Track
 
 #: weight that all that a name needs must have, for the name to be given
 TOLD = 0.9
-#: episodes after which manners are given up, and the weight below which they are; not tuned: others are hundreds behind
-_FIRST_JUDGED, _HOPELESS = 3, 1e-4
+#: episodes after which manners are given up, and the weight below which they are; not tuned: most are hundreds behind
+_RACES, _HOPELESS = (3, 4, 7, 14, 28, 56, 112), 1e-4
 #: weight from which one is named in a sentence
 _SHOWN = 0.05
 #: standard errors beyond which one of a hundred checks fails by chance
@@ -235,8 +235,8 @@ def _weights(manners: Sequence[Manner], telling: Sequence[FreeFit]) -> tuple[Vec
 def hopeful(manners: Sequence[Manner], fits: Sequence[FreeFit]) -> list[bool]:
     """Which manners to go on with: all, until enough episodes tell that some have no weight."""
     telling = [fit for fit in fits if fit.scores.any()]
-    if len(telling) < _FIRST_JUDGED:
-        return [True] * len(manners)
+    if len(telling) not in _RACES:
+        return [True] * len(manners) if not telling else (telling[-1].scores > IMPOSSIBLE).tolist()
     return [weight >= _HOPELESS for weight in _weights(manners, telling)[0].tolist()]
 
 
