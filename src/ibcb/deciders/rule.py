@@ -73,7 +73,7 @@ class Words:
     explored: str = ""
     exploration: str = ""
     misfits: str = "Look here first for changed records, or for choices that somebody else made."
-    misfit: str = "The choices of a decider of this kind have no exact explanation"
+    misfit: str = "The choices of a decider of this kind need not have an exact explanation"
     contradictions: str = "No reward weights explain these choices together, as is usual for a decider that draws."
     spread: str = ""
 

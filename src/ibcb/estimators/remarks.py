@@ -76,12 +76,15 @@ def not_tracked(place: int, error: Exception) -> Note:
 
 
 def policy_is_coef(kind: Kind) -> Note:
-    """What coef_ means of a decider that does not learn in a known way."""
+    """What coef_ means of a decider that does not learn, or not in a known way."""
+    learns = f"how a decider of the kind {kind.name!r} learns is not known"
+    if kind.motions.stays:
+        learns = f"a decider of the kind {kind.name!r} does not learn"
     return Note(
         "coef-is-policy",
         "info",
-        f"how a decider of the kind {kind.name!r} learns is not known, so coef_ is its policy right after the log, and "
-        "not rewards: its direction tells what is preferred, its length how sharply.",
+        f"{learns}, so coef_ is its policy right after the log, and not rewards: its direction tells what is "
+        "preferred, its length how sharply.",
         {"kind": kind.name},
     )
 
@@ -108,8 +111,8 @@ def how_it_moves(track: Track) -> Note:
     return Note(
         "learner-forecast",
         "info",
-        "the decider learns as ridge regression does: projected from each episode of the log to the next, it misses "
-        f"{missed:,} of {now.compared:,} choices (a policy that does not learn: {rival:,}), so {follows}.",
+        "projected from each episode of the log to the next as ridge regression learns, the policy misses "
+        f"{missed:,} of {now.compared:,} choices (one that does not learn: {rival:,}), so {follows}.",
         figures,
     )
 

@@ -146,7 +146,9 @@ def judge(model: Any, figures: Figures | None, misfits: int = 0) -> Verdict:
         Choices that do not fit the rest of their episodes.
     """
     level, codes = _judged(model, figures)
-    values: dict[str, Any] = {"auto": ", or fit with expert='auto', l2='auto'", "enough": 2 * BARS.many_steps}
+    # Of what is named already no more is advised.
+    both = "expert='auto'" if model.l2 == "auto" else "expert='auto', l2='auto'"
+    values: dict[str, Any] = {"auto": f", or fit with {both}", "enough": 2 * BARS.many_steps}
     values["every"] = " expert='auto' tries every kind of decider."
     if model.expert == "auto":
         values |= {"auto": "", "every": ""}
@@ -158,7 +160,8 @@ def judge(model: Any, figures: Figures | None, misfits: int = 0) -> Verdict:
         codes = ["predicts/alone" if figures.rival is None else "predicts/rival", *codes]
     # Choices that are explained exactly contradict nothing.
     exact = explained_exactly(model.coef_, model.diagnostics_)
-    if misfits and not exact and not model.decider_.makes_random_choices:
+    supported = level in ("good", "fair")
+    if misfits and supported and not exact and not model.decider_.makes_random_choices:
         steps = sum(entry.steps for entry in model.diagnostics_)
         values |= {"misfits": misfits, "all": steps, "share": misfits / steps}
         codes = [*codes, "misfits"]

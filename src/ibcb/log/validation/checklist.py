@@ -51,7 +51,11 @@ def findings(scan: Scan, find_updates: Callable[[], Updates]) -> tuple[Finding, 
     varies = bool(scan.varying.any())
     if varies:
         said += [*_scales(scan), *_collinear(scan), *_leaks(scan)]
-    said += [*_steps(scan), *_starts(scan), *_logged(scan)]
+    said += _steps(scan)
+    # Choices lean towards what was written after them, whoever made them: then they tell nothing of a start.
+    if not any(finding.code in (*LEAKS, "same-position") for finding in said):
+        said += _starts(scan)
+    said += _logged(scan)
     if varies:
         said += _policy(scan, find_updates)
     return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
