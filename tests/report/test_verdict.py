@@ -41,6 +41,7 @@ def late(**changes):
     figures = {"episodes": 5, "steps": 900, "predicted": 0.95, "greedy": 0.95, "chance": 0.1, "kept": 0.995}
     figures |= {"rival": "choice model", "rival_predicted": 0.94, "apart": (30, 20, 30, 20)}
     figures |= {"confirmed": 0.97, "borne_out": 0.99, "agreement": 0.995, "agreement_low": 0.99}
+    figures |= {"bend": 0.0, "bent": []}
     figures |= changes
     model_only, rival_only, greedy_only, over_greedy = figures.pop("apart")
     figures |= {"model_only": model_only, "rival_only": rival_only, "p_value": 0.5}

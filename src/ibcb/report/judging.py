@@ -28,6 +28,8 @@ from ibcb.estimators.ibcb import IBCB
 from ibcb.log import BehaviorLog, argmax_per_step
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.ridge import Ridge
+from ibcb.report.bends import Bends
+from ibcb.report.feature_weights import feature_names
 from ibcb.report.reading import LIKELY, ReadPart, block_of, pick, picked_by, read_parts
 from ibcb.report.rivals import ItemShares, Lessons, choice_weights, hits
 from ibcb.report.verdict import Figures, Verdict, explained_exactly, judge, lead
@@ -66,7 +68,7 @@ class Judging:
 
     def __init__(self) -> None:
         self.excused, self.misfits = False, 0
-        self._late = _LateHalf()
+        self._late, self._bends = _LateHalf(), Bends()
         self._rival: Vector | None = None
         self._before: Ridge | None = None
 
@@ -78,6 +80,7 @@ class Judging:
         if ahead is not None:
             late.begin_episode(number)
         self.begin_episode(episode, now, ahead)
+        self._bends.begin_episode()
         for part in read_parts(episode, fit, now, excused=self.excused):
             log = part.log
             part = part._replace(rival=hits(self._rival, log))
@@ -86,6 +89,7 @@ class Judging:
                 kept = pick(log.contexts @ believed, log, preferred) == preferred
                 part = part._replace(predicted=picked_by(fit, number, now, ahead, log), preferred=preferred, kept=kept)
             lessons.offer(log, part.place)
+            self._bends.add(log, part.place, part.width, kind)
             late.add(part, kind)
             self.misfits += int(np.count_nonzero(part.strayed > LIKELY))
             self.add(part)
@@ -110,6 +114,11 @@ class Judging:
             return judge(model, None, self.misfits)
         figures, sample = late
         expected, low = _agreement(model, sample) or (None, None)
+        bend = self._bends.finish(sample.n_features)
+        names = feature_names(model)
+        seen = bend is not None and bend.is_seen and sample.n_features == len(names)
+        figures |= {"bend": None if bend is None else bend.z}
+        figures |= {"bent": [names[each] for each in bend.features] if seen and bend is not None else []}
         return judge(model, Figures(**figures, agreement=expected, agreement_low=low), self.misfits)
 
 

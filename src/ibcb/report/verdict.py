@@ -83,6 +83,11 @@ class Figures(SimpleNamespace):
     borne_out : float
         The same, the errors of these weights aside: 1 - sqrt(D^2 - E^2), of the share D = 1 - ``confirmed`` that
         differs and the share E by which these errors explain it.
+    bend : float or None
+        Gain in the log-likelihood of the last episode by squares and products of the features, in standard errors; None
+        where there are too few choices or too many features.
+    bent : list of str
+        Features whose squares and products count most, where luck does not explain the gain; else empty.
     agreement, agreement_low : float or None
         Share of steps at which `predict` picks what the decider's next policy prefers, as expected by what is believed
         of that policy, and a cautious bound: 19 of 20 policies agree as often, if their deviation is twice what is
@@ -157,6 +162,7 @@ def judge(model: Any, figures: Figures | None, misfits: int = 0) -> Verdict:
         span = f"last {figures.episodes} episodes" if figures.episodes > 1 else "last episode"
         values |= {"f": figures, "p": p, "span": span, "changed": 1 - figures.kept}
         values["steps"] = count(figures.steps, "step")
+        values["bent"] = ", ".join(figures.bent)
         codes = ["predicts/alone" if figures.rival is None else "predicts/rival", *codes]
     # Choices that are explained exactly contradict nothing.
     exact = explained_exactly(model.coef_, model.diagnostics_)
@@ -228,14 +234,15 @@ def _supported(model: Any, figures: Figures) -> _Judged:
     expected, low = (1.0 if each is None else each for each in (figures.agreement, figures.agreement_low))
     measured = figures.steps >= BARS.measured_steps and min(figures.kept, figures.confirmed) >= BARS.measured
     measured = measured and expected >= BARS.expected
-    known, vague = computed and not measured, expected < 1 - 5 * (1 - BARS.agreement)
+    known, vague = computed and not measured and not figures.bent, expected < 1 - 5 * (1 - BARS.agreement)
     said = {
         "rival-leads": _rival_lead(figures) > 0,
         "late-start": _noted(model, "late-start"),
         "unmarked-warmup": _noted(model, "unmarked-warmup"),
         "restless": figures.kept < BARS.agreement or _noted(model, "restless"),
         "not-borne-out": figures.borne_out < BARS.agreement,
-        "measured": measured,
+        "bent": bool(figures.bent),
+        "measured": measured and not figures.bent,
         "next-policy/not-computed": not measured and not computed,
         "next-policy/vague": known and vague,
         "next-policy/known": known and not vague,
