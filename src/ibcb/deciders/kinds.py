@@ -181,7 +181,7 @@ ROWS = (
         replace(_FOLLOWED, stays=True),
         Scales(policy=10.0),
         name="stationary",
-        words=Words("the decider does not learn", "does not learn"),
+        words=Words("the policy does not change", "a policy that stays as it is"),
     ),
 )
 
