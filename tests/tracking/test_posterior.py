@@ -183,3 +183,9 @@ def test_sentences_say_what_is_told_and_what_is_not():
     assert told == f"It takes the best. {moves}"
     assert Conclusion(UNDETERMINED, (failed,), unsure).words.endswith("not made at random (4.0 standard errors).")
     assert "as softucb does" in Conclusion("softucb", (Plausible("softucb", 1.0, 0.0),)).words
+
+
+def test_candidates_that_are_all_alike_tell_nothing():
+    X, chosen = np.ones((50, 3, 2)), np.arange(50) % 3
+    log = ibcb.BehaviorLog.from_episodes([(X, chosen)] * 3)
+    assert all(not fit.scores.any() for fit in fits(log))

@@ -129,7 +129,8 @@ def free_fit(
     while block.first(most).n_rows * d > _MOST_NUMBERS and most > 1:
         most //= 2
     seen = _Steps(block.first(most))
-    if seen.steps < CHOICES_PER_WEIGHT or seen.steps < CHOICES_PER_WEIGHT * seen.plain.rank:
+    few = seen.steps < CHOICES_PER_WEIGHT
+    if few or not seen.plain.rank or seen.steps < CHOICES_PER_WEIGHT * seen.plain.rank:
         return FreeFit.of_nothing(count)
     with np.errstate(all="ignore"):
         fits = [
