@@ -151,11 +151,17 @@ class _Found(NamedTuple):
     variance: float = 0.0
 
 
-class _Frame(NamedTuple):
+@dataclass(frozen=True)
+class _Frame:
     """Candidates less the mean of their step, in coordinates in which their second moment is 1. Shape (rows, rank)."""
 
     rows: Matrix
-    loss: ChoiceLoss
+    offsets: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+
+    @lazy
+    def loss(self) -> ChoiceLoss:
+        return ChoiceLoss(self.rows, self.offsets, self.chosen)
 
     @property
     def rank(self) -> int:
@@ -207,7 +213,7 @@ class _Steps:
         values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
         kept = values > _DEGENERATE * values.max(initial=0.0)
         rows = unit @ (vectors[:, kept] / np.sqrt(values[kept]))
-        return _Frame(rows, ChoiceLoss(rows, self.block.offsets, self.chosen))
+        return _Frame(rows, self.block.offsets, self.chosen)
 
     def by(self, manner: Manner, before: Ridge | None) -> _Found:
         """The likeliest policy of a manner."""
