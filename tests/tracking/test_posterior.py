@@ -83,7 +83,7 @@ def test_a_mixture_of_two_deciders_fails_a_check_and_has_no_name():
     model = ibcb.IBCB(expert="auto").fit(log)
     assert model.expert_ == UNDETERMINED
     (note,) = (note for note in model.notes_ if note.code == "kind-open")
-    assert "It takes the best of a draw from what it believes." in note.text
+    assert "Most like it: It takes the best of a draw from what it believes." in note.text
     assert "But choices are neither as sure nor as unsure as this rule makes them" in note.text
 
 
@@ -181,6 +181,7 @@ def test_sentences_say_what_is_told_and_what_is_not():
     told = Conclusion(UNDETERMINED, (sure,), unsure).words
     moves = "The log does not tell whether its policy stands still (60%) or it learns as ridge regression does (40%)."
     assert told == f"It takes the best. {moves}"
+    assert Conclusion(UNDETERMINED, (failed,), unsure).words.startswith("Most like it: It takes the best.")
     assert Conclusion(UNDETERMINED, (failed,), unsure).words.endswith("not made at random (4.0 standard errors).")
     assert "as softucb does" in Conclusion("softucb", (Plausible("softucb", 1.0, 0.0),)).words
 

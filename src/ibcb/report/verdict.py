@@ -283,7 +283,10 @@ def statements(model: Any) -> list[str]:
     codes = {"contradicting": named > 0, "violated": violated > 0}
     if explained_exactly(model.coef_, model.diagnostics_):
         codes = {"exact": True}
-    elif model.decider_.words.misfit and model.expert_ == model.decider_.name:
+    elif model.expert_ != model.decider_.name:
+        # Whether contradictions are usual depends on what it is.
+        codes = {}
+    elif model.decider_.words.misfit:
         codes = {"robust": True}
     values = {
         "misfit": model.decider_.words.misfit,

@@ -138,7 +138,7 @@ class Conclusion(NamedTuple):
             return "No episode has enough choices to tell how it chooses."
         parts = [_listed(self.rules, _RULES), _listed(self.motions, _MOTIONS)]
         failed = "".join(f" But {check.words}." for check in self.rules[0].checks if not check.passed)
-        return " ".join(part for part in parts if part) + failed
+        return f"{'Most like it: ' if failed else ''}{' '.join(part for part in parts if part)}{failed}"
 
 
 def named(kind: Kind, motions: Sequence[Plausible] = ()) -> Conclusion:
