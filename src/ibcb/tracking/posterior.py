@@ -6,7 +6,8 @@ et al. 2018), so that a lead within its own error does not decide. A rule whose 
 logarithms of lengths l_n, known to errors s_n, are drawn around a common mean with a free deviation, which replaces the
 free parameter that each had. *How its policy moves* is asked inside a rule, by the evidence of the tracker's models for
 whole episodes, averaged over the models of a motion. A motion too small to be seen is no hypothesis: a model that moves
-by less than one standard error of its own policy says nothing that standing still does not.
+by less than one standard error of its own policy says nothing that standing still does not, unless the choices tell
+them apart all the same.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ibcb.tracking.tracker import Track
 TOLD = 0.9
 #: episodes after which manners are given up, and the weight below which they are; not tuned: most are hundreds behind
 _RACES, _HOPELESS = (3, 4, 7, 14, 28, 56, 112), 1e-4
+#: logarithm of the odds that a name needs
+_ODDS = math.log(TOLD / (1 - TOLD))
 #: weight from which one is named in a sentence
 _SHOWN = 0.05
 #: standard errors beyond which one of a hundred checks fails by chance
@@ -285,10 +288,11 @@ def motions(tracks: Sequence[Track]) -> tuple[Plausible, ...]:
 
 
 def _visible(track: Track) -> list[tuple[str, float]]:
-    """Motion and evidence of every model of a track but those that move too little to be seen."""
+    """Motion and evidence of every model of a track but those that move too little to be seen, and are not seen."""
     now, families, d, visible = track.seen, track.models, track.d, list[tuple[str, float]]()
     # In scores of a step's candidates: a move of 1, and what is not known of each model's last policy.
     move = float(np.sum(now.within * now.unit))
+    likeliest_still = float(now.whole_evidence[families.still].max(initial=-np.inf))
     per_family = zip(
         track.kind.motions.families,
         families.motions,
@@ -300,7 +304,8 @@ def _visible(track: Track) -> list[tuple[str, float]]:
         lengths = motion.lengths(1)
         for member, still in enumerate(motion.still):
             error = float(np.sum(now.within * last.covariance[member, :d, :d]))
-            if still or lengths is None or float(lengths[member]) ** 2 * move >= error:
+            seen = lengths is None or float(lengths[member]) ** 2 * move >= error
+            if still or seen or float(evidence[member]) > likeliest_still + _ODDS:
                 visible.append(("still" if still else family.motion, float(evidence[member])))
     return visible
 
