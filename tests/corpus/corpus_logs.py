@@ -474,7 +474,7 @@ CORPUS |= {
     "softmax": entry(kind("softmax"), **as_kind("softmax")),
     "topk": entry(kind("topk"), **as_kind("topk", top_k=2)),
     "stationary": entry(kind("stationary, softmax"), never=NOT_STILL, **as_kind("stationary")),
-    "other": entry(kind("other"), **as_kind("other")),
+    "other": entry(kind("other"), may_note="restless", levels="fair poor", **as_kind("other")),
     # and not named
     "sbucb?": entry(kind("sbucb"), truth="sbucb"),
     "sbts?": entry(kind("sbts"), truth="sbts"),
@@ -487,12 +487,12 @@ CORPUS |= {
         kind("stationary, greedy"), truth="stationary", never=(*NOT_STILL, "have no exact explanation")
     ),
     "stationary, softmax?": entry(kind("stationary, softmax"), truth="stationary", slow=True),
-    "walker?": entry(kind("other"), may_note="restless", slow=True),
+    "walker?": entry(kind("other"), may_note="restless", levels="fair poor", slow=True),
     # deciders of no kind
     "missing features": entry(hidden, truth="sbucb", levels="fair poor unknown", never=("on predict and",)),
     "squares": entry(curved, levels="fair poor unknown", slow=True, lies=SQUARES),
     "rollback": entry(rolled_back, truth="egreedy", slow=True),
-    "A/B": entry(mixed, levels="fair poor unknown", lies=MIXTURE),
+    "A/B": entry(mixed, may_note="restless", levels="fair poor unknown", lies=MIXTURE),
     "two deciders": entry(two, notes="restless", levels="fair poor unknown", slow=True),
     "random choices": entry(
         at_random,
