@@ -405,8 +405,8 @@ class Entry:
         Codes of notes of a fit; all others must not appear, but those of a routine fit.
     levels : set of str
         Levels of the verdict that are true; "good" moreover must keep its promise.
-    never : tuple of str
-        Patterns of which no sentence may hold one.
+    says, never : tuple of str
+        Patterns of which each must be in a sentence, and none may be.
     slow : bool
     lies : mapping
         By the check that fails, what is false and why it stands.
@@ -420,6 +420,7 @@ class Entry:
     notes: frozenset[str] = frozenset()
     may_note: frozenset[str] = frozenset()
     levels: frozenset[str] = frozenset({"good", "fair"})
+    says: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     slow: bool = False
     lies: Mapping[str, str] = field(default_factory=dict)
@@ -444,9 +445,8 @@ NAMES = ("Preis €", "价格", "цена", LONG.strip(), 'a,b\n<c> & "d"')
 
 #: what is false and why it stands
 MIXTURE = {"kind": "two deciders by a coin look like one that draws by a softmax: no check tells them apart yet"}
-SQUARES = {
-    "bound": "squares and products of logged features are not looked for yet, and what depends on them is no luck"
-}
+#: what is said only where it is so
+RARE = ("with their squares and products",)
 #: of what never learned, this would be false
 NOT_STILL = ("the decider learns", "'stationary' learns")
 #: of one that never learned, its first day is like any other
@@ -490,7 +490,7 @@ CORPUS |= {
     "walker?": entry(kind("other"), may_note="restless", levels="fair poor", slow=True),
     # deciders of no kind
     "missing features": entry(hidden, truth="sbucb", levels="fair poor unknown", never=("on predict and",)),
-    "squares": entry(curved, levels="fair poor unknown", slow=True, lies=SQUARES),
+    "squares": entry(curved, levels="fair poor unknown", says=RARE, slow=True),
     "rollback": entry(rolled_back, truth="egreedy", slow=True),
     "A/B": entry(mixed, may_note="restless", levels="fair poor unknown", lies=MIXTURE),
     "two deciders": entry(two, notes="restless", levels="fair poor unknown", slow=True),
@@ -498,11 +498,14 @@ CORPUS |= {
         at_random,
         never=("do not fit", "decider learns"),
         must="unexplained",
+        says=("than chance",),
         notes="not-predicted",
         levels="poor unknown",
     ),
     # records
-    "dirty": entry(kind("sbucb", flips=0.01), notes="no-exact-solution", **as_kind("sbucb")),
+    "dirty": entry(
+        kind("sbucb", flips=0.01), notes="no-exact-solution", says=("do not fit the rest",), **as_kind("sbucb")
+    ),
     "leak": entry(leaking, must="leak", levels="fair poor unknown", **as_kind("sbts")),
     "outcome": entry(with_outcome, must="outcome", levels="fair poor unknown", **as_kind("sbts")),
     "propensity among features": entry(
@@ -538,7 +541,11 @@ CORPUS |= {
     "two candidates": entry(kind("sbucb", M=2), **as_kind("sbucb")),
     # episodes
     "tiny": entry(kind("sbucb", days=3, steps=8, start=0), must="few-episodes", levels="unknown", **as_kind("sbucb")),
-    "random start": entry(unmarked, must="unmarked-warmup", notes="unmarked-warmup", **as_kind("sbucb")),
-    "late start": entry(late, must="starts-in-the-middle", notes="late-start", **as_kind("sbucb")),
+    "random start": entry(
+        unmarked, must="unmarked-warmup", notes="unmarked-warmup", says=("warmup=1",), **as_kind("sbucb")
+    ),
+    "late start": entry(
+        late, must="starts-in-the-middle", notes="late-start", says=("prior_gram=",), **as_kind("sbucb")
+    ),
     "wrong edges": entry(cut_wrongly, must="episode-edges", levels="fair poor unknown", truth="sbts", slow=True),
 }

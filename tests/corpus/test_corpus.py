@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from corpus_logs import CORPUS, ROUTINE_FINDINGS, ROUTINE_NOTES, claims_nothing, made
+from corpus_logs import CORPUS, ROUTINE_FINDINGS, ROUTINE_NOTES, RARE, claims_nothing, made
 
 import ibcb
 from ibcb.report import facts
@@ -141,9 +141,11 @@ def test_the_level_is_one_that_the_truth_allows_and_good_keeps_its_promise(name)
 
 
 @pytest.mark.parametrize("name", entries("never"))
-def test_what_is_not_so_is_not_said(name):
+def test_what_is_so_is_said_and_what_is_not_is_not(name):
     said = of(name)
-    for pattern in said.entry.never:
+    for pattern in said.entry.says:
+        assert [text for _, text in said.sentences if re.search(pattern, text)]
+    for pattern in (*said.entry.never, *set(RARE).difference(said.entry.says)):
         assert not [text for _, text in said.sentences if re.search(pattern, text)]
 
 
