@@ -405,8 +405,8 @@ class Entry:
         Codes of notes of a fit; all others must not appear, but those of a routine fit.
     levels : set of str
         Levels of the verdict that are true; "good" moreover must keep its promise.
-    says, never : tuple of str
-        Patterns of which each must be in a sentence, and none may be.
+    says, may_say, never : tuple of str
+        Patterns of which each must be in a sentence, may be, and none may be.
     slow : bool
     lies : mapping
         By the check that fails, what is false and why it stands.
@@ -421,6 +421,7 @@ class Entry:
     may_note: frozenset[str] = frozenset()
     levels: frozenset[str] = frozenset({"good", "fair"})
     says: tuple[str, ...] = ()
+    may_say: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     slow: bool = False
     lies: Mapping[str, str] = field(default_factory=dict)
@@ -445,7 +446,7 @@ NAMES = ("Preis €", "价格", "цена", LONG.strip(), 'a,b\n<c> & "d"')
 
 #: what is false and why it stands
 MIXTURE = {"kind": "two deciders by a coin look like one that draws by a softmax: no check tells them apart yet"}
-#: what is said only where it is so
+#: what is said only where it is so; of two tastes it is: extremes are what either takes
 RARE = ("with their squares and products",)
 #: of what never learned, this would be false
 NOT_STILL = ("the decider learns", "'stationary' learns")
@@ -490,10 +491,10 @@ CORPUS |= {
     "walker?": entry(kind("other"), may_note="restless", levels="fair poor", slow=True),
     # deciders of no kind
     "missing features": entry(hidden, truth="sbucb", levels="fair poor unknown", never=("on predict and",)),
-    "squares": entry(curved, levels="fair poor unknown", says=RARE, slow=True),
+    "squares": entry(curved, may_note="no-exact-solution", levels="fair poor unknown", says=RARE, slow=True),
     "rollback": entry(rolled_back, truth="egreedy", slow=True),
-    "A/B": entry(mixed, may_note="restless", levels="fair poor unknown", lies=MIXTURE),
-    "two deciders": entry(two, notes="restless", levels="fair poor unknown", slow=True),
+    "A/B": entry(mixed, may_note="restless", may_say=RARE, levels="fair poor unknown", lies=MIXTURE),
+    "two deciders": entry(two, notes="restless", may_say=RARE, levels="fair poor unknown", slow=True),
     "random choices": entry(
         at_random,
         never=("do not fit", "decider learns"),
