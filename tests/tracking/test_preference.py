@@ -7,7 +7,7 @@ import pytest
 
 from ibcb.deciders import KINDS
 from ibcb.numerics.ridge import ridge
-from ibcb.tracking.forecast import _expected, projects
+from ibcb.tracking.forecast import expected_choices, projects
 from ibcb.tracking.preference import preferred
 
 
@@ -44,9 +44,8 @@ def test_what_a_sampler_is_expected_to_choose_is_averaged_over_its_draws(rng):
     """Against draws of its own, step by step: a choice in twenty apart at most."""
     X, before, p = rng.normal(size=(50, 4, 3)), ridge(10.0 * np.eye(3), 0.3), np.array([0.3, -0.2, 0.1])
     sample = SimpleNamespace(contexts=X.reshape(-1, 3), counts=np.full(50, 4))
-    track = SimpleNamespace(seen=SimpleNamespace(sample=sample), kind=KINDS["sbts"], next_added=np.zeros(0))
     drawn = rng.multivariate_normal(p, np.linalg.inv(before.psi), size=4000)
     best = (X @ drawn.T).argmax(axis=1)
     often = np.stack([np.mean(best == place, axis=1) for place in range(4)], axis=1)
-    expected = _expected(track, before, p).reshape(50, 4)
+    expected = expected_choices(KINDS["sbts"], sample, before, p, np.zeros(0)).reshape(50, 4)
     assert np.abs(expected - often).sum(axis=1).mean() / 2 < 0.05

@@ -5,11 +5,13 @@ Everything is made from one `Fit`, and seen through the `Lens` that the log was 
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from ibcb import tracking
@@ -24,6 +26,7 @@ from ibcb.estimators.published import (
     policy_ahead,
     recovered,
     rewards,
+    sampled,
     unit_of,
 )
 from ibcb.estimators.reduction import WIDE, Lens
@@ -31,7 +34,7 @@ from ibcb.inverse.evolution import EpisodeDiagnosis
 from ibcb.log import BehaviorLog, Log
 from ibcb.log.notes import Note
 from ibcb.numerics.checks import boolean, finite_array, gram_matrix, one_of, positive, whole
-from ibcb.tracking import Interval, Track
+from ibcb.tracking import Futures, Interval, Track
 from ibcb.tracking.posterior import Plausible
 from ibcb.tracking.selection import Candidate
 
@@ -39,6 +42,29 @@ from ibcb.tracking.selection import Candidate
 _STEPS_AT_ONCE = 1024
 #: updates that a forecast may be ahead: seconds of work
 _MOST_UPDATES = 10_000
+_IMAGINED = "it counts updates from the last logged policy on, each of which is imagined"
+_AHEAD = f"{_IMAGINED}; policy_interval() is of the last logged policy itself"
+#: futures behind an interval of a forecast, and their seed; and the most that may be asked for, minutes of work
+_FUTURES, _FUTURES_SEED, _MOST_DRAWS = 64, 0, 100_000
+
+
+class Drawn(NamedTuple):
+    """Joint draws of what a decider may be some updates after the log.
+
+    Attributes
+    ----------
+    policies : ndarray of shape (n, d)
+        At the scale of ``policy_coefs_``.
+    rules, motions : tuple of str
+        How each draw chooses, and the model by which its policy moves.
+    rewards : ndarray of shape (n, d + 1)
+        At the scale of ``coef_``, the intercept last; NaN where it is not known how the decider learns.
+    """
+
+    policies: NDArray[np.float64]
+    rules: tuple[str, ...]
+    motions: tuple[str, ...]
+    rewards: NDArray[np.float64]
 
 
 class Answering(Imitator, Parameters):
@@ -65,6 +91,10 @@ class Answering(Imitator, Parameters):
     _fit: Fit
     _fitted_with: dict[str, Any]
     _lens: Lens
+    _futures: dict[int, Futures]
+
+    # No metadata routing, as of all that imitate.
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"log": UNUSED, "updates": UNUSED}
 
     @property
     def decider_(self) -> Kind:
@@ -85,9 +115,93 @@ class Answering(Imitator, Parameters):
         policy : ndarray of shape (d,)
         """
         check_is_fitted(self, "coef_")
-        why = "it counts updates from the last logged policy on, each of which is imagined"
-        updates = whole("updates", updates, 0, why, most=_MOST_UPDATES)
+        updates = whole("updates", updates, 0, _IMAGINED, most=_MOST_UPDATES)
         return self._lens.expanded(policy_ahead(self._fit, self._known("to forecast"), self._alpha, updates))
+
+    def forecast_interval(self, updates: int = 1, level: float = 0.9, *, direction: bool = False) -> Interval:
+        """Interval of each weight of a `forecast`, which holds the true weight with the given probability.
+
+        By draws of what is believed, each rolled forward: it chooses among candidates like those it has seen, and
+        learns from rewards with noise. A policy that does not learn moves as it has done so far. Draws are made once
+        for each number of updates.
+
+        Parameters
+        ----------
+        updates : int
+            As of `forecast`, 1 or more; `policy_interval` is of the last logged policy.
+        level : float
+            The probability, between 0 and 1.
+        direction : bool
+            True: intervals of the weights at the length that `direction` gives them, which is known better.
+
+        Returns
+        -------
+        interval : Interval
+            ``estimate``, ``lower`` and ``upper``, each of shape (d,); ``estimate`` is the forecast. Features in
+            ``unidentified_features_`` have no bounds.
+        """
+        check_is_fitted(self, "coef_")
+        updates = whole("updates", updates, 1, _AHEAD, most=_MOST_UPDATES)
+        level, track = _probability(level), self._known("for intervals")
+        rolled, estimate = self._rolled(updates), tracking.forecast(track, updates)
+        bounds = tracking.forecast_interval(track, rolled, estimate, level, direction=direction)
+        return self._bounded(bounds, 1.0 if direction else unit_of(self._fit, self._alpha))
+
+    def sample(self, n: int, *, updates: int = 1, random_state: int | np.random.Generator | None = 0) -> Drawn:
+        """Joint draws of what the decider may be, ``updates`` updates after the policy of the last episode.
+
+        Parameters
+        ----------
+        n : int
+        updates : int
+            As of `forecast`, 1 or more.
+        random_state : int, Generator or None
+
+        Returns
+        -------
+        sample : Drawn
+            ``policies`` of shape (n, d), ``rules`` and ``motions`` by name, and ``rewards`` of shape (n, d + 1), the
+            intercept last.
+
+        Examples
+        --------
+        >>> import ibcb
+        >>> run = ibcb.simulate("synthetic", n_episodes=5, batch_size=200, seed=0)
+        >>> model = ibcb.IBCB(l2=0.3).fit(run.log)
+        >>> sample = model.sample(8, updates=3)
+        >>> sample.policies.shape, sample.rewards.shape
+        ((8, 10), (8, 11))
+        """
+        check_is_fitted(self, "coef_")
+        n = whole("n", n, 1, "it is a number of draws", most=_MOST_DRAWS)
+        updates = whole("updates", updates, 1, _AHEAD, most=_MOST_UPDATES)
+        track = self._known("for draws")
+        drawn = tracking.futures(track, updates, n, np.random.default_rng(random_state))
+        policies, earned, motions = sampled(self._fit, drawn, self._alpha)
+        earned = np.column_stack([self._lens.expanded(earned[:, :-1]), earned[:, -1]])
+        return Drawn(self._lens.expanded(policies), (track.kind.rule.name,) * n, motions, earned)
+
+    def predict(self, log: BehaviorLog | ArrayLike, *, updates: int = 1) -> Any:
+        """Index of the candidate the policy picks: the best score, the first of equals.
+
+        Parameters
+        ----------
+        log : BehaviorLog, DataFrame, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+            A DataFrame, or another table with the Arrow interface, is read as `ibcb.read_log` does, its features made
+            as those of the fitted log.
+        updates : int
+            By which policy: as of `forecast`, 1 is right after the log.
+
+        Returns
+        -------
+        chosen : ndarray of shape (steps,); an int for one candidate set (M, d)
+        """
+        check_is_fitted(self, "coef_")
+        if whole("updates", updates, 0, _IMAGINED, most=_MOST_UPDATES) == 1:
+            return super().predict(log)
+        later = copy(self)
+        later.next_policy_coef_ = self.forecast(updates)
+        return super(Answering, later).predict(log)
 
     def policy_at(self, episode: int) -> NDArray[np.float64]:
         """The policy parameters that make the choices of an episode, counted from 0; after the log they are forecast.
@@ -192,7 +306,7 @@ class Answering(Imitator, Parameters):
         unit = np.eye(len(weights.T)) if metric is None else metric.matrix / len(weights.T)
         return self._lens.expanded(tracking.spread_to_one(unit, weights))
 
-    def certainty(self, log: BehaviorLog | ArrayLike) -> Any:
+    def certainty(self, log: BehaviorLog | ArrayLike, *, updates: int = 1) -> Any:
         """Probability that the decider, right after the log, likes no candidate better than the one `predict` picks.
 
         Without exploration, and assuming that its policies evolve as ``forecast_model_`` says. NaN if nothing has been
@@ -201,11 +315,15 @@ class Answering(Imitator, Parameters):
         Parameters
         ----------
         log : BehaviorLog, DataFrame, or array of shape (M, d) or (steps, M, d), or a list of arrays (M_b, d)
+        updates : int
+            Of the policy after so many updates, and of what `predict` picks then: as of `forecast_interval`.
 
         Returns
         -------
         probability : ndarray of shape (steps,); a float for one candidate set (M, d)
         """
+        check_is_fitted(self, "coef_")
+        updates = whole("updates", updates, 1, _AHEAD, most=_MOST_UPDATES)
         track = self._known("for probabilities")
         sets, shape = as_candidates(self._read(log))
         self._check_features(sets.n_features, sets.feature_names)
@@ -214,13 +332,14 @@ class Answering(Imitator, Parameters):
             certain = np.full(sets.n_steps, np.nan)
         else:
             model, sets = self.as_tracked(), self._lens.log(sets).read()
-            rows, picked = sets.step_offsets, sets.step_offsets[:-1] + model.predict(sets)
+            rows, picked = sets.step_offsets, sets.step_offsets[:-1] + model.predict(sets, updates=updates)
+            policies = None if updates == 1 else self._rolled(updates).policies
             edges = [*range(0, sets.n_steps, _STEPS_AT_ONCE), sets.n_steps]
             parts = []
             for a, b in pairwise(edges):
                 offsets, first = rows[a : b + 1], rows[a]
                 contexts = sets.contexts[first : rows[b]]
-                parts.append(tracking.certainty(track, contexts, offsets - first, picked[a:b] - first))
+                parts.append(tracking.certainty(track, contexts, offsets - first, picked[a:b] - first, policies))
             certain = np.concatenate(parts)
         return float(certain[0]) if shape is not None and len(shape) == 1 else certain
 
@@ -305,6 +424,15 @@ class Answering(Imitator, Parameters):
                 raise ValueError(f"there is nothing to go by {what}: {self._fit.tracking[-1]}")
             raise ValueError(f"this model was fitted with forecast=None; fit it with forecast='auto' {what}.")
         return track
+
+    def _rolled(self, updates: int) -> Futures:
+        """Draws of the policy after so many updates, made once."""
+        known = self.__dict__.setdefault("_futures", {})
+        if updates not in known:
+            rng = np.random.default_rng(_FUTURES_SEED)
+            known[updates] = tracking.futures(self._known("for draws"), updates, _FUTURES, rng)
+        drawn: Futures = known[updates]
+        return drawn
 
     @property
     def _alpha(self) -> float:

@@ -37,8 +37,8 @@ _MEANING = (
     *("expert", "alpha", "l2", "sampling_rate", "margin", "top_k", "draws"),
     *("solver", "prune", "penalty", "bend", "tolerance", "forecast"),
 )
-#: attributes of a model that has the logs it was fitted on
-_OF_LOGS = ("_seen", "_chooses", "_judged")
+#: attributes of a model that has the logs it was fitted on, and what it has worked out since
+_OF_LOGS = ("_seen", "_chooses", "_judged", "_futures")
 #: attributes with a weight for every feature
 _WEIGHTS = ("coef_", "policy_coefs_", "next_policy_coef_")
 

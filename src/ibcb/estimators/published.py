@@ -17,8 +17,8 @@ from ibcb.engine import Episode, History, Subscriber, replay
 from ibcb.estimators.fitting import Fit
 from ibcb.estimators.remarks import NOTHING_LEARNED, few_steps, how_it_moves, policy_is_coef, undetermined
 from ibcb.log import Log
-from ibcb.numerics.arrays import Vector
-from ibcb.tracking import Rewards, Track
+from ibcb.numerics.arrays import Matrix, Vector
+from ibcb.tracking import Futures, Rewards, Track
 from ibcb.tracking.choice_probabilities import Ahead, InForce, Next
 from ibcb.tracking.posterior import motions
 
@@ -127,13 +127,27 @@ def rewards(track: Track) -> Rewards | None:
     earned = tracking.rewards(track)
     if earned is None:
         return None
-    theta, origin = tracking.identified(track, earned.theta), track.kind.regularization.origin
-    if origin is None:
-        return earned._replace(theta=theta)
-    # <theta, s - origin> + c, as of s.
-    to_zero = np.eye(len(theta) + 1)
-    to_zero[-1, :-1] = -origin
-    return Rewards(theta, earned.c - float(origin @ theta), to_zero @ earned.covariance @ to_zero.T)
+    theta, to_zero = tracking.identified(track, earned.theta), _to_zero(track)
+    *_, c = to_zero @ np.append(theta, earned.c)
+    return Rewards(theta, float(c), to_zero @ earned.covariance @ to_zero.T)
+
+
+def _to_zero(track: Track) -> Matrix:
+    """What makes <theta, s> + c of <theta, s - origin> + c. Shape (d + 1, d + 1)."""
+    matrix, origin = np.eye(track.d + 1), track.kind.regularization.origin
+    if origin is not None:
+        matrix[-1, :-1] = -origin
+    return matrix
+
+
+def sampled(fit: Fit, rolled: Futures, alpha: float) -> Futures:
+    """Draws of futures at the scale of ``policy_coefs_`` and of ``coef_``, without what no choice tells."""
+    track, unit = fit.track, unit_of(fit, alpha)
+    assert track is not None
+    earned = np.column_stack([tracking.identified(track, rolled.rewards[:, :-1]), rolled.rewards[:, -1]])
+    return Futures(
+        unit * tracking.identified(track, rolled.policies), unit * earned @ _to_zero(track).T, rolled.motions
+    )
 
 
 # -- propensities of a log, in one pass, whether it is the fitted log or another -------------------------------------

@@ -2,9 +2,11 @@
 
 from ibcb.deciders.rule import Interval
 from ibcb.tracking.forecast import forecast, learns, logged_policies, projects, rewards
+from ibcb.tracking.futures import Futures, futures
 from ibcb.tracking.intervals import (
     certainty,
     exploration_interval,
+    forecast_interval,
     identified,
     interval,
     next_models,
@@ -18,6 +20,7 @@ from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Predicted, Track
 
 __all__ = [
+    "Futures",
     "Interval",
     "Predicted",
     "Rewards",
@@ -25,6 +28,8 @@ __all__ = [
     "certainty",
     "exploration_interval",
     "forecast",
+    "forecast_interval",
+    "futures",
     "identified",
     "interval",
     "learns",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ibcb.deciders import Learning
+from ibcb.deciders import Kind, Learning
 from ibcb.engine import Block
 from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.ridge import Ridge
+from ibcb.tracking.context_sample import ContextSample
 from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import unit_doubt, unit_of
@@ -80,7 +81,7 @@ def forecast(track: Track, updates: int = 1) -> Vector:
     (theta, c), before = earned, track.kind.regularization.ridge(track.chosen)
     learning, X = Learning(before, before.psi @ p), now.sample.contexts
     for _ in range(updates - 1):
-        expected = _expected(track, learning.ridge, learning.coef)
+        expected = expected_choices(track.kind, now.sample, learning.ridge, learning.coef, track.next_added)
         rows = np.flatnonzero(expected)
         S, often = X[rows].astype(np.float64), now.steps / len(now.sample.counts) * expected[rows]
         centred = S if before.origin is None else S - before.origin
@@ -88,9 +89,10 @@ def forecast(track: Track, updates: int = 1) -> Vector:
     return learning.coef
 
 
-def _expected(track: Track, before: Ridge, p: Vector) -> Vector:
-    """How often each candidate of the sample is chosen by a policy. Shape (rows,)."""
-    sample, kind = track.seen.sample, track.kind
+def expected_choices(
+    kind: Kind, sample: ContextSample, before: Ridge, policy: Vector, added: Vector, draws: int = _OWN_DRAWS
+) -> Vector:
+    """How often each candidate of a sample is chosen by a policy with these weights of added columns. Shape (rows,)."""
     offsets = np.append(0, sample.counts.cumsum())
     block = Block(sample.contexts, offsets[:-1], offsets, None, 0, 0)
-    return kind.propensities(kind.rule.columns(block, before), kind.certain(p, track.next_added), _OWN_DRAWS)
+    return kind.propensities(kind.rule.columns(block, before), kind.certain(policy, added), draws)

@@ -14,6 +14,7 @@ from ibcb.numerics.arrays import Matrix, Vector
 from ibcb.numerics.contexts import Contexts
 from ibcb.numerics.gaussians import Beliefs, draws_root
 from ibcb.tracking.forecast import logged_policies
+from ibcb.tracking.futures import Futures
 from ibcb.tracking.reward_fit import Rewards
 from ibcb.tracking.tracker import Track
 from ibcb.tracking.units import LEAST_UNIT, unit_column
@@ -47,9 +48,20 @@ def interval(track: Track, level: float, *, direction: bool = False) -> Interval
     drawn = identified(track, states[:, : track.d])
     if now.rewards is not None:
         drawn = drawn * np.exp(_LENGTH_DOUBT * np.random.default_rng(1).standard_normal(len(drawn)))[:, None]
-    estimate = identified(track, logged_policies(track)[-1])
+    return _between(track, drawn, identified(track, logged_policies(track)[-1]), level, direction=direction)
+
+
+def forecast_interval(
+    track: Track, rolled: Futures, estimate: Vector, level: float, *, direction: bool = False
+) -> Interval:
+    """Intervals for the weights of a policy to come, by draws of it."""
+    return _between(track, identified(track, rolled.policies), identified(track, estimate), level, direction=direction)
+
+
+def _between(track: Track, drawn: Matrix, estimate: Vector, level: float, *, direction: bool) -> Interval:
+    """Quantiles of draws, and the estimate among them."""
     if direction:
-        drawn, estimate = spread_to_one(now.within, drawn), spread_to_one(now.within, estimate)
+        drawn, estimate = spread_to_one(track.seen.within, drawn), spread_to_one(track.seen.within, estimate)
     lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return Interval(estimate, np.minimum(lower, estimate), np.maximum(upper, estimate))
 
@@ -139,14 +151,19 @@ def next_models(track: Track) -> tuple[Beliefs, Vector]:
     return track.seen.families[family].of_first(track.d), track.models.by_family(track.seen.evidence)[family]
 
 
-def certainty(track: Track, contexts: Contexts, offsets: NDArray[np.int64], picked: NDArray[np.int64]) -> Vector:
+def certainty(
+    track: Track,
+    contexts: Contexts,
+    offsets: NDArray[np.int64],
+    picked: NDArray[np.int64],
+    policies: Matrix | None = None,
+) -> Vector:
     """Probability that the next policy likes the picked candidate of each step, given by its row, as well as any other.
 
-    By all models of the family believed, each as far as the evidence supports it. Candidates that do not differ are
-    equally good: picking either is right.
+    By all models of the family believed, each as far as the evidence supports it; or by draws of a policy. Candidates
+    that do not differ are equally good: picking either is right.
     """
-    beliefs, evidence = next_models(track)
-    scores = contexts @ _drawn(beliefs, evidence, _DRAWS).T
+    scores = contexts @ (_drawn(*next_models(track), _DRAWS) if policies is None else policies).T
     best = np.maximum.reduceat(scores, offsets[:-1])
     certain: Vector = (scores[picked] >= best - _TIE * np.abs(best)).mean(axis=1)
     return certain

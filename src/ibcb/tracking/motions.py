@@ -79,6 +79,23 @@ class Update(NamedTuple):
         return self.psi + self.phi if self.psi_after is None else self.psi_after
 
 
+class Law(NamedTuple):
+    """How the models of a learner go on, for whoever rolls draws of them forward.
+
+    Attributes
+    ----------
+    state : Beliefs
+        Of the policy that is learned, the weights of the added columns, theta and c.
+    noise, wander, spread : ndarray of shape (K,)
+        sigma, q, and a: how widely the policy that it acts on is drawn around the one that it has learned.
+    """
+
+    state: Beliefs
+    noise: Vector
+    wander: Vector
+    spread: Vector
+
+
 class Motion(ABC):
     """A family of models, and what each gives.
 
@@ -123,6 +140,10 @@ class Motion(ABC):
         """theta and c as a model believes them now, at the scale of its state; c from the decider's origin. None of a
         motion that knows of none.
         """
+        return None
+
+    def law(self, beliefs: Beliefs, d: int) -> Law | None:
+        """How its models go on learning, with what each believes; None of a motion that does not learn."""
         return None
 
     @abstractmethod
@@ -315,6 +336,9 @@ class Learner(Motion):
         x = beliefs.mean[model, d + added :]
         return x[:-1], float(x[-1])
 
+    def law(self, beliefs: Beliefs, d: int) -> Law:
+        return Law(beliefs, np.array(self.noise), np.array(self.wander), np.zeros(len(self.noise)))
+
 
 @dataclass(frozen=True)
 class PosteriorSampler(Learner):
@@ -357,6 +381,9 @@ class PosteriorSampler(Learner):
 
     def rewards(self, beliefs: Beliefs, model: int) -> tuple[Vector, float]:
         return super().rewards(_without_draw(beliefs, (beliefs.mean.shape[1] - 1) // 3), model)
+
+    def law(self, beliefs: Beliefs, d: int) -> Law:
+        return super().law(_without_draw(beliefs, d), d)._replace(spread=np.array(self.spread))
 
     def _drawn(self, learned: Beliefs, psi: Matrix) -> Beliefs:
         """With a draw from N(p, a^2 Psi^-1) before what has been learned."""
