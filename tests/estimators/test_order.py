@@ -9,6 +9,8 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from conftest import asked_for, slow
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ibcb
 from ibcb import IBCB, BehaviorLog
@@ -36,15 +38,35 @@ def arms(seed=0):
     return BehaviorLog.from_arms([(x, rng.integers(4, size=60)) for x in X], n_arms=4)
 
 
+def tiny(seed, *, world, steps, d=3, M=4):
+    """Three episodes of a few steps, mostly of candidates that nothing was learned of."""
+    rng = np.random.default_rng(seed)
+    shape = (3, steps)
+    if world == "arms":
+        X = rng.normal(size=(*shape, 2))
+        return BehaviorLog.from_arms([(x, rng.integers(M, size=steps)) for x in X], n_arms=M)
+    if world == "items":
+        # Known by their names, and some of them twice in a step.
+        sets = np.eye(d + 2)[rng.integers(d + 2, size=(*shape, M))]
+    else:
+        sets = rng.normal(size=(*shape, M, d)) @ rng.normal(size=(d, d))
+    return BehaviorLog.from_episodes([(each, rng.integers(sets.shape[2], size=steps)) for each in sets])
+
+
+def new_order(log, seed=7):
+    """Of all rows, those of a step among themselves."""
+    rng = np.random.default_rng(seed)
+    return np.concatenate([start + rng.permutation(end - start) for start, end in pairwise(log.step_offsets)])
+
+
 def candidates_moved(log):
-    rng = np.random.default_rng(7)
-    order = np.concatenate([start + rng.permutation(end - start) for start, end in pairwise(log.step_offsets)])
+    order = new_order(log)
     chosen = np.argsort(order)[log.chosen_rows] - log.step_offsets[:-1]
     return BehaviorLog(log.contexts[order], log.step_offsets, chosen, log.episode_offsets)
 
 
-def features_moved(log, columns):
-    parts = (log.contexts[:, columns], log.step_offsets, log.chosen, log.episode_offsets)
+def features_moved(log, columns, signs=1.0):
+    parts = (log.contexts[:, columns] * signs, log.step_offsets, log.chosen, log.episode_offsets)
     return BehaviorLog(*parts, warmup=log.warmup)
 
 
@@ -87,6 +109,30 @@ def test_the_order_of_candidates_and_of_features_does_not_matter(expert, world):
     np.testing.assert_allclose(
         other.propensities(moved)[moved.chosen_rows], one.propensities(log)[log.chosen_rows], rtol=1e-4
     )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("world", ["dense", "pairs", "arms", "items"])
+@pytest.mark.parametrize("expert", KINDS)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 8]))
+@settings(derandomize=True, deadline=None, max_examples=3)
+def test_no_propensity_depends_on_an_order_where_little_was_learned(expert, world, seed, steps):
+    """Neither of candidates nor of features: draws are taken in no coordinates of these."""
+    if expert == "topk":
+        # Of fewer choices among arms, the policies themselves hang on rounding.
+        steps = 8
+    log = tiny(seed, world=world, steps=steps, M=2 if world == "pairs" else 4)
+    given = asked_for(expert) | {"l2": 0.3} | ({"top_k": 2} if expert == "topk" else {})
+    one, order, moved = IBCB(**given).fit(log), new_order(log), candidates_moved(log)
+    rng = np.random.default_rng(seed)
+    columns, signs = rng.permutation(log.n_features), rng.choice([-1.0, 1.0], size=log.n_features)
+    turned = features_moved(log, columns, signs)
+    others = IBCB(**given).fit(moved), IBCB(**given).fit(turned)
+    for ahead in (False, True):
+        p = one.propensities(log, ahead=ahead)
+        np.testing.assert_allclose(others[0].propensities(moved, ahead=ahead), p[order], rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(others[1].propensities(turned, ahead=ahead), p, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(others[1].propensities(turned[:1]), one.propensities(log[:1]), rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("expert", ["sbucb", "sbts"])

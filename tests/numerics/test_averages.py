@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
-from scipy.special import softmax
+from scipy.special import ndtr, softmax
 
-from ibcb.numerics.averages import best_of_draws, softmax_of_draws, top_k_of_draws
+from ibcb.numerics.averages import ERROR, best_of_draws, softmax_of_draws, top_k_of_draws
 
 STEPS, M, D = 60, 5, 4
 OFFSETS = np.arange(0, STEPS * M + 1, M)
@@ -39,6 +39,64 @@ def test_the_best_is_as_probable_as_draws_make_it(world):
     for draws, error in zip((32, 512), errors, strict=True):
         plain = [drawn(world, draws, seed) for seed in range(2, 12)]
         assert error < np.mean([apart((s == s.max(axis=1, keepdims=True)).mean(axis=2), expected) for s in plain])
+
+
+def random_world(seed, d, M):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(d, d)) / 2
+    return rng.normal(size=(STEPS * M, d)), rng.normal(size=d), root @ root.T
+
+
+@pytest.mark.parametrize("known", [1.0, 0.0], ids=["one frame", "frames of the steps"])
+def test_the_error_is_the_published_one(known):
+    """Of the best, which is the least smooth; 0: a belief that tells no feature from another."""
+    errors = []
+    for seed in range(20):
+        for d, M in ((2, 4), (4, 5), (8, 6)):
+            X, mean, covariance = random_world(seed, d, M)
+            draws = np.random.default_rng(seed + 1).multivariate_normal(known * mean, covariance, size=20_000)
+            scores = (X @ draws.T).reshape(STEPS, M, -1)
+            expected = (scores == scores.max(axis=1, keepdims=True)).mean(axis=2)
+            found = best_of_draws(X, np.arange(STEPS + 1) * M, known * mean, covariance, 512).reshape(STEPS, M)
+            errors.append(np.abs(found - expected).sum(axis=1).mean() / 2)
+    most = ERROR / 2 if known else ERROR
+    assert most / 2 < np.mean(errors) < most
+
+
+def test_of_two_the_better_one_is_as_probable_as_the_normal_distribution_says():
+    X, mean, covariance = random_world(0, 3, 2)
+    lead = X[::2] - X[1::2]
+    expected = ndtr(lead @ mean / np.sqrt(np.einsum("nd,de,ne->n", lead, covariance, lead)))
+    found = best_of_draws(X, np.arange(STEPS + 1) * 2, mean, covariance, 8)
+    assert_allclose(found[::2], expected, atol=1e-9)
+    assert_allclose(found[1::2], 1 - expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("how", ["normal", "alike", "more than features"])
+@pytest.mark.parametrize("rule", [best_of_draws, softmax_of_draws, "top_k"])
+def test_where_no_feature_is_told_from_another_no_frame_matters(rng, rule, how):
+    """By turns of all features, and by another order of candidates, some of which are alike."""
+    d, M = (2, 9) if how == "more than features" else (6, 4)
+    X, mean, covariance = random_world(3, d, M)
+    mean *= 0.0
+    if how == "alike":
+        X, mean, covariance = np.eye(d)[rng.integers(d, size=STEPS * M)], np.zeros(d), np.eye(d) + 0.3
+    offsets, order = np.arange(STEPS + 1) * M, np.concatenate([M * n + rng.permutation(M) for n in range(STEPS)])
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0] if how != "normal" else np.eye(d)[rng.permutation(d)]
+
+    def call(X, mean, covariance):
+        if rule == "top_k":
+            return top_k_of_draws(X, offsets, mean, covariance, 64, top_k=2, scale=1.0)
+        return rule(X, offsets, mean, covariance, 64)
+
+    found = call(X, mean, covariance)
+    assert_allclose(np.add.reduceat(found, offsets[:-1]), 1.0)
+    assert_allclose(call(X[order], mean, covariance), found[order], atol=1e-9)
+    assert_allclose(call((X @ turn)[order], mean @ turn, turn.T @ covariance @ turn), found[order], atol=1e-6)
+    if how == "alike":
+        one_of_each = np.sort(X.argmax(axis=1).reshape(STEPS, M), axis=1)
+        apart_all = (np.diff(one_of_each, axis=1) > 0).all(axis=1)
+        assert_allclose(found.reshape(STEPS, M)[apart_all], 1 / M, atol=1e-9)
 
 
 def test_a_few_draws_all_but_rule_out_nobody_who_is_taken_now_and_then(world):

@@ -23,6 +23,9 @@ from ibcb.numerics.checks import positive, whole
 from ibcb.numerics.gaussians import Beliefs
 from ibcb.numerics.printable import WrongTypeError
 
+#: draws that probabilities are averaged over where there are few rows, so that no more than so many numbers are needed
+_DRAWS, _NUMBERS = 1024, 1 << 16
+
 
 @dataclass(frozen=True)
 class OneOfBest(Rule):
@@ -53,7 +56,8 @@ class OneOfBest(Rule):
 
     def probabilities(self, block: Block, columns: Columns, belief: Beliefs, parameters: Values) -> Vector:
         own: dict[str, Any] = {"top_k": parameters.top_k, "scale": parameters.scale}
-        draws = max(1, parameters.draws // 2)
+        # Of a few choices, which k is told by little more than what too few draws would leave.
+        draws = max(1, parameters.draws // 2, min(_DRAWS, _NUMBERS // block.n_rows))
         return top_k_of_draws(columns.whole, block.offsets, belief.mean[0], belief.covariance[0], draws, **own)
 
     def live(self, state: Life) -> TopK:

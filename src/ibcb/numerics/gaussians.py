@@ -27,6 +27,8 @@ _BLOCK = 16
 #: variance that every direction has at least, at unit diagonal
 _LEAST_VARIANCE = 1e-10
 _TINY = float(np.finfo(np.float64).tiny)
+#: difference of two figures that may be rounding
+_EQUAL = 1e-9
 #: why a belief cannot be had
 BEYOND_NUMBERS = "numbers cannot hold what the choices of an episode say of the policy"
 
@@ -232,18 +234,26 @@ def factor(covariance: Matrix) -> Matrix:
 
 
 def draws_root(mean: Vector, covariance: Matrix) -> Matrix:
-    """A root of a covariance for draws about a mean: another order or other units of the features give the same draws.
+    """A root of a covariance for draws about a mean: another order, other units or signs of the features give the same
+    draws, where `told_apart`.
 
-    Its columns come in the order of the means in deviations, those that are 0 last; of equals, the feature that is the
-    most correlated with others comes first.
+    Its columns come in the order of the sizes of the means in deviations, those that are 0 last, and point the other
+    way; of equals, the feature that is the most correlated with others comes first.
     """
     deviation = np.sqrt(np.maximum(covariance.diagonal(), _TINY))
     ahead, together = mean / deviation, np.abs(covariance / deviation / deviation[:, None]).sum(axis=1)
     # Sums in another order round otherwise.
-    order = np.lexsort((-together.round(9), np.where(ahead == 0, np.inf, -ahead)))
+    order = np.lexsort((-together.round(9), np.where(ahead == 0, np.inf, np.abs(ahead))))
     root = np.empty_like(covariance)
     root[order] = factor(covariance[order][:, order])
+    root *= np.where(ahead[order] > 0, -1.0, 1.0)
     return root
+
+
+def told_apart(mean: Vector, covariance: Matrix) -> bool:
+    """Whether no two features have means of one size in deviations, and none has a mean of 0, up to rounding."""
+    ahead = np.abs(mean) / np.sqrt(np.maximum(covariance.diagonal(), _TINY))
+    return bool((np.diff(np.sort(ahead), prepend=0.0) > _EQUAL * np.maximum(1.0, np.sort(ahead))).all())
 
 
 def symmetric_inverse(matrices: Matrix) -> Matrix:

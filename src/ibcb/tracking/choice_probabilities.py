@@ -22,7 +22,7 @@ from ibcb.tracking.calibration import probable, with_share
 from ibcb.tracking.smoothing import smoothed
 from ibcb.tracking.tracker import Track
 
-#: draws from a belief: probabilities are exact to about .01 (tests/numerics/test_averages.py)
+#: draws from a belief: how exact probabilities then are is `ibcb.numerics.averages.ERROR`
 _DRAWS = 512
 
 
