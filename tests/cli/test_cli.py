@@ -379,7 +379,7 @@ def test_an_interrupt_that_python_drops_or_renames_is_heeded(folder, tmp_path, p
 
 
 def test_the_log_tells_the_kind_of_decider(tmp_path):
-    log = ibcb.simulate("synthetic", n_episodes=6, batch_size=200, n_features=5, seed=1, noise=0.03).log
+    log = ibcb.simulate("synthetic", n_episodes=8, batch_size=300, n_features=5, seed=1, noise=0.03).log
     path, out = tmp_path / "log.parquet", tmp_path / "m.safetensors"
     ibcb.write_log(log, path)
     told = json.loads(ibcb_command("fit", path, "--expert", "auto", "--l2", "auto", "-o", out, "--json").stdout)

@@ -387,12 +387,12 @@ def test_a_fit_killed_while_it_saves_the_model_goes_on_to_the_same_model(short_l
 
 
 def test_a_model_that_cannot_be_saved_leaves_its_checkpoint(short_log, tmp_path, monkeypatch):
-    disk, out = ibcb.open_log(short_log), tmp_path / "m.safetensors"
+    disk, out, save = ibcb.open_log(short_log), tmp_path / "m.safetensors", ibcb.save_model
 
     def full(model, path):
         if Path(path) == out:
             raise OSError("no space left on device")
-        ibcb.save_model(model, path)
+        save(model, path)
 
     with monkeypatch.context() as patch:
         patch.setattr("ibcb.estimators.models.save_model", full)
