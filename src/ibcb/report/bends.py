@@ -1,8 +1,9 @@
 """Whether choices depend on squares and products of the features: what no weights of the features themselves can say.
 
 A conditional logit of the features, and one of the features with their squares and products, learn from the three
-episodes before the last one, and predict the last. If the richer one predicts it better by more than luck explains,
-then the decider values something that these features, as they are, do not show.
+episodes before the last one, and predict the last. If the richer one predicts more of its choices than luck explains,
+then the decider values something that these features, as they are, do not show. Choices predicted are compared, not
+likelihoods: how sharply a decider chooses, or among how many, is no bend.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _SETTLED = Stopping(gain=1e-5, slack=1e-8, max_passes=60, floor=1.0)
 
 
 class Bend(NamedTuple):
-    """By how much squares and products predict better.
+    """How many more choices squares and products predict.
 
     Attributes
     ----------
     z : float
-        Gain in log-likelihood of the last episode's choices, in standard errors.
+        Of a sign test on the choices of the last episode that only one of the two predicts.
     features : tuple of int
         Whose squares and products count most.
     """
@@ -86,29 +87,26 @@ class Bends:
         counts, chosen = (np.concatenate([each.steps[name] for each in lessons]) for name in ("count", "chosen"))
         split = len(counts) - len(lessons[-1].steps)
         try:
-            plain, _ = _foretold(X, counts, chosen, split, np.full(X.shape[1], _LOOSE))
+            plain, _ = _hits(X, counts, chosen, split, np.full(X.shape[1], _LOOSE))
             both = np.append(np.full(X.shape[1], _LOOSE), np.full(len(pairs), _CLOSE))
-            richer, weights = _foretold(np.column_stack([X, bent]), counts, chosen, split, both)
+            richer, weights = _hits(np.column_stack([X, bent]), counts, chosen, split, both)
         except (SolverError, np.linalg.LinAlgError):
             return None
-        gains = richer - plain
-        spread = float(gains.std())
+        gained, lost = int(np.count_nonzero(richer & ~plain)), int(np.count_nonzero(plain & ~richer))
         own = np.zeros(n_features)
         for weight, pair in zip(np.abs(weights[X.shape[1] :]).tolist(), pairs, strict=True):
             own[list(set(pair))] += weight
         named = tuple(np.argsort(-own, kind="stable")[:_NAMED].tolist())
-        return Bend(float(gains.mean()) * len(gains) ** 0.5 / spread if spread > 0 else 0.0, named)
+        return Bend((gained - lost) / max(1, gained + lost) ** 0.5, named)
 
 
-def _foretold(
+def _hits(
     X: Matrix, counts: NDArray[np.int64], chosen: NDArray[np.int64], split: int, deviations: Vector
-) -> tuple[Vector, Vector]:
-    """Log-likelihood of the choices from a step on by a logit of those before it, and its weights."""
+) -> tuple[NDArray[np.bool_], Vector]:
+    """Which choices from a step on have the best score under a logit of those before it, and its weights."""
     offsets = np.append(0, counts.cumsum())
     row, zero = int(offsets[split]), np.zeros(X.shape[1])
     loss = ChoiceLoss(X[:row], offsets[: split + 1], chosen[:split])
     weights = summarise(loss, zero, np.diag(deviations**-2.0), start=zero, stopping=_SETTLED).mode
     scores, starts = X[row:] @ weights, offsets[split:-1] - row
-    top = np.maximum.reduceat(scores, starts)
-    total = np.log(np.add.reduceat(np.exp(scores - np.repeat(top, counts[split:])), starts)) + top
-    return scores[starts + chosen[split:]] - total, weights
+    return scores[starts + chosen[split:]] >= np.maximum.reduceat(scores, starts), weights

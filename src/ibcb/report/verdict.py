@@ -84,8 +84,8 @@ class Figures(SimpleNamespace):
         The same, the errors of these weights aside: 1 - sqrt(D^2 - E^2), of the share D = 1 - ``confirmed`` that
         differs and the share E by which these errors explain it.
     bend : float or None
-        Gain in the log-likelihood of the last episode by squares and products of the features, in standard errors; None
-        where there are too few choices or too many features.
+        By how many standard errors a choice model with squares and products of the features predicts more choices of
+        the last episode; None where there are too few choices or too many features.
     bent : list of str
         Features whose squares and products count most, where luck does not explain the gain; else empty.
     agreement, agreement_low : float or None
