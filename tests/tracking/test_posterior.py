@@ -12,6 +12,7 @@ import ibcb
 from ibcb.deciders import KINDS
 from ibcb.engine import blocks
 from ibcb.numerics.ridge import ridge
+from ibcb.tracking.contenders import Tracks
 from ibcb.tracking.free_policies import IMPOSSIBLE, FreeFit, Manner, free_fit
 from ibcb.tracking.posterior import (
     UNDETERMINED,
@@ -83,8 +84,8 @@ def test_a_mixture_of_two_deciders_fails_a_check_and_has_no_name():
     model = ibcb.IBCB(expert="auto").fit(log)
     assert model.expert_ == UNDETERMINED
     (note,) = (note for note in model.notes_ if note.code == "kind-open")
-    assert "Most like it: It takes the best of a draw from what it believes." in note.text
-    assert "But choices are neither as sure nor as unsure as this rule makes them" in note.text
+    assert "What comes nearest fails a check. It takes the best of a draw from what it believes." in note.text
+    assert "But the choices do not vary as much as this rule makes them vary, or vary more" in note.text
 
 
 def test_scores_depend_neither_on_the_unit_of_features_nor_on_the_order_of_candidates():
@@ -181,7 +182,9 @@ def test_sentences_say_what_is_told_and_what_is_not():
     told = Conclusion(UNDETERMINED, (sure,), unsure).words
     moves = "The log does not tell whether its policy stands still (60%) or it learns as ridge regression does (40%)."
     assert told == f"It takes the best. {moves}"
-    assert Conclusion(UNDETERMINED, (failed,), unsure).words.startswith("Most like it: It takes the best.")
+    assert Conclusion(UNDETERMINED, (failed,), unsure).words.startswith(
+        "What comes nearest fails a check. It takes the best."
+    )
     assert Conclusion(UNDETERMINED, (failed,), unsure).words.endswith("not made at random (4.0 standard errors).")
     assert "as softucb does" in Conclusion("softucb", (Plausible("softucb", 1.0, 0.0),)).words
 
@@ -190,3 +193,20 @@ def test_candidates_that_are_all_alike_tell_nothing():
     X, chosen = np.ones((50, 3, 2)), np.arange(50) % 3
     log = ibcb.BehaviorLog.from_episodes([(X, chosen)] * 3)
     assert all(not fit.scores.any() for fit in fits(log))
+
+
+def test_a_name_without_a_track_is_not_given(monkeypatch):
+    """What is named is what predicts, whatever fell behind on the way."""
+    log = normal_log("stationary, softmax", 5, **SHORT)
+    monkeypatch.setattr(
+        Tracks,
+        "running",
+        property(
+            lambda tracks: [
+                place
+                for place, kind in enumerate(tracks.kinds)
+                if tracks.tracks[place] is not None and kind.name != "stationary"
+            ]
+        ),
+    )
+    assert ibcb.IBCB(expert="auto").fit(log).expert_ == UNDETERMINED

@@ -291,6 +291,7 @@ def test_what_is_plausible_adds_up_and_a_name_takes_nearly_all_of_it(fitted):
             assert [each.weight for each in what] == sorted((each.weight for each in what), reverse=True)
         (note,) = (note for note in model.notes_ if note.code.startswith("kind-"))
         assert (note.code == "kind-open") == (model.expert_ == UNDETERMINED)
+        assert model.expert_ in (UNDETERMINED, model.decider_.name)
         if model.expert_ == UNDETERMINED:
             # Fewer choices than ten a weight tell nothing of how it chooses.
             assert ("No episode has enough choices" in note.text) == (not model.rules_)

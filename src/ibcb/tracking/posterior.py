@@ -82,7 +82,7 @@ class Check(NamedTuple):
     def words(self) -> str:
         """What failed, in a clause."""
         told = {
-            "scatter": "choices are neither as sure nor as unsure as this rule makes them",
+            "scatter": "the choices do not vary as much as this rule makes them vary, or vary more",
             "strays": "choices that are not the best depend on the scores, so they are not made at random",
         }
         return f"{told[self.name]} ({abs(self.z):.1f} standard errors)"
@@ -141,7 +141,8 @@ class Conclusion(NamedTuple):
             return "No episode has enough choices to tell how it chooses."
         parts = [_listed(self.rules, _RULES), _listed(self.motions, _MOTIONS)]
         failed = "".join(f" But {check.words}." for check in self.rules[0].checks if not check.passed)
-        return f"{'Most like it: ' if failed else ''}{' '.join(part for part in parts if part)}{failed}"
+        first = "What comes nearest fails a check. " if failed else ""
+        return f"{first}{' '.join(part for part in parts if part)}{failed}"
 
 
 def named(kind: Kind, motions: Sequence[Plausible] = ()) -> Conclusion:

@@ -27,7 +27,7 @@ from ibcb.log.notes import Note
 from ibcb.numerics.arrays import Vector, changed
 from ibcb.numerics.laplace import draw_scale
 from ibcb.tracking.contenders import Comparison, Out, Scored, Tracks, UntrackedError, scored
-from ibcb.tracking.posterior import Conclusion, concluded, manner_of, motions, named, rules
+from ibcb.tracking.posterior import UNDETERMINED, Conclusion, concluded, manner_of, motions, named, rules
 from ibcb.tracking.tracker import Track
 
 #: after so many episodes the worse half of the parameters of each kind is given up (successive halving); judged
@@ -250,6 +250,9 @@ def _selection(state: Selecting) -> Selection:
     tracks, judged = state.tracks, state.judged()
     is_told = _told(tracks, judged)
     chosen = _believed(tracks, judged, is_told)
+    if tracks.kinds[chosen].name != is_told.name:
+        # No track of that name is left: what is named must be what predicts.
+        is_told = is_told._replace(name=UNDETERMINED)
     evidence = tuple(_candidate(tracks, judged, place, chosen) for place in range(len(tracks.kinds)))
     kind, best, track = tracks.kinds[chosen], evidence[chosen], tracks.tracks[chosen]
     notes: tuple[Note, ...] = (_how_chosen(is_told, best, kind, evidence),) if len(evidence) > 1 else ()
